@@ -1,0 +1,56 @@
+# make run   install into .venv and run V1.5's recipe here: raw Parquet to a report
+# make test  formatting, lint, types and every test; LANES="fast" for one lane
+#
+# Nothing outside this folder is written. Where the index has no CPU build of torch:
+#   make run TORCH_INDEX=https://download.pytorch.org/whl/cpu
+
+PYTHON ?= python3.11
+TORCH_INDEX ?=
+RECIPE ?= recipes/v15_opg.yaml
+LANES ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+STAMPS := $(VENV)/.installed
+
+.PHONY: run test install install-dev clean
+.DELETE_ON_ERROR:
+
+run: install
+	$(BIN)/pclr-ms run $(RECIPE)
+
+test: install-dev
+	HF_HUB_OFFLINE=1 $(BIN)/python tests/run_lanes.py $(LANES)
+
+install: $(STAMPS)/package
+
+install-dev: $(STAMPS)/package $(STAMPS)/dev
+
+$(STAMPS)/venv:
+	@$(PYTHON) -c 'import sys; assert sys.version_info[:2] == (3, 11)' || \
+	  { echo "CPython 3.11 is needed, and $(PYTHON) is not it: make PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	mkdir -p $(STAMPS)
+	touch $@
+
+# The pins hold for what torch needs, too.
+$(STAMPS)/torch: requirements/torch.txt $(STAMPS)/venv
+	$(PIP) install $(addprefix --extra-index-url ,$(TORCH_INDEX)) \
+	  -c requirements/base.txt -r requirements/torch.txt
+	touch $@
+
+$(STAMPS)/base: requirements/base.txt $(STAMPS)/torch
+	$(PIP) install -r requirements/base.txt
+	touch $@
+
+$(STAMPS)/package: setup.cfg pyproject.toml $(STAMPS)/base
+	$(PIP) install --no-deps --no-build-isolation -e .
+	touch $@
+
+$(STAMPS)/dev: requirements/dev.txt $(STAMPS)/base
+	$(PIP) install -r requirements/dev.txt
+	touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache

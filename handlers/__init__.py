@@ -1,0 +1,34 @@
+"""What MindFormers loads by name. Importing this package is all that it needs to find them.
+
+MindFormers looks handlers up as attributes of ``mindformers.dataset.handler`` and everything else
+in its register, so a handler is put in both places. Where MindFormers is not loaded (our own
+stages run the same handlers offline) nothing heavy is imported; a script that imports this
+package before MindFormers calls ``register()`` afterwards.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pcl_reasoner.handlers.decontamination import DecontaminationHandler
+from pcl_reasoner.handlers.instruction import InstructionHandler
+from pcl_reasoner.handlers.packing import SegmentPackingHandler
+from pcl_reasoner.handlers.reward import RewardHandler
+
+HANDLERS = (DecontaminationHandler, InstructionHandler, RewardHandler, SegmentPackingHandler)
+
+
+def register() -> None:
+    """Make the handlers, the loader, the model, the step and the callback known by name."""
+    import mindformers.dataset.handler as mindformers_handlers
+    from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
+
+    from pcl_reasoner.train import loader, model, step  # noqa: F401  (register on import)
+
+    for handler in HANDLERS:
+        MindFormerRegister.register(MindFormerModuleType.DATA_HANDLER)(handler)
+        setattr(mindformers_handlers, handler.__name__, handler)
+
+
+if "mindformers" in sys.modules:
+    register()

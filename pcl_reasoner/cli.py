@@ -1,0 +1,397 @@
+"""The command line: parse, call, print, translate errors. Nothing else prints or exits.
+
+Only click and the standard library are imported here, so that ``--help`` is there at once;
+every command imports what it needs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pcl_reasoner import __version__
+from pcl_reasoner.errors import InputError, PclError, StageError, join_errors
+
+if TYPE_CHECKING:
+    from pcl_reasoner.plan import Plan, PlannedStage
+    from pcl_reasoner.recipe import Recipe
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+INTERRUPTED = 130
+LAPTOP = "laptop.yaml"
+
+
+class _Group(click.Group):
+    """Commands in the order in which they are written, which is the order of use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands."""
+        return list(self.commands)
+
+
+def _example(*lines: str) -> str:
+    return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def _options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    def decorate(command: Command) -> Command:
+        for decorator in reversed(decorators):
+            command = decorator(command)
+        return command
+
+    return decorate
+
+
+_where_options = _options(
+    click.option(
+        "--launch",
+        default=LAPTOP,
+        show_default=True,
+        metavar="FILE",
+        help="Launch file, by path or shipped name: where the recipe runs.",
+    ),
+    click.option(
+        "--profile",
+        metavar="NAME",
+        help="Overlay of the recipe; the launch file's own if left out, 'paper' for none.",
+    ),
+    click.option(
+        "--seed", type=click.IntRange(min=0), help="Takes the place of the recipe's seed."
+    ),
+)
+_recipe_options = _options(
+    click.argument("recipe"),
+    click.argument("overrides", nargs=-1, metavar="[STAGE.KEY=VALUE]..."),
+    _where_options,
+)
+_runs_option = click.option(
+    "--runs",
+    envvar="PCLR_RUNS",
+    default="runs",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder of all runs; PCLR_RUNS or ./runs if left out.",
+)
+
+
+def _load(recipe: str, overrides: tuple[str, ...] = (), **options: Any) -> Recipe:
+    from pcl_reasoner.recipe import load_recipe
+
+    return load_recipe(recipe, overrides=overrides, **options)
+
+
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=_example("pclr-ms run v15_opg"),
+)
+@click.version_option(__version__, prog_name="pclr-ms")
+def cli() -> None:
+    """PCL-Reasoner V1 (SFT) and V1.5 (offline RL) on MindSpore: from raw data to a report."""
+
+
+@cli.command(
+    epilog=_example("pclr-ms run v15_opg", "pclr-ms run v15_opg --until pack pack.seq_length=512")
+)
+@_recipe_options
+@click.option("--until", metavar="STAGE", help="Last stage to run, with those it reads.")
+@click.option(
+    "--from", "from_stage", metavar="STAGE", help="Run this stage and all after it again."
+)
+@click.option("--dry-run", is_flag=True, help="Print and write what would run; run nothing.")
+@_runs_option
+def run(
+    until: str | None, from_stage: str | None, dry_run: bool, runs: Path, **options: Any
+) -> None:
+    """Run a recipe; what is done already is not done again."""
+    from pcl_reasoner import runner, terminal
+    from pcl_reasoner.plan import make_plan
+
+    recipe = _load(**options)
+    click.echo(terminal.headline(recipe))
+    plan = make_plan(recipe, runs, until)
+    repeated = runner.again(plan, recipe, from_stage)
+    if dry_run:
+        _dry_run(recipe, plan, repeated, runs)
+        return
+    if not plan.missing and not repeated and all(planned.done for planned in plan.stages):
+        click.echo("nothing to do: every stage is done")
+        _say_where(recipe, plan, until)
+        return
+    _set_environment(plan)
+    with terminal.run_view() as view:
+        plan = runner.run(recipe, runs, view, until, from_stage)
+    click.echo()
+    terminal.funnel(plan)
+    terminal.warnings(plan)
+    _say_where(recipe, plan, until)
+
+
+def _set_environment(plan: Plan) -> None:
+    """Keep libraries from asking the hub about folders that are here, unless there is something
+    to fetch. The libraries read this when they are imported, so it stands before all of them."""
+    from pcl_reasoner.sources import fetched
+
+    if all(fetched(folder) for folder in plan.to_fetch):
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def _say_where(recipe: Recipe, plan: Plan, until: str | None) -> None:
+    """Where the result is, and what to do next."""
+    report = plan.report_file()
+    click.echo(f"report: {report}" if report else f"result: {plan.stages[-1].folder}")
+    if report is not None:
+        click.echo(f"next: pclr-ms report {_words(recipe)} --open")
+    elif until is not None:
+        click.echo(f"next: pclr-ms run {_words(recipe)}")
+
+
+def _words(recipe: Recipe) -> str:
+    """The arguments that give this recipe again."""
+    from pcl_reasoner.files import shipped
+
+    is_shipped = recipe.path.parent == shipped("recipes")
+    words = [recipe.path.stem if is_shipped else os.path.relpath(recipe.path)]
+    if recipe.launch_file != LAPTOP:
+        words += ["--launch", recipe.launch_file]
+    if recipe.profile != recipe.launch.profile:
+        words += ["--profile", recipe.profile]
+    if recipe.seed_given is not None:
+        words += ["--seed", str(recipe.seed_given)]
+    return shlex.join([*words, *recipe.overrides])
+
+
+def _dry_run(recipe: Recipe, plan: Plan, repeated: list[PlannedStage], runs: Path) -> None:
+    from pcl_reasoner.cluster.commands import commands_for_plan
+    from pcl_reasoner.dry_run import write_dry_run
+    from pcl_reasoner.plan import why
+
+    for index, planned in enumerate(plan.stages):
+        words = "to run: asked for with --from" if planned in repeated else _state(planned, why)
+        click.echo(
+            f"[{index + 1}/{len(plan.stages)}] {planned.title}  {planned.fingerprint[:8]}  {words}"
+        )
+    for file in write_dry_run(recipe, plan, runs):
+        click.echo(f"written: {file}")
+    for host, commands in commands_for_plan(plan).items():
+        click.echo(f"on {host}:")
+        for purpose, command in commands:
+            click.echo(f"  # {purpose}\n  {command}")
+    for problem in plan.missing:
+        click.echo(f"missing: {problem}")
+
+
+def _state(planned: PlannedStage, why: Callable[[PlannedStage], str]) -> str:
+    return "done" if planned.done else f"to run: {why(planned)}"
+
+
+@cli.command(epilog=_example("pclr-ms validate v15_opg --launch atlas_910c_16x8"))
+@_recipe_options
+def validate(**options: Any) -> None:
+    """Check a recipe, its profile, launch file and overrides; all errors at once."""
+    from pcl_reasoner.plan import check_others
+
+    recipe = _load(**options)
+    problems = check_others(recipe)
+    if problems:
+        raise join_errors(problems)
+    click.echo(f"ok: {len(recipe.stages)} stages")
+
+
+@cli.command(epilog=_example("pclr-ms status v15_opg"))
+@_recipe_options
+@_runs_option
+def status(runs: Path, **options: Any) -> None:
+    """Say of each stage whether it is done or to run, and why."""
+    from pcl_reasoner import terminal
+    from pcl_reasoner.plan import make_plan, why
+
+    recipe = _load(**options)
+    click.echo(terminal.headline(recipe))
+    plan = make_plan(recipe, runs)
+    terminal.table(
+        ("stage", "fingerprint", "state"),
+        [(one.title, one.fingerprint[:8], _state(one, why)) for one in plan.stages],
+    )
+    click.echo(f"{sum(one.done for one in plan.stages)} of {len(plan.stages)} stages done")
+    for problem in plan.missing:
+        click.echo(f"missing: {problem}")
+
+
+@cli.command(epilog=_example("pclr-ms show v15_opg --profile paper --launch atlas_910c_16x8"))
+@_recipe_options
+def show(**options: Any) -> None:
+    """Print the recipe as YAML with profile, launch file, choices and overrides applied."""
+    from pcl_reasoner.files import yaml_text
+
+    click.echo(yaml_text(_load(**options).resolved()), nl=False)
+
+
+@cli.command(
+    epilog=_example(
+        "pclr-ms diff v15_opg my_recipe.yaml", "pclr-ms diff v1_sft finetune_qwen2.yaml"
+    )
+)
+@click.argument("left")
+@click.argument("right")
+@_where_options
+@_runs_option
+def diff(left: str, right: str, runs: Path, **options: Any) -> None:
+    """Compare two recipes key by key, or a recipe's training with a MindFormers YAML."""
+    from pcl_reasoner import terminal
+    from pcl_reasoner.compare import differences, mindformers_yaml, rendered
+
+    recipe = _load(left, **options)
+    native = mindformers_yaml(right)
+    if native is not None:
+        values: tuple[Any, Any] = (rendered(recipe, runs), native)
+    else:
+        values = (recipe.resolved(), _load(right, **options).resolved())
+    rows = [(key, *map(terminal.value_words, both)) for key, *both in differences(*values)]
+    if rows:
+        terminal.table(("key", left, right), rows)
+    else:
+        click.echo("no difference")
+
+
+@cli.command("ls", epilog=_example("pclr-ms ls"))
+def list_shipped() -> None:
+    """List the shipped recipes and launch files."""
+    from pcl_reasoner import files, terminal
+
+    rows = [
+        (folder.removesuffix("s"), path.stem, files.read_yaml(path).get("title", ""))
+        for folder in ("recipes", "launch")
+        for path in sorted(files.shipped(folder).glob("*.yaml"))
+    ]
+    terminal.table(("kind", "name", "title"), rows)
+
+
+@cli.command(epilog=_example("pclr-ms cp v15_opg my_recipe.yaml"))
+@click.argument("name")
+@click.argument("destination", metavar="DEST", type=click.Path(path_type=Path))
+@click.option("--force", is_flag=True, help="Overwrite files that are there.")
+def cp(name: str, destination: Path, force: bool) -> None:
+    """Copy a recipe, with the profile files that it names, or a launch file."""
+    from pcl_reasoner import files
+
+    copied = files.copy(name, destination, force)
+    for origin, to in copied:
+        click.echo(f"{origin} -> {to}")
+    if copied[0][0].parent == files.shipped("recipes"):
+        click.echo("next: change its name: key, so that its runs have a folder of their own")
+
+
+@cli.command(epilog=_example("pclr-ms report v15_opg --open"))
+@_recipe_options
+@click.option("--open", "open_it", is_flag=True, help="Open it in a browser.")
+@_runs_option
+def report(open_it: bool, runs: Path, **options: Any) -> None:
+    """Print where the run's report is."""
+    from pcl_reasoner.plan import make_plan
+
+    recipe = _load(**options)
+    file = make_plan(recipe, runs).report_file()
+    if file is None:
+        raise InputError(f"{recipe.path}: has no report stage.")
+    if not file.is_file():
+        raise StageError(f"{file}: not there yet. Build it with: pclr-ms run {_words(recipe)}")
+    click.echo(file)
+    if open_it:
+        import webbrowser
+
+        webbrowser.open(file.as_uri())
+
+
+@cli.command(epilog=_example("pclr-ms preview v15_opg --rows 0,1"))
+@click.argument("recipe")
+@click.argument("words", nargs=-1, metavar="[STAGE] [STAGE.KEY=VALUE]...")
+@_where_options
+@click.option("--rows", default="0", show_default=True, help="Rows to show, e.g. 0,1.")
+@_runs_option
+def preview(recipe: str, words: tuple[str, ...], rows: str, runs: Path, **options: Any) -> None:
+    """Show packed rows as coloured tokens: prompt, trained, masked, segments, rewards.
+
+    STAGE is the pack stage to look into; 'pack' if left out.
+    """
+    from pcl_reasoner import terminal
+    from pcl_reasoner.pack.preview import preview_rows
+    from pcl_reasoner.plan import make_plan
+
+    if not re.fullmatch(r"\d+(,\d+)*", rows):
+        raise InputError(f"--rows {rows}: must be row numbers, e.g. 0,1.")
+    wanted = [int(row) for row in rows.split(",")]
+    stage = words[0] if words and "=" not in words[0] else "pack"
+    loaded = _load(recipe, tuple(word for word in words if word != stage), **options)
+    plan = make_plan(loaded, runs, until=stage)
+    planned = plan.stages[-1]
+    if not planned.done:
+        command = f"pclr-ms run {_words(loaded)} --until {stage}"
+        raise StageError(f"stage {planned.title}: not done yet. Run it with: {command}")
+    shown = preview_rows(planned.folder, plan.tokenizer_file(planned), wanted)
+    terminal.preview_legend()
+    for row, spans in zip(wanted, shown, strict=True):
+        terminal.preview(row, spans)
+
+
+@cli.command(epilog=_example("pclr-ms doctor"))
+def doctor() -> int:
+    """Say what is installed and whether it goes together.
+
+    Exit code 1 when the laptop path cannot run.
+    """
+    from pcl_reasoner import terminal
+    from pcl_reasoner.doctor import checks
+
+    found = checks()
+    terminal.doctor_table(found)
+    wrong = [check.name for check in found if check.needed and not check.ok]
+    click.echo(
+        f"the laptop path cannot run: {', '.join(wrong)}" if wrong else "the laptop path can run"
+    )
+    return 1 if wrong else 0
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """SIGTERM ends a run as Ctrl-C does: stages clean up, finished work stays."""
+    raise KeyboardInterrupt
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command and return its exit code.
+
+    Args:
+        arguments: Words after ``pclr-ms``; the process's own when None.
+    """
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        code = cli.main(arguments, prog_name="pclr-ms", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; run the same command again to go on", err=True)
+        return INTERRUPTED
+    except PclError as error:
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    except Exception:
+        click.echo(f"unexpected error\n{traceback.format_exc()}", err=True)
+        return 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

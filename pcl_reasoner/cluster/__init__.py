@@ -1,0 +1,1 @@
+"""The exact command of every node."""

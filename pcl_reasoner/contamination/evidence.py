@@ -1,0 +1,89 @@
+"""The page that lets a person judge what was flagged: pairs side by side, differences marked.
+
+problem    Every morning [Ada] goes for a [$8$-kilometer-long] walk
+question   Every morning [Aya] goes for a [$9$-kilometer-long] walk
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pcl_reasoner.contamination.stage import ContaminationConfig
+
+MAX_PAIRS = 500
+"""Pairs on the page; hits.jsonl has them all."""
+MAX_WORDS = 600
+"""Words of a text that are shown and compared."""
+
+Part = tuple[str, bool]
+"""A run of words, and whether the other text lacks it."""
+
+
+def differing(left: str, right: str) -> tuple[list[Part], list[Part]]:
+    """Split two texts into runs of words that they share and runs that they do not.
+
+    Args:
+        left: A problem.
+        right: A benchmark question.
+
+    Returns:
+        The parts of either text, in order; True marks words that the other lacks at that place.
+    """
+    ours, theirs = left.split()[:MAX_WORDS], right.split()[:MAX_WORDS]
+    left_parts: list[Part] = []
+    right_parts: list[Part] = []
+    matcher = SequenceMatcher(None, ours, theirs, autojunk=False)
+    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+        if i2 > i1:
+            left_parts.append((" ".join(ours[i1:i2]), tag != "equal"))
+        if j2 > j1:
+            right_parts.append((" ".join(theirs[j1:j2]), tag != "equal"))
+    return left_parts, right_parts
+
+
+def render(
+    hits: Sequence[Mapping[str, Any]],
+    misses: Sequence[Mapping[str, Any]],
+    sweep: Mapping[str, Mapping[str, int]],
+    config: ContaminationConfig,
+) -> str:
+    """Render evidence.html: self-contained, without scripts.
+
+    Args:
+        hits: Records of hits.jsonl; rows with the same problem are shown once.
+        misses: Records of near_misses.jsonl.
+        sweep: Threshold -> rows flagged.
+        config: The limits that were used.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("pcl_reasoner.contamination", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    rows: dict[str, list[int]] = {}
+    for hit in hits:
+        rows.setdefault(hit["problem"], []).append(hit["row"])
+    first = list({hit["problem"]: hit for hit in reversed(hits)}.values())
+    first.sort(key=lambda hit: (-(hit["cosine"] or 0.0), -hit["ngrams"], hit["row"]))
+    return environment.get_template("evidence.html.jinja").render(
+        config=config,
+        hits=len(hits),
+        distinct=len(first),
+        pairs=[_pair(hit, len(rows[hit["problem"]])) for hit in first[:MAX_PAIRS]],
+        misses=[_pair(miss, 1) for miss in misses],
+        sweep=sweep,
+    )
+
+
+def _pair(record: Mapping[str, Any], rows: int) -> dict[str, Any]:
+    """A record with its two texts split into parts."""
+    problem, question = differing(record["problem"], record["benchmark_problem"])
+    return {**record, "rows": rows, "problem_parts": problem, "question_parts": question}

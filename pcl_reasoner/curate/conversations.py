@@ -1,0 +1,59 @@
+"""Lines of the AM-DeepSeek-R1-0528-Distilled set (V1's data).
+
+A record, as one line of JSONL:
+
+    {"conversations": [{"from": "human", "value": "What is 6·7?"},
+                       {"from": "assistant", "value": "<think>…</think><answer>42</answer>"}]}
+
+The first value is the question, the second the response; other keys of the line become ``extra``.
+
+Source: a-m-team/AM-DeepSeek-R1-0528-Distilled, math.jsonl.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pcl_reasoner.curate.records import (
+    MALFORMED_JSON,
+    MALFORMED_MESSAGES,
+    MALFORMED_UTF8,
+    Malformed,
+    Refused,
+    Row,
+    make_row,
+    to_json,
+)
+
+
+def read_line(line: bytes) -> Row | Refused:
+    """Read one line; it has no ground truth and no source."""
+    try:
+        record = _parsed(line)
+        problem, cot = _question_and_response(record.pop("conversations", None))
+        return make_row(problem, cot, "", "", to_json(record))
+    except Malformed as error:
+        return Refused(str(error), line.rstrip(b"\r\n"))
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    try:
+        # A byte order mark can only stand at the start of the file's first line.
+        value = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise Malformed(MALFORMED_UTF8) from error
+    except (ValueError, RecursionError) as error:
+        raise Malformed(MALFORMED_JSON) from error
+    if not isinstance(value, dict):
+        raise Malformed(MALFORMED_JSON)
+    return value
+
+
+def _question_and_response(turns: Any) -> tuple[Any, Any]:
+    if not isinstance(turns, list) or len(turns) < 2:
+        raise Malformed(MALFORMED_MESSAGES)
+    first, second = turns[:2]
+    if not isinstance(first, dict) or not isinstance(second, dict):
+        raise Malformed(MALFORMED_MESSAGES)
+    return first.get("value"), second.get("value")

@@ -1,0 +1,139 @@
+"""Rows of the Nemotron post-training sets (V1.5's data).
+
+A record, as a Parquet row:
+
+    messages  [{"role": "user", "content": "What is 6·7?"},
+               {"role": "assistant", "content": "<think>…</think>\\boxed{42}"}]
+    metadata  '{"expected_answer": "42", "problem_source": "aops_c4"}'
+    license   "cc-by-4.0"          and further columns, which become ``extra``
+
+Source: nvidia/Nemotron-Post-Training-Dataset-v1, math split.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+
+from pcl_reasoner.curate.records import (
+    MALFORMED_MESSAGES,
+    MALFORMED_METADATA,
+    MALFORMED_UTF8,
+    Malformed,
+    Refused,
+    Row,
+    make_row,
+    to_json,
+)
+
+
+def wrong_columns(schema: pa.Schema) -> str | None:
+    """Say what a file lacks that every record needs, or None.
+
+    Args:
+        schema: The Parquet file's schema.
+    """
+    double = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if double:
+        return f"column {', '.join(double)} stands twice, expected each name once"
+    wanted = {
+        "messages": "list<struct<role, content>> or a JSON string",
+        "metadata": "a JSON string or struct<expected_answer, …>",
+    }
+    missing = [f"{name} ({kind})" for name, kind in wanted.items() if name not in schema.names]
+    if missing:
+        return f"no column {' and no column '.join(missing)}; got {', '.join(schema.names)}"
+    for name, needed in (("messages", {"role", "content"}), ("metadata", {"expected_answer"})):
+        if not _fits(schema.field(name).type, needed, is_list=name == "messages"):
+            return f"column {name} is {schema.field(name).type}, expected {wanted[name]}"
+    return None
+
+
+def _fits(kind: pa.DataType, needed: set[str], is_list: bool) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return True
+    if is_list:
+        if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+            return False
+        kind = kind.value_type
+    return pa.types.is_struct(kind) and needed <= {field.name for field in kind}
+
+
+def read_batch(batch: pa.RecordBatch) -> list[Row | Refused]:
+    """Read a batch of records.
+
+    Args:
+        batch: All columns of some rows, ``messages`` and ``metadata`` among them.
+
+    Returns:
+        One Row or Refused a record, in order.
+    """
+    try:
+        return [_read(record) for record in batch.to_pylist()]
+    except UnicodeDecodeError:
+        return [_read_alone(batch.slice(index, 1)) for index in range(batch.num_rows)]
+
+
+def _read_alone(batch: pa.RecordBatch) -> Row | Refused:
+    try:
+        return _read(batch.to_pylist()[0])
+    except UnicodeDecodeError as error:
+        return Refused(MALFORMED_UTF8, error.object)
+
+
+def _read(record: dict[str, Any]) -> Row | Refused:
+    try:
+        problem, cot = _question_and_response(_parsed(record["messages"], MALFORMED_MESSAGES))
+        metadata = _parsed(record["metadata"], MALFORMED_METADATA)
+        if not isinstance(metadata, dict) or "expected_answer" not in metadata:
+            raise Malformed(MALFORMED_METADATA)
+        others = {name: record[name] for name in record if name not in ("messages", "metadata")}
+        return make_row(
+            problem,
+            cot,
+            _text(metadata["expected_answer"]),
+            _text(metadata.get("problem_source")),
+            to_json(others),
+        )
+    except Malformed as error:
+        # Not to_json: a lone surrogate in the record must reach kept_apart.jsonl, escaped.
+        return Refused(str(error), json.dumps(record, default=str))
+
+
+def _parsed(value: Any, reason: str) -> Any:
+    """A column's value, out of its JSON where it is a string."""
+    if not isinstance(value, str):
+        return value
+    try:
+        # Numbers stay text, so that an answer 1.50 is not 1.5 and any length is read.
+        return json.loads(value, parse_int=str, parse_float=str, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(reason) from error
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _question_and_response(messages: Any) -> tuple[Any, Any]:
+    """The first user turn, and the first assistant turn after it."""
+    if not isinstance(messages, list) or not all(isinstance(turn, dict) for turn in messages):
+        raise Malformed(MALFORMED_MESSAGES)
+    roles = [turn.get("role") for turn in messages]
+    try:
+        user = roles.index("user")
+        assistant = roles.index("assistant", user + 1)
+    except ValueError as error:
+        raise Malformed(MALFORMED_MESSAGES) from error
+    return messages[user].get("content"), messages[assistant].get("content")
+
+
+def _text(value: Any) -> str:
+    """An answer's text: none for null, a number's digits, JSON for what is neither."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else to_json(value)

@@ -1,0 +1,170 @@
+"""What the curation stages ask DuckDB about the parts of a table.
+
+A part is one Parquet file of an artifact, e.g. rows/part-00000.parquet. Only short columns are
+asked for, but for the texts of the problems that ``first_rows`` keeps. Answers about a part come
+in the part's own order, so that they can be put beside its rows.
+
+A sample: of problem 4cf2e0cd1c9b2b5f there are 12 rows; ``pass_columns`` says 12, 0.75 and not
+all right for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from duckdb import DuckDBPyConnection
+
+from pcl_reasoner.curate import WHITESPACE
+
+HISTOGRAM_BINS = 50
+"""About as many bins as a histogram has; their width is a whole number of tokens."""
+BATCH_ROWS = 256
+
+
+def _files(parts: Sequence[Path]) -> dict[str, Any]:
+    return {"parts": [str(part) for part in parts]}
+
+
+def count_passes(connection: DuckDBPyConnection, parts: Sequence[Path]) -> None:
+    """Make the table ``passes``: the number of rows of every problem."""
+    connection.execute(
+        "CREATE TABLE passes AS SELECT problem_id, count(*)::INTEGER AS pass_count"
+        " FROM read_parquet($parts) GROUP BY problem_id",
+        _files(parts),
+    )
+
+
+def pass_figures(connection: DuckDBPyConnection, divisor: int) -> dict[str, Any]:
+    """How many problems there are of each class and of each pass count."""
+    rows = connection.execute(
+        "SELECT pass_count, count(*) FROM passes GROUP BY pass_count ORDER BY pass_count"
+    ).fetchall()
+    all_right = sum(problems for count, problems in rows if count % divisor == 0)
+    partial = sum(problems for _, problems in rows) - all_right
+    return {
+        "problems": {"all_right": all_right, "partial": partial},
+        "problems_by_pass_count": {str(count): problems for count, problems in rows},
+    }
+
+
+def pass_columns(connection: DuckDBPyConnection, part: Path, divisor: int) -> pa.Table:
+    """pass_count (int32), pass_rate (float32) and all_right (bool) of a part's rows.
+
+    Args:
+        connection: Holds ``passes``.
+        part: The part.
+        divisor: Samples a problem and round: 12 rows are 12/16, 20 rows are 20/32.
+    """
+    return connection.sql(
+        "SELECT pass_count, pass_count % $divisor = 0 AS all_right, (pass_count"
+        " / ($divisor * ((pass_count + $divisor - 1) // $divisor)))::FLOAT AS pass_rate"
+        " FROM read_parquet($parts, file_row_number = true) JOIN passes USING (problem_id)"
+        " ORDER BY file_row_number",
+        params={**_files([part]), "divisor": divisor},
+    ).to_arrow_table()
+
+
+def mean_lengths(connection: DuckDBPyConnection, measured: Sequence[Path]) -> None:
+    """Make the table ``means``: tokens and texts of every problem.
+
+    Args:
+        connection: DuckDB.
+        measured: Parts with problem_id and cot_tokens.
+    """
+    connection.execute(
+        "CREATE TABLE means AS SELECT problem_id, sum(cot_tokens)::BIGINT AS total,"
+        " count(*) AS texts FROM read_parquet($parts) GROUP BY problem_id",
+        _files(measured),
+    )
+
+
+def _long(inclusive: bool) -> str:
+    """Whole numbers are compared, so that no rounding decides at the threshold itself."""
+    return f"total {'>=' if inclusive else '>'} texts * $minimum"
+
+
+def length_columns(
+    connection: DuckDBPyConnection, part: Path, minimum: int, inclusive: bool
+) -> pa.Table:
+    """cot_tokens (int32), mean_cot_tokens (float32) and long (bool) of a part's rows.
+
+    Args:
+        connection: Holds ``means``.
+        part: Measured part.
+        minimum: Tokens.
+        inclusive: True: a mean equal to ``minimum`` is long.
+    """
+    return connection.sql(
+        "SELECT cot_tokens, (total / texts)::FLOAT AS mean_cot_tokens,"
+        f" {_long(inclusive)} AS long"
+        " FROM read_parquet($parts, file_row_number = true) JOIN means USING (problem_id)"
+        " ORDER BY file_row_number",
+        params={**_files([part]), "minimum": minimum},
+    ).to_arrow_table()
+
+
+def length_figures(connection: DuckDBPyConnection, minimum: int, inclusive: bool) -> dict[str, Any]:
+    """How many problems are long and how many are not."""
+    query = f"SELECT count(*) FILTER ({_long(inclusive)}), count(*) FROM means"
+    kept, problems = connection.execute(query, {"minimum": minimum}).fetchall()[0]
+    return {"problems": {"kept": kept, "short_mean_cot": problems - kept}}
+
+
+def length_histogram(connection: DuckDBPyConnection, measured: Sequence[Path]) -> dict[str, Any]:
+    """Rows by tokens and problems by mean tokens; bin i holds [edges[i], edges[i + 1])."""
+    files = _files(measured)
+    found = connection.execute("SELECT max(cot_tokens) FROM read_parquet($parts)", files)
+    longest = found.fetchall()[0][0] or 0
+    width = longest // HISTOGRAM_BINS + 1
+    bins = longest // width + 1
+    queries: dict[str, tuple[str, dict[str, Any]]] = {
+        "rows": ("SELECT cot_tokens // $width FROM read_parquet($parts)", files),
+        "problems": ("SELECT total // (texts * $width) FROM means", {}),
+    }
+    histogram: dict[str, Any] = {}
+    for name, (query, values) in queries.items():
+        grouped = f"SELECT bin, count(*) FROM ({query}) AS binned(bin) GROUP BY bin"
+        by_bin = dict(connection.execute(grouped, {**values, "width": width}).fetchall())
+        counts = [by_bin.get(index, 0) for index in range(bins)]
+        histogram[name] = {"edges": [width * i for i in range(bins + 1)], "counts": counts}
+    return histogram
+
+
+def find_answered(connection: DuckDBPyConnection, parts: Sequence[Path]) -> None:
+    """Make the table ``answered``: where the rows are that have a ground truth."""
+    connection.execute(
+        "CREATE TABLE answered AS SELECT problem_id, trim(ground_truth, $blank) AS answer,"
+        " filename AS part, file_row_number AS number"
+        " FROM read_parquet($parts, filename = true, file_row_number = true)"
+        " WHERE trim(coalesce(ground_truth, ''), $blank) <> ''",
+        {**_files(parts), "blank": WHITESPACE},
+    )
+
+
+def unique_figures(connection: DuckDBPyConnection, parts: Sequence[Path]) -> dict[str, int]:
+    """Rows, those of them with a ground truth, their problems, and those that disagree."""
+    counts = connection.execute(
+        "SELECT (SELECT count(*) FROM read_parquet($parts)), sum(rows)::BIGINT, count(*),"
+        " count(*) FILTER (answers > 1) FROM (SELECT count(*) AS rows,"
+        " count(DISTINCT answer) AS answers FROM answered GROUP BY problem_id)",
+        _files(parts),
+    ).fetchall()[0]
+    names = ("rows", "answered", "problems", "conflicting")
+    return {name: count or 0 for name, count in zip(names, counts, strict=True)}
+
+
+def first_rows(connection: DuckDBPyConnection, parts: Sequence[Path]) -> pa.RecordBatchReader:
+    """The first answered row of every problem, in source order, as unique's columns."""
+    return connection.sql(
+        "SELECT rows.problem_id, problem, ground_truth, pass_rate, mean_cot_tokens,"
+        " row_id AS source_row_id"
+        " FROM read_parquet($parts, filename = true, file_row_number = true) AS rows"
+        " JOIN (SELECT part, number FROM answered QUALIFY row_number() OVER"
+        " (PARTITION BY problem_id ORDER BY part, number) = 1) AS firsts"
+        " ON rows.filename = firsts.part AND rows.file_row_number = firsts.number"
+        " ORDER BY part, number",
+        params=_files(parts),
+    ).to_arrow_reader(BATCH_ROWS)

@@ -1,0 +1,1 @@
+"""A task, its data and a base model, made from a seed."""

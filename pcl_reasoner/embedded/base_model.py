@@ -1,0 +1,220 @@
+"""A small Qwen2 with drawn weights and a tokenizer trained on the task's own words.
+
+The folder is a Hugging Face folder like any other: config.json, generation_config.json,
+model.safetensors, tokenizer.json, tokenizer_config.json (with the chat template).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+PAD, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+TAGS = ("<think>", "</think>", "<answer>", "</answer>")
+
+# The pattern by which Qwen2's tokenizer splits text; servers replace any other by it.
+QWEN2_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+CHAT_TEMPLATE = (
+    "{%- for message in messages %}"
+    "{{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}"
+)
+
+
+def train_tokenizer(texts: list[str], vocab_size: int) -> Any:
+    """Train a byte-level BPE tokenizer of Qwen2's kind.
+
+    Args:
+        texts: What it is trained on.
+        vocab_size: Tokens, special ones included.
+
+    Returns:
+        A ``tokenizers.Tokenizer``.
+    """
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, trainers
+    from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = Sequence(
+        [
+            Split(Regex(QWEN2_SPLIT), "isolated"),
+            ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - len(TAGS),
+        special_tokens=[PAD, TURN_START, TURN_END],
+        initial_alphabet=sorted(ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_tokens([AddedToken(tag, normalized=False, special=False) for tag in TAGS])
+    return tokenizer
+
+
+def model_config(vocab_size: int, hidden: int, layers: int, max_length: int) -> dict[str, Any]:
+    """The config.json of a small Qwen2: heads of 32, two queries a key, feed-forward 3 × hidden."""
+    heads = hidden // 32
+    return {
+        "architectures": ["Qwen2ForCausalLM"],
+        "attention_dropout": 0.0,
+        "bos_token_id": None,
+        "eos_token_id": 2,
+        "hidden_act": "silu",
+        "hidden_size": hidden,
+        "initializer_range": 0.02,
+        "intermediate_size": 3 * hidden,
+        "max_position_embeddings": max_length,
+        "model_type": "qwen2",
+        "num_attention_heads": heads,
+        "num_hidden_layers": layers,
+        "num_key_value_heads": max(1, heads // 2),
+        "pad_token_id": 0,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 10000.0,
+        "tie_word_embeddings": False,
+        "torch_dtype": "float32",
+        "use_cache": True,
+        "use_sliding_window": False,
+        "vocab_size": vocab_size,
+    }
+
+
+PREVIOUS_TOKEN_BIAS = 5.0
+PREVIOUS_TOKEN_PAIRS = 4
+
+
+def random_weights(config: dict[str, Any], seed: int) -> dict[str, NDArray[np.float32]]:
+    """Draw weights: normal matrices, zero biases, norms of one; names as transformers has them.
+
+    What a pre-trained base model has and this task needs is put in as a beginning: two heads from
+    which training makes a circuit that continues a phrase that occurred before ("Monday" ->
+    " loses", as in the prompt). Without them, copying is learned at a step that differs much from
+    seed to seed. They do not copy by themselves yet.
+    """
+    rng = np.random.default_rng(seed)
+    weights = {
+        name: (
+            np.full(shape, float(name.endswith("norm.weight")), np.float32)
+            if len(shape) == 1
+            else rng.normal(0.0, 0.06, shape).astype(np.float32)
+        )
+        for name, shape in _shapes(config)
+    }
+    _look_at_the_token_before(weights, config)
+    if config["num_hidden_layers"] > 1:
+        _continue_what_occurred_before(weights, config, rng)
+    return weights
+
+
+def _look_at_the_token_before(
+    weights: dict[str, NDArray[np.float32]], config: dict[str, Any]
+) -> None:
+    """Set biases of the first layer's first head so that rotary scores peak one place back.
+
+    With key bias (b, 0) and query bias b·(cos f, −sin f) in the pair of frequency f, the score of
+    a key d places back is b²·cos(f·(d − 1)) summed over the pairs: largest at d = 1.
+    """
+    head_size = config["hidden_size"] // config["num_attention_heads"]
+    half = head_size // 2
+    pairs = np.arange(PREVIOUS_TOKEN_PAIRS)
+    frequency = config["rope_theta"] ** (-2.0 * pairs / head_size)
+    query = weights["model.layers.0.self_attn.q_proj.bias"]
+    key = weights["model.layers.0.self_attn.k_proj.bias"]
+    key[pairs] = PREVIOUS_TOKEN_BIAS
+    query[pairs] = PREVIOUS_TOKEN_BIAS * np.cos(frequency)
+    query[pairs + half] = -PREVIOUS_TOKEN_BIAS * np.sin(frequency)
+
+
+def _continue_what_occurred_before(
+    weights: dict[str, NDArray[np.float32]], config: dict[str, Any], rng: np.random.Generator
+) -> None:
+    """Lay out the first heads of the first two layers as the beginning of an induction circuit.
+
+    The first layer's head writes what the token before was into directions ``before``; the second
+    layer's head prefers, weakly at the start, tokens whose ``before`` is the present token, and
+    adds what it finds there to the output, whose matrix starts as a copy of the embedding. Queries
+    and keys use the slow half of the rotary pairs, which distance hardly turns.
+    """
+    hidden = config["hidden_size"]
+    size = hidden // config["num_attention_heads"]
+    here, before, copied = (
+        np.linalg.qr(rng.normal(size=(hidden, size)))[0].T.astype(np.float32) for _ in range(3)
+    )
+    slow = [i for i in range(size) if i % (size // 2) >= size // 4]
+    first, second = "model.layers.0.self_attn", "model.layers.1.self_attn"
+    weights[f"{first}.v_proj.weight"][:size] = here
+    # As large as the embedding's own part of the residual stream, so that neither hides the other.
+    weights[f"{first}.o_proj.weight"][:, :size] = 0.12 * before.T
+    for name, direction in (("q", here), ("k", before)):
+        weights[f"{second}.{name}_proj.weight"][:size] = 0.0
+        weights[f"{second}.{name}_proj.weight"][slow] = 1.6 * direction[: len(slow)]
+    weights[f"{second}.v_proj.weight"][:size] = copied
+    weights[f"{second}.o_proj.weight"][:, :size] = 0.5 * copied.T
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"].copy()
+
+
+def _shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden, inner, vocab = (
+        config[key] for key in ("hidden_size", "intermediate_size", "vocab_size")
+    )
+    head_size = hidden // config["num_attention_heads"]
+    key_value = head_size * config["num_key_value_heads"]
+    yield "model.embed_tokens.weight", (vocab, hidden)
+    for layer in range(config["num_hidden_layers"]):
+        prefix = f"model.layers.{layer}"
+        yield f"{prefix}.input_layernorm.weight", (hidden,)
+        for name, size in (("q", hidden), ("k", key_value), ("v", key_value)):
+            yield f"{prefix}.self_attn.{name}_proj.weight", (size, hidden)
+            yield f"{prefix}.self_attn.{name}_proj.bias", (size,)
+        yield f"{prefix}.self_attn.o_proj.weight", (hidden, hidden)
+        yield f"{prefix}.post_attention_layernorm.weight", (hidden,)
+        yield f"{prefix}.mlp.gate_proj.weight", (inner, hidden)
+        yield f"{prefix}.mlp.up_proj.weight", (inner, hidden)
+        yield f"{prefix}.mlp.down_proj.weight", (hidden, inner)
+    yield "model.norm.weight", (hidden,)
+    yield "lm_head.weight", (vocab, hidden)
+
+
+def write_model_folder(
+    folder: Path, texts: list[str], vocab_size: int, hidden: int, layers: int, seed: int
+) -> None:
+    """Write the whole Hugging Face folder."""
+    from safetensors.numpy import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = train_tokenizer(texts, vocab_size)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    padded = -(-tokenizer.get_vocab_size() // 16) * 16
+    config = model_config(padded, hidden, layers, max_length=512)
+    save_file(random_weights(config, seed), folder / "model.safetensors", metadata={"format": "pt"})
+    _write(folder / "config.json", config)
+    _write(folder / "generation_config.json", {"eos_token_id": 2, "pad_token_id": 0})
+    _write(
+        folder / "tokenizer_config.json",
+        {
+            "chat_template": CHAT_TEMPLATE,
+            "clean_up_tokenization_spaces": False,
+            "eos_token": TURN_END,
+            "model_max_length": 512,
+            "pad_token": PAD,
+            "tokenizer_class": "PreTrainedTokenizerFast",
+        },
+    )
+
+
+def _write(path: Path, value: dict[str, Any]) -> None:
+    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf-8")

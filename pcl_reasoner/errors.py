@@ -1,0 +1,56 @@
+"""Errors a user sees: where, what, got against expected, what to do."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+
+class PclError(Exception):
+    """Base of every error that the command line prints without a traceback. Exit code 1."""
+
+    exit_code = 1
+
+
+class InputError(PclError):
+    """The recipe, launch file, override or source is wrong; nothing was run. Exit code 2."""
+
+    exit_code = 2
+
+
+class StageError(PclError):
+    """A stage could not do its work. Exit code 1."""
+
+
+class LockedError(PclError):
+    """Another runner holds the run directory. Exit code 1."""
+
+
+def join_errors(errors: list[str]) -> InputError:
+    """Make one error of many, so that a user mends them in one go.
+
+    Args:
+        errors: One message a problem, without bullets.
+    """
+    if len(errors) == 1:
+        return InputError(errors[0])
+    lines = "\n".join(f"  - {error}" for error in errors)
+    return InputError(f"{len(errors)} problems:\n{lines}")
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import an optional part, or say how to get it.
+
+    Args:
+        module: Import name, e.g. ``tensorboardX``.
+        extra: The extra of this package that installs it.
+
+    Raises:
+        StageError: The module is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise StageError(
+            f"{module} is not installed. Install it with: pip install 'pclr-ms[{extra}]' ({error})"
+        ) from error

@@ -1,0 +1,1 @@
+"""Avg@k with an interval, pass@k, maj@k."""

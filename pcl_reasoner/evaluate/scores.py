@@ -1,0 +1,102 @@
+"""Scores of a benchmark from its graded samples: avg@n, its interval, pass@k, maj@k.
+
+    problem 1: [right, right, wrong, right]   mean 0.75
+    problem 2: [wrong, wrong, wrong, wrong]   mean 0
+    -> avg@4 0.375, standard error 0.375, pass@4 0.5
+
+All are fractions in [0, 1]; only people are shown per cent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+NORMAL_95 = 1.96
+"""Half width of a 95 % interval in standard errors."""
+
+
+def average(right: Sequence[Sequence[bool]]) -> float:
+    """avg@n: the mean over problems of the mean over a problem's samples.
+
+    Not the mean over all samples: a problem of which some samples are missing would count less.
+
+    Args:
+        right: For each problem, whether each of its samples is right; none may be empty.
+    """
+    return sum(_means(right)) / len(right)
+
+
+def standard_error(right: Sequence[Sequence[bool]]) -> float | None:
+    """Standard error of avg@n over problems: std(problem means, ddof=1) / sqrt(problems).
+
+    Problems are what is drawn at random; samples of one problem depend on each other. None for a
+    single problem, whose spread is not known.
+
+    Args:
+        right: As in ``average``.
+    """
+    if len(right) < 2:
+        return None
+    means, centre = _means(right), average(right)
+    variance = sum((mean - centre) ** 2 for mean in means) / (len(means) - 1)
+    return math.sqrt(variance / len(means))
+
+
+def interval_95(score: float, error: float | None) -> list[float] | None:
+    """95 % interval: score ± 1.96 standard errors, cut to [0, 1]; None without an error."""
+    if error is None:
+        return None
+    return [max(0.0, score - NORMAL_95 * error), min(1.0, score + NORMAL_95 * error)]
+
+
+def pass_at(right: Sequence[Sequence[bool]], k: int) -> float:
+    """pass@k: the mean over problems of 1 − C(n − c, k) / C(n, k), for c right of n samples.
+
+    The chance that k samples drawn without replacement hold a right one: no bias, unlike
+    1 − (1 − c/n)^k.
+
+    Args:
+        right: As in ``average``; every problem has at least k samples.
+        k: Samples a try.
+
+    Raises:
+        ValueError: A problem has fewer than k samples.
+
+    Source: Chen et al. 2021, arXiv 2107.03374, equation 1.
+    """
+    if any(len(samples) < k for samples in right):
+        raise ValueError(f"pass@{k} needs {k} samples a problem, got {min(map(len, right))}")
+    chances = [
+        1 - math.comb(len(samples) - sum(samples), k) / math.comb(len(samples), k)
+        for samples in right
+    ]
+    return sum(chances) / len(chances)
+
+
+def majority(answers: Sequence[Sequence[str | None]], right: Sequence[Sequence[bool]]) -> float:
+    """maj@n: the share of problems whose most frequent answer is right.
+
+    Samples without an answer do not vote; of equally frequent answers the one that came first
+    counts; a problem without any answer is wrong.
+
+    Args:
+        answers: For each problem its samples' answers, spelled alike where they are alike.
+        right: As in ``average``.
+    """
+    won = [_elected(*pair) for pair in zip(answers, right, strict=True)]
+    return sum(won) / len(won)
+
+
+def _elected(answers: Sequence[str | None], right: Sequence[bool]) -> bool:
+    votes = Counter(answer for answer in answers if answer is not None)
+    if not votes:
+        return False
+    # most_common keeps the order of first appearance among equals.
+    winner = votes.most_common(1)[0][0]
+    return right[list(answers).index(winner)]
+
+
+def _means(right: Sequence[Sequence[bool]]) -> list[float]:
+    return [sum(samples) / len(samples) for samples in right]

@@ -1,0 +1,224 @@
+"""Stage ``evaluate``: n responses a question, graded by rule, and a benchmark's scores.
+
+generations.jsonl, one line a question, in the form that LLMEval reads and writes:
+
+    {"id": "embedded-0001", "benchmark": "benchmark", "prompt": "Tom has …", "answer": "11",
+     "gen": ["<think>…"], "accuracy": [1.0], "finish_reason": ["stop"]}
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from pcl_reasoner.errors import StageError
+from pcl_reasoner.sample.settings import SamplingConfig
+from pcl_reasoner.stage import Counts, StageContext
+from pcl_reasoner.stages import inputs_of
+
+if TYPE_CHECKING:
+    from pcl_reasoner.evaluate.benchmark import Question
+    from pcl_reasoner.sample.records import Records
+
+_LOG = "generations.partial.jsonl"
+
+
+class EvaluateConfig(SamplingConfig):
+    """How a model is evaluated: the sampling fields, with more responses a question."""
+
+    n: int = Field(32, gt=0)
+    """Responses a question; scores are averages over them."""
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A question with its samples' verdicts, in the order of sample_index."""
+
+    question: Question
+    right: list[bool]
+    answers: list[str | None]
+    outcomes: list[str]
+    finish_reasons: list[str]
+    lengths: list[int]
+
+
+def evaluate(
+    config: EvaluateConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
+) -> Counts:
+    """Answer and grade benchmarks; writes generations.jsonl, scores.json, per_problem.parquet.
+
+    Args:
+        config: The sampling fields.
+        inputs: ``model`` (a Hugging Face folder), ``benchmark`` or several ``benchmark.<name>``.
+        output: The stage's folder; a killed run's responses in it are kept.
+        context: ``placement["server_urls"]`` names the servers.
+
+    Raises:
+        StageError: A benchmark cannot be read, or the engine cannot work.
+    """
+    benchmarks = {
+        name: read_benchmark(name, path) for name, path in inputs_of(inputs, "benchmark").items()
+    }
+    written = output / "scores.json"
+    # The log goes last: where it is missing and this file is there, all was graded and written.
+    if (output / _LOG).exists() or not written.exists():
+        _answer_and_grade(config, benchmarks, inputs["model"], output, context)
+    found = json.loads(written.read_text(encoding="utf-8"))
+    total = sum(map(len, benchmarks.values())) * config.n
+    info = {"engine": config.engine, "scores": found["benchmarks"], **found["responses"]}
+    return Counts(unit="responses", read=total, kept=total, info=info)
+
+
+def _answer_and_grade(
+    config: EvaluateConfig,
+    benchmarks: Mapping[str, Sequence[Question]],
+    model: Path,
+    output: Path,
+    context: StageContext,
+) -> None:
+    from pcl_reasoner.runner import write_json
+    from pcl_reasoner.sample.generate import Problem, describe, generate
+
+    questions = [question for group in benchmarks.values() for question in group]
+    problems = [Problem(question.key, question.problem) for question in questions]
+    sampling = describe(config, model)
+    records = generate(problems, config, model, output / _LOG, context)
+    graded = _grade_all(config, questions, records, output / "generations.jsonl")
+    scores = {
+        name: score_of([item for item in graded if item.question.benchmark == name], config.n)
+        for name in benchmarks
+    }
+    _write_per_problem(output / "per_problem.parquet", graded)
+    write_json(
+        output / "scores.json",
+        {"benchmarks": scores, "sampling": sampling, "responses": records.info()},
+    )
+    records.delete()
+
+
+def read_benchmark(name: str, path: Path) -> list[Question]:
+    """Read a benchmark: a .jsonl or .parquet file, or a folder that holds one or several.
+
+    Raises:
+        StageError: There is no such file, or a record lacks a field.
+    """
+    import pyarrow.parquet as pq
+
+    from pcl_reasoner.evaluate.benchmark import parse_lines, questions_of
+
+    files = [path] if path.is_file() else [*path.glob("*.jsonl"), *path.glob("*.parquet")]
+    files = sorted(file for file in files if file.name != "kept_apart.jsonl")
+    if not files:
+        raise StageError(f"{path}: no .jsonl or .parquet. The role benchmark needs one.")
+    records: list[tuple[int, Any]] = []
+    for file in files:
+        if file.suffix == ".parquet":
+            records += list(enumerate(pq.read_table(file).to_pylist(), 1))
+        else:
+            records += parse_lines(file.read_text(encoding="utf-8").split("\n"), file.name)
+    return questions_of(name, files[0].name if len(files) == 1 else path.name, records)
+
+
+def _grade_all(
+    config: EvaluateConfig, questions: Sequence[Question], records: Records, file: Path
+) -> list[Graded]:
+    """Grade question by question and write each one's generations."""
+    graded = []
+    with file.open("w", encoding="utf-8") as handle:
+        for question in questions:
+            keys = [(question.key, index) for index in range(config.n)]
+            found = list(records.read(keys))
+            item = grade_question(question, found)
+            graded.append(item)
+            line = {
+                "id": question.id,
+                "benchmark": question.benchmark,
+                "prompt": question.problem + config.suffix,
+                "answer": question.answer,
+                "gen": [record["response"] for record in found],
+                "accuracy": [float(right) for right in item.right],
+                "finish_reason": item.finish_reasons,
+            }
+            handle.write(json.dumps(line, ensure_ascii=False) + "\n")
+    return graded
+
+
+def grade_question(question: Question, records: Sequence[Mapping[str, Any]]) -> Graded:
+    """Grade one question's samples by rule; a failed or unfinished one is not right."""
+    from pcl_reasoner.grade.answers import grade_by_rule, plain_integer
+
+    verdicts = [
+        grade_by_rule(record["response"], question.answer, record["finish_reason"])
+        for record in records
+    ]
+    # Votes are for answers, not for spellings: 008 and 8 are one.
+    answers = [v.answer and (plain_integer(v.answer) or v.answer.strip()) for v in verdicts]
+    return Graded(
+        question,
+        [verdict.outcome == "right" for verdict in verdicts],
+        answers,
+        [verdict.outcome for verdict in verdicts],
+        [record["finish_reason"] for record in records],
+        [record["n_tokens"] for record in records],
+    )
+
+
+def score_of(graded: Sequence[Graded], n: int) -> dict[str, Any]:
+    """A benchmark's entry in scores.json; all scores are fractions.
+
+    Args:
+        graded: The benchmark's questions.
+        n: Samples a question.
+    """
+    from pcl_reasoner.evaluate import scores
+
+    right = [item.right for item in graded]
+    lengths = [length for item in graded for length in item.lengths]
+    outcomes = Counter(outcome for item in graded for outcome in item.outcomes)
+    reasons = Counter(reason for item in graded for reason in item.finish_reasons)
+    score, error = scores.average(right), scores.standard_error(right)
+    return {
+        "problems": len(graded),
+        "n": n,
+        "avg_at_n": score,
+        "standard_error": error,
+        "interval": scores.interval_95(score, error),
+        "pass_at_n": scores.pass_at(right, n),
+        "maj_at_n": scores.majority([item.answers for item in graded], right),
+        "mean_length": sum(lengths) / len(lengths),
+        "finish_reasons": dict(sorted(reasons.items())),
+        "outcomes": dict(sorted(outcomes.items())),
+        "unfinished": outcomes["unfinished"] / len(lengths),
+    }
+
+
+def _write_per_problem(path: Path, graded: Sequence[Graded]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema(
+        [
+            ("benchmark", pa.string()),
+            ("id", pa.string()),
+            ("n", pa.int32()),
+            ("right", pa.int32()),
+            ("avg", pa.float32()),
+        ]
+    )
+    rows = [
+        {
+            "benchmark": item.question.benchmark,
+            "id": item.question.id,
+            "n": len(item.right),
+            "right": sum(item.right),
+            "avg": sum(item.right) / len(item.right),
+        }
+        for item in graded
+    ]
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, compression="zstd")

@@ -1,0 +1,1 @@
+"""Answer extraction, equivalence, judge, reward, selection."""

@@ -1,0 +1,138 @@
+"""Is a response right? The answer in its last box, compared with the ground truth.
+
+    response      "<think>3 + 5 = 8</think><answer>\\\\boxed{008}</answer>"
+    ground truth  "8"
+    verdict       right, answer "008"
+
+Credit only for what stands after a closed think part: a response that was cut off while thinking
+has no answer, even if its last number is the right one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from pcl_reasoner.grade.equivalence import equivalent
+
+Outcome = Literal["right", "wrong", "no_box", "unfinished", "timeout", "error"]
+
+OUTCOMES: tuple[Outcome, ...] = ("right", "wrong", "no_box", "unfinished", "timeout", "error")
+"""Only ``right`` earns a reward. ``timeout`` and ``error`` are failures to answer or to grade."""
+
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
+_INTEGER = re.compile(r"([+-]?)([0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What grading found.
+
+    Args:
+        outcome: One of OUTCOMES.
+        answer: The text in the last box; None where there is none.
+    """
+
+    outcome: Outcome
+    answer: str | None
+
+    @property
+    def reward(self) -> float:
+        """1.0 for a right answer, 0.0 for all else."""
+        return 1.0 if self.outcome == "right" else 0.0
+
+
+def grade_by_rule(response: str, ground_truth: str, finish_reason: str) -> Verdict:
+    """Grade one response without a judge.
+
+    Args:
+        response: The whole response, think part included.
+        ground_truth: The right answer, plain or LaTeX.
+        finish_reason: As the server said: ``stop``, ``length``, ``error`` or ``timeout``.
+    """
+    answered = after_thinking(response)
+    failure = why_no_answer(answered, finish_reason)
+    answer = last_boxed(answered or "")
+    if failure is not None or answer is None:
+        return Verdict(failure or "no_box", None)
+    return Verdict(_compare(answer, ground_truth), answer)
+
+
+def why_no_answer(answered: str | None, finish_reason: str) -> Outcome | None:
+    """What to call a response that has no answer; None when it has one.
+
+    Args:
+        answered: What follows its think part; None when that was never closed.
+        finish_reason: As the server said.
+    """
+    if finish_reason == "error":
+        return "error"
+    if finish_reason == "timeout":
+        return "timeout"
+    if answered is None:
+        return "unfinished"
+    if last_boxed(answered) is None:
+        return "unfinished" if finish_reason == "length" else "no_box"
+    return None
+
+
+def after_thinking(response: str) -> str | None:
+    """What follows the last ``</think>``; None when the think part was never closed."""
+    _, closed, rest = response.rpartition("</think>")
+    if not closed or "<think>" in rest:
+        return None
+    return rest
+
+
+def last_boxed(text: str) -> str | None:
+    """The content of the last ``\\boxed{…}``; None when there is none, or it is empty or unclosed.
+
+    Braces inside are balanced; ``\\{`` and ``\\}`` do not count.
+    """
+    starts = [match.end() for match in _BOX.finditer(text)]
+    if not starts:
+        return None
+    depth, position = 1, starts[-1]
+    while position < len(text):
+        character = text[position]
+        if character == "\\":
+            position += 2
+            continue
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if depth == 0:
+            return text[starts[-1] : position].strip() or None
+        position += 1
+    return None
+
+
+def plain_integer(text: str) -> str | None:
+    """An integer's one spelling: ``+0,001,234`` -> ``1234``; None when it is no plain integer.
+
+    Text, not int: a model may write more digits than Python converts.
+    """
+    match = _INTEGER.fullmatch(_bare(text))
+    if match is None:
+        return None
+    digits = match[2].replace(",", "").lstrip("0") or "0"
+    return f"-{digits}" if match[1] == "-" and digits != "0" else digits
+
+
+def _bare(text: str) -> str:
+    """Without dollar signs, a text wrapper, a final full stop and thin spaces."""
+    text = text.strip().strip("$").strip()
+    wrapped = _WRAPPED.fullmatch(text)
+    text = wrapped[1] if wrapped else text
+    text = text.replace("\u2212", "-").replace("{,}", ",")
+    text = re.sub(r"\\[!,;: ]", "", text)
+    return text.strip().removesuffix(".").strip()
+
+
+def _compare(answer: str, ground_truth: str) -> Outcome:
+    found, expected = plain_integer(answer), plain_integer(ground_truth)
+    if found is not None and expected is not None:
+        return "right" if found == expected else "wrong"
+    if _bare(answer) == _bare(ground_truth):
+        return "right"
+    return equivalent(_bare(answer), _bare(ground_truth))

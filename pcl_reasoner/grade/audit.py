@@ -1,0 +1,92 @@
+"""audit.html: how many responses got which verdict, and a few of each to read.
+
+right  18 301  37.7 %    9f0c…/3   ground truth 8   answer 008   "…</think><answer>\\\\boxed{008}"
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+from pcl_reasoner.grade.answers import OUTCOMES
+
+EXAMPLES_EACH = 5
+"""Responses shown of each verdict: the first ones."""
+_END_CHARACTERS = 400
+
+_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}"
+    "table{border-collapse:collapse;width:100%}"
+    "th,td{border:1px solid #bbb;padding:.3rem .6rem;text-align:left;vertical-align:top}"
+    "td.n{text-align:right}pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:0}"
+)
+
+
+@dataclass(frozen=True)
+class Example:
+    """One graded response, as it is shown.
+
+    Args:
+        name: ``problem_id/sample_index``.
+        ground_truth: The right answer.
+        answer: The answer found, if any.
+        response: The whole response; its end is shown.
+        judge_text: What the judge said; None when graded by rule.
+    """
+
+    name: str
+    ground_truth: str
+    answer: str | None
+    response: str
+    judge_text: str | None = None
+
+
+@dataclass
+class Audit:
+    """Counts and examples, gathered while grading."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[Example]] = field(default_factory=dict)
+
+    def add(self, outcome: str, example: Example) -> None:
+        """Count one verdict, and keep it as an example while there are few."""
+        self.outcomes[outcome] += 1
+        kept = self.examples.setdefault(outcome, [])
+        if len(kept) < EXAMPLES_EACH:
+            kept.append(example)
+
+    def page(self) -> str:
+        """The page, complete in itself."""
+        total = sum(self.outcomes.values())
+        rows = "".join(
+            f"<tr><td>{outcome}</td><td class=n>{self.outcomes[outcome]}</td>"
+            f"<td class=n>{100 * self.outcomes[outcome] / max(total, 1):.1f} %</td></tr>"
+            for outcome in OUTCOMES
+        )
+        sections = "".join(
+            f"<h2>{outcome}</h2>{_table(self.examples[outcome])}"
+            for outcome in OUTCOMES
+            if outcome in self.examples
+        )
+        return (
+            "<!doctype html><html lang=en><meta charset=utf-8><title>Grading</title>"
+            f"<style>{_STYLE}</style><h1>Grading: {total} responses</h1>"
+            "<table><tr><th>verdict</th><th>responses</th><th>share</th></tr>"
+            f"{rows}</table>{sections}</html>\n"
+        )
+
+
+def _table(examples: Sequence[Example]) -> str:
+    rows = "".join(
+        f"<tr><td>{escape(example.name)}</td><td>{escape(example.ground_truth)}</td>"
+        f"<td>{escape('' if example.answer is None else example.answer)}</td>"
+        f"<td><pre>{escape(example.response[-_END_CHARACTERS:])}</pre></td>"
+        f"<td><pre>{escape(example.judge_text or '')}</pre></td></tr>"
+        for example in examples
+    )
+    return (
+        "<table><tr><th>response</th><th>ground truth</th><th>answer</th>"
+        f"<th>its end</th><th>judge</th></tr>{rows}</table>"
+    )

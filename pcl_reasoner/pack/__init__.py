@@ -1,0 +1,1 @@
+"""Chat template, tokens and labels, exact-fill packing."""

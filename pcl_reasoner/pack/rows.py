@@ -1,0 +1,211 @@
+"""Rows of several segments, from a plan and the segments' tokens.
+
+    segments  [1, 2, 3] (labels −100, −100, 3)  and  [4, 5] (labels −100, 5), row of 8, pad id 0
+    input_ids       [   1,    2, 3,    4, 5,    0,    0,    0]
+    labels          [−100, −100, 3, −100, 5, −100, −100, −100]
+    segment_ids     [   0,    0, 0,    1, 1,    2,    2,    2]
+    actual_seq_len  [3, 5]        rewards [1.0, 0.0]
+
+Labels stay unshifted. The first label of a segment is always −100: after the shift it would be
+predicted from the last token of the segment before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from pcl_reasoner.errors import StageError
+from pcl_reasoner.pack.packing import RowPlan, accounting, plan_rows
+from pcl_reasoner.pack.tokens import IGNORED
+
+_BATCH_TOKENS = 1 << 20
+"""Row tokens held before they are written, about 12 MB."""
+
+SCHEMA = pa.schema(
+    [
+        ("input_ids", pa.list_(pa.int32())),
+        ("labels", pa.list_(pa.int32())),
+        ("actual_seq_len", pa.list_(pa.int32())),
+        ("segment_ids", pa.list_(pa.int32())),
+        ("rewards", pa.list_(pa.float32())),
+        ("pass_rates", pa.list_(pa.float32())),
+        ("problem_ids", pa.list_(pa.string())),
+        ("sample_indices", pa.list_(pa.int32())),
+    ]
+)
+"""Columns of a packed folder."""
+_PER_SEGMENT = {
+    "rewards": "reward",
+    "pass_rates": "pass_rate",
+    "problem_ids": "problem_id",
+    "sample_indices": "sample_index",
+}
+
+
+class ListColumn:
+    """A column of integer lists, read one at a time where it lies: nothing is copied or joined.
+
+    Args:
+        column: Chunked array of list<int32>.
+    """
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        chunks = [chunk for chunk in column.chunks if len(chunk)]
+        self._offsets = [chunk.offsets.to_numpy() for chunk in chunks]
+        self._values = [chunk.values.to_numpy() for chunk in chunks]
+        self._firsts = np.cumsum([0, *(len(chunk) for chunk in chunks)])
+
+    def __getitem__(self, index: int) -> npt.NDArray[np.int32]:
+        """[length] the list in that row."""
+        chunk = int(np.searchsorted(self._firsts, index, side="right")) - 1
+        offsets = self._offsets[chunk]
+        place = index - int(self._firsts[chunk])
+        found: npt.NDArray[np.int32] = self._values[chunk][offsets[place] : offsets[place + 1]]
+        return found
+
+
+@dataclass
+class Packing:
+    """A planned packing of one table of samples.
+
+    Args:
+        samples: tokenize's columns.
+        kept: [n] the samples' rows in the table, in file order.
+        plan: Rows of indices into ``kept``.
+        pad_token_id: Fills a row's end.
+        dropped: Reason -> samples.
+        truncated: Samples that were cut.
+        trained_tokens: Labels trained on, counted as rows are built.
+    """
+
+    samples: pa.Table
+    kept: npt.NDArray[np.int64]
+    plan: RowPlan
+    pad_token_id: int
+    dropped: dict[str, int]
+    truncated: int
+    trained_tokens: int = field(default=0)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Build the rows, a few at a time."""
+        tokens = ListColumn(self.samples["input_ids"])
+        labels = ListColumn(self.samples["labels"])
+        columns = {name: self.samples[source] for name, source in _PER_SEGMENT.items()}
+        values = {name: column.combine_chunks().take(self.kept) for name, column in columns.items()}
+        size = max(1, _BATCH_TOKENS // self.plan.seq_length)
+        for start in range(0, len(self.plan.rows), size):
+            rows = self.plan.rows[start : start + size]
+            yield self._batch(rows, tokens, labels, values)
+
+    def _batch(
+        self,
+        rows: list[list[int]],
+        tokens: ListColumn,
+        labels: ListColumn,
+        values: dict[str, pa.Array],
+    ) -> pa.RecordBatch:
+        shape = (len(rows), self.plan.seq_length)
+        input_ids = np.full(shape, self.pad_token_id, np.int32)
+        targets = np.full(shape, IGNORED, np.int32)
+        segment_ids = np.empty(shape, np.int32)
+        for place, row in enumerate(rows):
+            segment_ids[place] = len(row)
+            start = 0
+            for number, index in enumerate(row):
+                source, end = int(self.kept[index]), start + int(self.plan.lengths[index])
+                input_ids[place, start:end] = tokens[source][: end - start]
+                # The first label stays −100: no token of this segment predicts it.
+                targets[place, start + 1 : end] = labels[source][1 : end - start]
+                segment_ids[place, start:end] = number
+                start = end
+        self.trained_tokens += int((targets != IGNORED).sum())
+        segments = np.concatenate([np.asarray(row, np.int64) for row in rows])
+        ends = np.concatenate([np.cumsum(self.plan.lengths[row]) for row in rows])
+        sizes = [len(row) for row in rows]
+        arrays = [
+            _matrix(input_ids),
+            _matrix(targets),
+            _lists(pa.array(ends.astype(np.int32)), sizes),
+            _matrix(segment_ids),
+            *(_lists(values[name].take(segments), sizes) for name in _PER_SEGMENT),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+    def accounting(self, max_segments: int) -> dict[str, Any]:
+        """The plan's accounting with what became of the samples; call it after ``batches``."""
+        return {
+            **accounting(self.plan, max_segments),
+            "trained_tokens": self.trained_tokens,
+            "dropped": self.dropped,
+            "truncated": self.truncated,
+        }
+
+
+def plan_packing(
+    samples: pa.Table,
+    seq_length: int,
+    max_segments: int,
+    seed: int,
+    pad_token_id: int,
+    one_a_row: bool = False,
+    over_length: Literal["error", "drop", "truncate"] = "error",
+) -> Packing:
+    """Plan the packing of a table of samples, on its lengths.
+
+    Args:
+        samples: tokenize's columns.
+        seq_length: Tokens a row.
+        max_segments: Segments a row at most.
+        seed: Of the rows' order.
+        pad_token_id: Fills a row's end.
+        one_a_row: True for one segment a row.
+        over_length: What becomes of samples longer than a row.
+
+    Raises:
+        StageError: A sample is longer than a row (policy ``error``), or nothing is left.
+    """
+    lengths = samples["length"].to_numpy().astype(np.int64)
+    long = np.flatnonzero(lengths > seq_length)
+    if len(long) and over_length == "error":
+        raise StageError(
+            f"{len(long)} of {len(lengths)} samples are longer than a row of {seq_length} tokens; "
+            f"the longest has {lengths.max()}. Raise seq_length, lower tokenize's max_tokens, or "
+            "set over_length to drop or truncate."
+        )
+    cut = _cuttable(samples, long, seq_length) if over_length == "truncate" else long[:0]
+    kept = np.setdiff1d(np.arange(len(lengths)), np.setdiff1d(long, cut))
+    if not len(kept):
+        raise StageError(
+            f"no sample is left to pack: {len(lengths)} were read, {len(long)} are longer than a "
+            f"row of {seq_length} tokens. Look at the funnel of the stages before."
+        )
+    plan = plan_rows(
+        np.minimum(lengths[kept], seq_length), seq_length, max_segments, seed, one_a_row
+    )
+    dropped = {"over_length": len(lengths) - len(kept)} if len(kept) < len(lengths) else {}
+    return Packing(samples, kept, plan, pad_token_id, dropped, len(cut))
+
+
+def _cuttable(
+    samples: pa.Table, long: npt.NDArray[np.int64], seq_length: int
+) -> npt.NDArray[np.int64]:
+    """Those long samples of which a trained token is left after the cut."""
+    labels = ListColumn(samples["labels"])
+    left = [index for index in long if (labels[int(index)][1:seq_length] != IGNORED).any()]
+    return np.asarray(left, np.int64)
+
+
+def _matrix(values: npt.NDArray[np.int32]) -> pa.ListArray:
+    """[rows, seq_length] -> a list a row."""
+    return _lists(pa.array(values.reshape(-1)), [values.shape[1]] * values.shape[0])
+
+
+def _lists(values: pa.Array, sizes: list[int]) -> pa.ListArray:
+    offsets = np.cumsum([0, *sizes]).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), values)

@@ -1,0 +1,274 @@
+"""Stages ``tokenize`` (responses -> segments) and ``pack`` (segments -> rows).
+
+tokenize: problem_id 9f0c…, sample_index 3, input_ids [151644, …], labels [−100, …], length 913,
+          reward 1.0, pass_rate 0.375; meta.json says what the model pads and ends with
+pack:     rows of seq_length tokens, accounting.json
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from pcl_reasoner.errors import StageError
+from pcl_reasoner.stage import Counts, StageConfig, StageContext
+
+if TYPE_CHECKING:
+    from pcl_reasoner.pack.tokens import Encoder
+
+_BATCH_ROWS = 64
+"""Responses encoded at a time."""
+_RL_COLUMNS = [
+    "problem_id",
+    "sample_index",
+    "response",
+    "token_ids",
+    "finish_reason",
+    "reward",
+    "pass_rate",
+]
+_ROW_COLUMNS = ["conversations", "problem_id", "problem", "prompt", "response", "cot"]
+
+
+class TokenizeConfig(StageConfig):
+    """How responses become tokens and labels."""
+
+    source: Literal["responses", "rows"] = "responses"
+    """``responses``: sampled, with rewards (RL). ``rows``: problem and cot of a data set (SFT)."""
+    max_tokens: int = Field(gt=0)
+    """Tokens a segment at most: prompt, response and end of turn."""
+    over_length: Literal["error", "drop", "truncate"] = "drop"
+    """What becomes of longer ones."""
+    system: str | None = None
+    """The system turn's text; None for no system turn."""
+    suffix: str = ""
+    """Appended to the problem in the user's turn."""
+    template: str | None = None
+    """A jinja file instead of the model's own chat template."""
+    think_newline: bool = False
+    """V1's newline after ``<think>`` and before ``</answer>``; for text, never for sampled ids."""
+    max_malformed: float = Field(0.0, ge=0, le=1)
+    """Largest share of rows without a problem or response."""
+
+
+class PackConfig(StageConfig):
+    """How segments are put into rows."""
+
+    seq_length: int = Field(gt=0)
+    """Tokens a row, padding included."""
+    max_segments: int = Field(128, gt=0, le=128)
+    """Segments a row at most: the compressed attention mask has 128 places."""
+    seed: int = 0
+    """Of the rows' order."""
+    one_a_row: bool = False
+    """One segment a row, as V1.5's script trains."""
+    pad_token_id: int | None = Field(None, ge=0)
+    """Fills a row's end; None for the tokenizer's own."""
+    over_length: Literal["error", "drop", "truncate"] = "error"
+    """What becomes of segments longer than a row."""
+
+
+def tokenize(
+    config: TokenizeConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
+) -> Counts:
+    """Encode responses; writes an Arrow folder and meta.json.
+
+    Raises:
+        StageError: A reward is missing or out of range, or a response's problem is not known.
+    """
+    import datasets
+    import pyarrow.parquet as pq
+
+    from pcl_reasoner.handlers.instruction import InstructionHandler
+    from pcl_reasoner.pack.arrow_folder import write_arrow_folder
+    from pcl_reasoner.pack.tokens import SCHEMA
+
+    settings = config.model_dump(exclude={"source", "max_malformed"})
+    handler = InstructionHandler(tokenizer=str(inputs["policy"]), **settings)
+    tally = handler.tally
+    problems = _problems(inputs) if config.source == "responses" else None
+    files = _source_files(config, inputs["responses"])
+    total = sum(pq.ParquetFile(file).metadata.num_rows for file in files)
+    datasets.disable_progress_bars()
+
+    def segments() -> Iterator[Any]:
+        for file in files:
+            first = 0
+            for table in _tables(config, file, problems):
+                encoded = handler(datasets.Dataset(table))
+                yield from encoded.data.table.cast(SCHEMA).to_batches()
+                _keep_apart(tally.malformed, table, file.name, first, context)
+                tally.malformed.clear()
+                first += table.num_rows
+                context.progress.update(first, total, "segments", file.name)
+
+    kept = write_arrow_folder(output, SCHEMA, segments())
+    _write_meta(output, inputs["policy"], handler.encoder)
+    return Counts(
+        unit="segments",
+        read=total,
+        kept=kept,
+        dropped=dict(sorted(tally.dropped.items())),
+        info={"truncated": tally.truncated},
+    )
+
+
+def pack(
+    config: PackConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
+) -> Counts:
+    """Put segments into rows; writes an Arrow folder and accounting.json.
+
+    Raises:
+        StageError: A segment is longer than a row (policy ``error``), or there are none.
+    """
+    from pcl_reasoner.pack.arrow_folder import read_arrow_folder, write_arrow_folder
+    from pcl_reasoner.pack.rows import SCHEMA, plan_packing
+    from pcl_reasoner.runner import write_json
+
+    folder = inputs["samples"]
+    samples = read_arrow_folder(folder)
+    meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
+    pad = meta["pad_token_id"] if config.pad_token_id is None else config.pad_token_id
+    packing = plan_packing(
+        samples,
+        config.seq_length,
+        config.max_segments,
+        config.seed,
+        pad,
+        config.one_a_row,
+        config.over_length,
+    )
+
+    def batches() -> Iterator[Any]:
+        done = 0
+        for batch in packing.batches():
+            yield batch
+            done += batch.num_rows
+            context.progress.update(done, len(packing.plan.rows), "rows")
+
+    write_arrow_folder(output, SCHEMA, batches())
+    accounting = packing.accounting(config.max_segments)
+    write_json(output / "accounting.json", accounting)
+    info = {key: value for key, value in accounting.items() if key != "dropped"}
+    return Counts(
+        unit="segments",
+        read=samples.num_rows,
+        kept=accounting["segments"],
+        dropped=packing.dropped,
+        info=info,
+    )
+
+
+def _problems(inputs: Mapping[str, Path]) -> dict[str, str]:
+    import pyarrow.parquet as pq
+
+    if "problems" not in inputs:
+        raise StageError(
+            "source responses needs the problems that were sampled: give the stage the input "
+            "`problems`, e.g. contamination; or set source to rows for a data set with a cot."
+        )
+    file = inputs["problems"] / "clean.parquet"
+    table = pq.read_table(file, columns=["problem_id", "problem"])
+    return dict(zip(table["problem_id"].to_pylist(), table["problem"].to_pylist(), strict=True))
+
+
+def _source_files(config: TokenizeConfig, folder: Path) -> list[Path]:
+    if config.source == "responses":
+        patterns = ["responses.parquet"]
+    else:
+        patterns = ["clean.parquet", "rows/*.parquet"]
+    found = [sorted(folder.glob(pattern)) for pattern in patterns]
+    files = next((files for files in found if files), [])
+    if not files:
+        raise StageError(
+            f"{folder}: has no {' and no '.join(patterns)}, which source {config.source} needs. "
+            "Give the stage the right input, or set its source."
+        )
+    return files
+
+
+def _tables(
+    config: TokenizeConfig, file: Path, problems: Mapping[str, str] | None
+) -> Iterator[Any]:
+    """A file's records, a few at a time; sampled responses get their problem's text."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    parquet = pq.ParquetFile(file)
+    present = parquet.schema_arrow.names
+    if config.source == "rows":
+        columns = [name for name in _ROW_COLUMNS if name in present]
+    else:
+        columns = _RL_COLUMNS
+        _check_rewarded(present, file)
+    for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns):
+        table = pa.Table.from_batches([batch])
+        if problems is not None:
+            _check_rewards(table, file)
+            names = table["problem_id"].to_pylist()
+            table = table.append_column("problem", pa.array(_texts(names, problems)))
+        yield table
+
+
+def _check_rewarded(present: list[str], file: Path) -> None:
+    absent = [name for name in _RL_COLUMNS if name not in present]
+    if absent:
+        raise StageError(
+            f"{file.name}: columns {', '.join(absent)} are missing. A missing reward is not a 0: "
+            "give the stage `select`'s output."
+        )
+
+
+def _check_rewards(table: Any, file: Path) -> None:
+    for name, index, reward in zip(
+        table["problem_id"].to_pylist(),
+        table["sample_index"].to_pylist(),
+        table["reward"].to_pylist(),
+        strict=True,
+    ):
+        # The comparison is false for NaN too.
+        if reward is None or not 0.0 <= reward <= 1.0:
+            raise StageError(
+                f"{file.name}: the reward of response {index} of problem {name} must be in "
+                f"[0, 1], got {reward}. Grade and select again."
+            )
+
+
+def _texts(names: list[str], problems: Mapping[str, str]) -> list[str]:
+    unknown = [name for name in names if name not in problems]
+    if unknown:
+        raise StageError(
+            f"problem {unknown[0]} has responses but is not in clean.parquet: it was removed, or "
+            "never checked. Use the problems that were sampled."
+        )
+    return [problems[name] for name in names]
+
+
+def _keep_apart(
+    malformed: list[tuple[int, str]], table: Any, file: str, first: int, context: StageContext
+) -> None:
+    for index, reason in malformed:
+        record = table.slice(index, 1).to_pylist()[0]
+        raw = json.dumps(record, ensure_ascii=False, sort_keys=True, default=str)
+        context.keep_apart(file, first + index, reason, raw)
+
+
+def _write_meta(output: Path, policy: Path, encoder: Encoder) -> None:
+    from pcl_reasoner.runner import write_json
+
+    special = encoder.template.special_tokens
+    pad = special.get("pad_token") or encoder.template.eos_token or encoder.template.end_of_turn
+    model = json.loads((policy / "config.json").read_text(encoding="utf-8"))
+    write_json(
+        output / "meta.json",
+        {
+            "pad_token_id": encoder.tokenizer.token_to_id(pad),
+            "eos_token_id": encoder.tokenizer.token_to_id(encoder.template.eos_token),
+            "end_of_turn_ids": encoder.end_of_turn,
+            "vocab_size": model["vocab_size"],
+        },
+    )

@@ -1,0 +1,262 @@
+"""Charts as inline SVG: one drawing size, so that text stays readable at any page width.
+
+``Markup.format`` escapes all text; numbers are rounded to a tenth of a pixel, so that a chart of
+equal values has equal bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+WIDTH, HEIGHT = 360.0, 200.0
+LEFT, RIGHT, TOP, BOTTOM = 52.0, 12.0, 10.0, 34.0
+BUCKETS = 40
+"""Points that the bold line of a long curve has."""
+SHORT = 100
+"""A curve of at most this many points is drawn as it is."""
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve.
+
+    Args:
+        name: For the tooltip.
+        style: The CSS class that gives its colour.
+        points: (x, y), in the order of x.
+    """
+
+    name: str
+    style: str
+    points: Sequence[Point]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One score with its 95 % interval, as fractions.
+
+    Args:
+        name: Shown to the left.
+        style: The CSS class that gives its colour.
+        value: In [0, 1].
+        low: Lower end of the interval.
+        high: Upper end.
+    """
+
+    name: str
+    style: str
+    value: float
+    low: float
+    high: float
+
+
+def nice_ticks(low: float, high: float, about: int = 4) -> list[float]:
+    """Round numbers from at or below ``low`` to at or above ``high``, in equal steps.
+
+    Args:
+        low: Smallest value to be covered.
+        high: Largest; the same as ``low`` is widened.
+        about: How many steps are wanted.
+    """
+    if high <= low:
+        high = low + (abs(low) or 1.0)
+    rough = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * m for m in (1.0, 2.0, 2.5, 5.0, 10.0) if power * m >= rough * 0.999999)
+    first = math.floor(low / step + 1e-9)
+    last = math.ceil(high / step - 1e-9)
+    return [round(index * step, 12) for index in range(first, last + 1)]
+
+
+def tick_text(value: float) -> str:
+    """A tick's number: short, with the exponent only where it is needed."""
+    if value == 0:
+        return "0"
+    if 1e4 <= abs(value) < 1e15 and value == int(value):
+        return group(int(value)) if abs(value) < 1e7 else f"{value:.3g}"
+    return f"{value:.4g}".replace("e-0", "e-").replace("e+0", "e")
+
+
+def group(value: int) -> str:
+    """Digits in threes, with a narrow space that does not break."""
+    return f"{value:,}".replace(",", "\u202f")
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """The drawing's axes: where a value lies in pixels."""
+
+    x_ticks: list[float]
+    y_ticks: list[float]
+
+    def x(self, value: float) -> float:
+        low, high = self.x_ticks[0], self.x_ticks[-1]
+        return LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+
+    def y(self, value: float) -> float:
+        low, high = self.y_ticks[0], self.y_ticks[-1]
+        return HEIGHT - BOTTOM - (value - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
+
+    def draw(self, x_label: str) -> Markup:
+        """Grid lines, tick numbers and the name of the x axis."""
+        parts = []
+        for tick in self.y_ticks:
+            y = self.y(tick)
+            parts.append(_line("grid", LEFT, y, WIDTH - RIGHT, y))
+            parts.append(_text("end", LEFT - 6, y + 3.5, tick_text(tick)))
+        for tick in self.x_ticks:
+            x = self.x(tick)
+            parts.append(_line("tick", x, HEIGHT - BOTTOM, x, HEIGHT - BOTTOM + 4))
+            parts.append(_text("middle", x, HEIGHT - BOTTOM + 16, tick_text(tick)))
+        parts.append(_text("middle", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, x_label))
+        return Markup("").join(parts)
+
+
+def _line(style: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
+    return Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(
+        style, _px(x1), _px(y1), _px(x2), _px(y2)
+    )
+
+
+def _text(anchor: str, x: float, y: float, text: str) -> Markup:
+    return Markup('<text text-anchor="{}" x="{}" y="{}">{}</text>').format(
+        anchor, _px(x), _px(y), text
+    )
+
+
+def _px(value: float) -> str:
+    return f"{value:.1f}"
+
+
+def _svg(label: str, height: float, body: Markup) -> Markup:
+    return Markup(
+        '<svg viewBox="0 0 {} {}" role="img" aria-label="{}" '
+        'xmlns="http://www.w3.org/2000/svg">{}</svg>'
+    ).format(_px(WIDTH), _px(height), label, body)
+
+
+def bucket_means(points: Sequence[Point], buckets: int) -> list[tuple[Point, Point]]:
+    """Means of equally many neighbours: ((mean x, mean y), (first x, last x)) each."""
+    size = max(1, math.ceil(len(points) / buckets))
+    found = []
+    for start in range(0, len(points), size):
+        part = points[start : start + size]
+        mean_x = sum(x for x, _ in part) / len(part)
+        mean_y = sum(y for _, y in part) / len(part)
+        found.append(((mean_x, mean_y), (part[0][0], part[-1][0])))
+    return found
+
+
+def line_chart(label: str, series: Sequence[Series], x_label: str = "step") -> Markup:
+    """Curves: every value as a thin line, means of neighbours as a bold one with tooltips.
+
+    Args:
+        label: What it shows, for those who do not see it.
+        series: At least one point in all of them together.
+        x_label: Name of the x axis.
+    """
+    xs = [x for one in series for x, _ in one.points]
+    ys = [y for one in series for _, y in one.points]
+    x_ticks = nice_ticks(min(xs), max(xs))
+    y_ticks = nice_ticks(min(0.0, *ys) if min(ys) >= 0 else min(ys), max(ys))
+    frame = _Frame(x_ticks, y_ticks)
+    parts = [frame.draw(x_label)]
+    for one in series:
+        if not one.points:
+            continue
+        means = bucket_means(one.points, SHORT if len(one.points) <= SHORT else BUCKETS)
+        if len(means) < len(one.points):
+            # 800 points are as fine as the drawing can show.
+            thin = [point for point, _ in bucket_means(one.points, 800)]
+            parts.append(_polyline(f"raw {one.style}", frame, thin))
+        parts.append(_polyline(f"curve {one.style}", frame, [point for point, _ in means]))
+        for (x, y), (first, last) in means:
+            steps = f"{first:g}" if first == last else f"{first:g}–{last:g}"
+            parts.append(
+                _dot(one.style, frame.x(x), frame.y(y), f"{one.name}, {x_label} {steps}: {y:.4g}")
+            )
+    return _svg(label, HEIGHT, Markup("").join(parts))
+
+
+def _polyline(style: str, frame: _Frame, points: Sequence[Point]) -> Markup:
+    text = " ".join(f"{_px(frame.x(x))},{_px(frame.y(y))}" for x, y in points)
+    return Markup('<polyline class="{}" points="{}"/>').format(style, text)
+
+
+def _dot(style: str, x: float, y: float, tooltip: str, radius: float = 2.0) -> Markup:
+    return Markup(
+        '<circle class="dot {}" cx="{}" cy="{}" r="{}"><title>{}</title></circle>'
+    ).format(style, _px(x), _px(y), _px(radius), tooltip)
+
+
+def histogram(
+    label: str,
+    edges: Sequence[float],
+    counts: Sequence[int],
+    x_label: str,
+    threshold: float | None = None,
+) -> Markup:
+    """Bars between edges.
+
+    Args:
+        label: What it shows, for those who do not see it.
+        edges: One more than counts, rising.
+        counts: Records between an edge and the next.
+        x_label: Name of the x axis.
+        threshold: Drawn as a line where it lies inside.
+    """
+    frame = _Frame(nice_ticks(edges[0], edges[-1]), nice_ticks(0.0, max([1.0, *counts])))
+    parts = [frame.draw(x_label)]
+    for low, high, count in zip(edges, edges[1:], counts, strict=False):
+        tooltip = f"{tick_text(low)}–{tick_text(high)}: {group(int(count))}"
+        left, right, top = frame.x(low), frame.x(high), frame.y(count)
+        parts.append(
+            Markup(
+                '<rect class="bar" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>'
+            ).format(
+                _px(left),
+                _px(top),
+                _px(max(right - left - 0.6, 0.6)),
+                _px(frame.y(0.0) - top),
+                tooltip,
+            )
+        )
+    if threshold is not None and edges[0] <= threshold <= edges[-1]:
+        x = frame.x(threshold)
+        parts.append(_line("threshold", x, TOP, x, HEIGHT - BOTTOM))
+    return _svg(label, HEIGHT, Markup("").join(parts))
+
+
+def interval_chart(label: str, estimates: Sequence[Estimate]) -> Markup:
+    """Scores as dots with whiskers on one axis from 0 to 100 %.
+
+    Args:
+        label: What it shows, for those who do not see it.
+        estimates: One row each.
+    """
+    row, left = 26.0, 104.0
+    height = row * len(estimates) + 30.0
+
+    def place(value: float) -> float:
+        return left + min(max(value, 0.0), 1.0) * (WIDTH - left - 18.0)
+
+    parts = []
+    for percent in (0, 25, 50, 75, 100):
+        x = place(percent / 100)
+        parts.append(_line("grid", x, 4.0, x, height - 24.0))
+        parts.append(_text("middle", x, height - 8.0, f"{percent}%"))
+    for index, one in enumerate(estimates):
+        y = row * index + 17.0
+        tooltip = f"{one.name}: {one.value:.1%} [{one.low:.1%}, {one.high:.1%}]"
+        parts.append(_text("end", left - 10, y + 3.5, one.name))
+        parts.append(_line(f"whisker {one.style}", place(one.low), y, place(one.high), y))
+        for end in (one.low, one.high):
+            parts.append(_line(f"whisker {one.style}", place(end), y - 5, place(end), y + 5))
+        parts.append(_dot(one.style, place(one.value), y, tooltip, 4.5))
+    return _svg(label, height, Markup("").join(parts))

@@ -1,0 +1,249 @@
+"""All that the page shows as plain values: what summary.json holds.
+
+A sample row of the funnel::
+
+    {"key": "v15_opg/pack", "name": "pack", "there": True, "unit": "segments", "read": 1950,
+     "kept": 1944, "dropped": {"too_long": 6}, "paper": [{"label": "…", "count": 27174}]}
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from pcl_reasoner.evaluate.published import SCORES
+from pcl_reasoner.report import scores, training
+from pcl_reasoner.report.examples import Example, shorten
+from pcl_reasoner.report.records import StageRecord, finite
+
+PAPER = "paper"
+"""The profile of the published run."""
+
+HITS_SHOWN = 5
+HIT_COLUMNS = ("rule", "cosine", "ngrams", "problem", "benchmark", "benchmark_problem")
+HIT_CHARACTERS = 600
+
+
+def summarize(
+    records: Sequence[StageRecord], recipe: Mapping[str, Any], examples: Sequence[Example]
+) -> dict[str, Any]:
+    """Everything that the page shows and that is equal for equal runs.
+
+    Args:
+        records: Every stage before the report, in the order of the walk.
+        recipe: The facts in ``StageContext.recipe``.
+        examples: Problems with their responses.
+
+    Returns:
+        JSON values only; no time, no host, no commit.
+    """
+    rows = scores.collect_scores(records)
+    comparison = scores.compare(rows, records, str(recipe.get("name", "")))
+    trained = [training.digest(record) for record in records if record.files.get("metrics")]
+    funnel, paper_only = build_funnel(records, recipe)
+    names = ("name", "title", "profile", "launch", "verified", "seed", "choices")
+    summary = {
+        "recipe": {name: recipe.get(name) for name in names},
+        "embedded": recipe.get("profile") != PAPER,
+        "warnings": collect_warnings(records, trained, right_share_of_grades(records)),
+        "funnel": funnel,
+        "paper_only": paper_only,
+        "contamination": [contamination(r) for r in records if is_contamination(r)],
+        "lengths": [table for record in records for table in length_tables(record)],
+        "packing": [packing(record) for record in records if record.files.get("accounting")],
+        "training": trained,
+        "scores": rows,
+        "published": published_scores(rows),
+        "comparison": comparison,
+        "expect": scores.check_expected(recipe.get("expect") or {}, rows, comparison, records),
+        "grades": grades(records),
+        "problems": [shorten(example) for example in examples],
+        "choices": choices(records, recipe),
+        "fingerprints": {
+            record.key: record.manifest.get("fingerprint") for record in records if record.manifest
+        },
+    }
+    # JSON may hold halves of surrogate pairs, which no UTF-8 file can.
+    text = json.dumps(summary, ensure_ascii=False).encode("utf-8", "replace")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def build_funnel(
+    records: Sequence[StageRecord], recipe: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Every stage's counts, with the paper's beside them.
+
+    Returns:
+        The rows, and the paper's counts for which there is no stage.
+    """
+    published = (recipe.get("published") or {}).get("funnel") or []
+    by_stage: dict[str, list[dict[str, Any]]] = {}
+    for entry in published:
+        stage = str(entry.get("stage", ""))
+        key = stage if "/" in stage else f"{recipe.get('name', '')}/{stage}"
+        by_stage.setdefault(key, []).append(
+            {"stage": stage, "label": str(entry.get("label", "")), "count": entry.get("count")}
+        )
+    rows = []
+    for record in records:
+        counts = record.counts
+        rows.append(
+            {
+                "key": record.key,
+                # The report's own stages go by their bare names in the page's data-check marks.
+                "check": record.name if record.recipe == recipe.get("name") else record.key,
+                "recipe": record.recipe,
+                "name": record.name,
+                "type": record.type,
+                "there": record.manifest is not None,
+                "unit": str(counts.get("unit", "")),
+                "read": counts.get("read"),
+                "kept": counts.get("kept"),
+                "dropped": dict(counts.get("dropped") or {}),
+                "paper": by_stage.pop(record.key, []),
+            }
+        )
+    return rows, [entry for entries in by_stage.values() for entry in entries]
+
+
+def published_scores(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The published AIME scores, where an AIME was evaluated: beside others they mean nothing."""
+    if not any("aime" in row["benchmark"].lower() for row in rows):
+        return []
+    return [asdict(published) for published in SCORES]
+
+
+def collect_warnings(
+    records: Sequence[StageRecord],
+    trained: Sequence[Mapping[str, Any]],
+    selected_share: Mapping[str, Any] | None,
+) -> list[dict[str, str]]:
+    """The stages' own warnings, then what the report itself sees.
+
+    Args:
+        records: Every stage.
+        trained: Digests of the training stages.
+        selected_share: Right and wrong responses as graded; used where no training says it.
+    """
+    found = [
+        {"stage": record.key, "text": str(text)}
+        for record in records
+        if record.manifest
+        for text in record.manifest.get("warnings") or []
+    ]
+    found += [
+        {"stage": "report", "text": text}
+        for digest in trained
+        for text in training.warnings_about(dict(digest))
+    ]
+    measured = any(digest["right_share"] is not None for digest in trained)
+    if selected_share and not measured and selected_share["share"] < 0.5:
+        text = (
+            f"{selected_share['key']}: only {selected_share['share']:.1%} of the graded responses "
+            f"are right ({selected_share['right']} of {selected_share['graded']}). Under one half, "
+            "a loss without a baseline can harm the model."
+        )
+        found.append({"stage": "report", "text": text})
+    return found
+
+
+def grades(records: Sequence[StageRecord]) -> list[dict[str, Any]]:
+    """Responses by verdict, a grading stage each."""
+    return [
+        {"key": record.key, "verdicts": record.files["verdict_counts"]}
+        for record in records
+        if record.files.get("verdict_counts")
+    ]
+
+
+def right_share_of_grades(records: Sequence[StageRecord]) -> dict[str, Any] | None:
+    """The share of right responses in the last grading, or None without one."""
+    graded = grades(records)
+    if not graded:
+        return None
+    verdicts = graded[-1]["verdicts"]
+    total = sum(verdicts.values())
+    right = verdicts.get("right", 0)
+    return {"key": graded[-1]["key"], "right": right, "graded": total, "share": right / total}
+
+
+def is_contamination(record: StageRecord) -> bool:
+    """True for a finished contamination stage."""
+    return record.manifest is not None and record.type == "contamination"
+
+
+def contamination(record: StageRecord) -> dict[str, Any]:
+    """What the check found: hits by rule, the numbers at other thresholds, a few hits."""
+    hits = record.files.get("hits") or []
+    rules = Counter(str(hit.get("rule")) for hit in hits)
+    threshold = finite(record.config.get("threshold"))
+    sweep = record.files.get("sweep") or {}
+    return {
+        "key": record.key,
+        "problems": record.counts.get("read"),
+        "removed": (record.counts.get("read") or 0) - (record.counts.get("kept") or 0),
+        "dropped": dict(record.counts.get("dropped") or {}),
+        "hits": len(hits),
+        "rules": dict(sorted(rules.items())),
+        "settings": {
+            name: value
+            for name, value in sorted(record.config.items())
+            if isinstance(value, bool | int | float | str)
+        },
+        "sweep": [
+            {"threshold": text, "used": float(text) == threshold, "flagged": dict(flagged)}
+            for text, flagged in sorted(sweep.items(), key=lambda item: float(item[0]))
+        ],
+        "examples": [
+            {name: str(hit[name])[:HIT_CHARACTERS] for name in HIT_COLUMNS if name in hit}
+            for hit in hits[:HITS_SHOWN]
+        ],
+    }
+
+
+def length_tables(record: StageRecord) -> list[dict[str, Any]]:
+    """The histograms of a length stage: of rows, of problems."""
+    histogram = record.files.get("histogram")
+    if not isinstance(histogram, Mapping):
+        return []
+    return [
+        {
+            "key": record.key,
+            "name": str(name),
+            "edges": table["edges"],
+            "counts": table["counts"],
+            "total": sum(table["counts"]),
+            "threshold": finite(histogram.get("threshold")),
+        }
+        for name, table in sorted(histogram.items())
+        if isinstance(table, Mapping) and table.get("counts") and "edges" in table
+    ]
+
+
+def packing(record: StageRecord) -> dict[str, Any]:
+    """A packing stage's accounting: its plain figures, and its tables (rows by segments …)."""
+    accounting = sorted(record.files["accounting"].items())
+    return {
+        "key": record.key,
+        "figures": {
+            name: value for name, value in accounting if not isinstance(value, dict | list)
+        },
+        "tables": {name: value for name, value in accounting if isinstance(value, dict)},
+    }
+
+
+def choices(records: Sequence[StageRecord], recipe: Mapping[str, Any]) -> list[dict[str, str]]:
+    """What was chosen where sources contradict one another, of every recipe that took part."""
+    by_recipe = {
+        record.recipe: record.manifest.get("choices") or {} for record in records if record.manifest
+    }
+    by_recipe[str(recipe.get("name", ""))] = recipe.get("choices") or {}
+    return [
+        {"recipe": name, "choice": str(choice), "use": str(use)}
+        for name, chosen in by_recipe.items()
+        for choice, use in chosen.items()
+    ]

@@ -1,0 +1,90 @@
+"""A few problems with what became of their responses.
+
+A sample response of a problem::
+
+    {"sample_index": 3, "response": "<think>12-3=9 …", "verdict": "wrong", "reward": 0.0,
+     "answer": "9", "selected": True}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+HEAD, TAIL = 1200, 600
+"""Characters of a long response that are shown: its beginning and its end, where the answer is."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A problem with what became of its responses.
+
+    Args:
+        problem_id: 16 hex digits.
+        problem: Its text; empty when the problems are not there.
+        ground_truth: The right answer, as the data give it.
+        responses: A response each: sample_index, response, verdict, reward, answer, selected.
+    """
+
+    problem_id: str
+    problem: str
+    ground_truth: str
+    responses: list[dict[str, Any]]
+
+
+def shorten(example: Example) -> dict[str, Any]:
+    """An example with long responses cut in the middle."""
+    return {
+        "problem_id": example.problem_id,
+        "problem": example.problem,
+        "ground_truth": example.ground_truth,
+        "responses": [
+            {**response, **cut(response.get("response"))} for response in example.responses
+        ],
+    }
+
+
+def cut(text: str | None) -> dict[str, Any]:
+    """The head and the tail of a text, and how many characters lie between."""
+    if text is None:
+        return {"response": None, "tail": "", "left_out": 0}
+    if len(text) <= HEAD + TAIL:
+        return {"response": text, "tail": "", "left_out": 0}
+    return {"response": text[:HEAD], "tail": text[-TAIL:], "left_out": len(text) - HEAD - TAIL}
+
+
+def join_examples(
+    drawn: Sequence[str],
+    graded: Sequence[Mapping[str, Any]],
+    texts: Sequence[Mapping[str, Any]],
+    selected: Sequence[Mapping[str, Any]] | None,
+    problems: Sequence[Mapping[str, Any]],
+    responses_shown: int,
+) -> list[Example]:
+    """Put together what several tables know of the drawn problems.
+
+    Args:
+        drawn: Problem ids, in the order in which they are shown.
+        graded: Rows of verdicts.
+        texts: Rows of responses.
+        selected: Keys of the responses that training may use; None before any selection.
+        problems: Rows of problems.
+        responses_shown: At most this many of one problem.
+    """
+    text_of = {(row["problem_id"], row["sample_index"]): row for row in texts}
+    chosen = {(row["problem_id"], row["sample_index"]) for row in selected or []}
+    problem_of = {row["problem_id"]: row for row in problems}
+    examples = []
+    for problem_id in drawn:
+        rows = [row for row in graded if row["problem_id"] == problem_id]
+        rows.sort(key=lambda row: int(row["sample_index"]))
+        responses = []
+        for row in rows[:responses_shown]:
+            key = (problem_id, row["sample_index"])
+            use = None if selected is None else key in chosen
+            responses.append({**text_of.get(key, {}), **row, "selected": use})
+        problem = problem_of.get(problem_id, {})
+        text, truth = str(problem.get("problem") or ""), str(problem.get("ground_truth") or "")
+        examples.append(Example(problem_id, text, truth, responses))
+    return examples

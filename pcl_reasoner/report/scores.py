@@ -1,0 +1,198 @@
+"""Scores before and after training, and published results beside them.
+
+A sample score, of one benchmark of one evaluation; all but counts and lengths are fractions::
+
+    {"key": "v15_opg/evaluate_after", "benchmark": "heldout", "problems": 200, "n": 8,
+     "avg_at_n": 0.903, "interval": [0.876, 0.928], "pass_at_n": 0.98, "maj_at_n": 0.95,
+     "mean_length": 41.2, "unfinished": 0.0}
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pcl_reasoner.evaluate.published import fit
+from pcl_reasoner.evaluate.scores import NORMAL_95
+from pcl_reasoner.report.records import StageRecord, finite
+
+FRACTIONS = ("avg_at_n", "pass_at_n", "maj_at_n", "gain")
+_FIGURES = (
+    "problems",
+    "n",
+    "avg_at_n",
+    "standard_error",
+    "pass_at_n",
+    "maj_at_n",
+    "mean_length",
+    "unfinished",
+)
+
+
+def collect_scores(records: Sequence[StageRecord]) -> list[dict[str, Any]]:
+    """One row a benchmark of every evaluation, in the order of the walk."""
+    rows = []
+    for record in records:
+        for benchmark, score in record.files.get("scores", {}).get("benchmarks", {}).items():
+            names = {"key": record.key, "recipe": record.recipe, "stage": record.name}
+            figures = {name: finite(score.get(name)) for name in _FIGURES}
+            interval = score.get("interval")
+            rows.append({**names, "benchmark": benchmark, "interval": interval, **figures})
+    return rows
+
+
+def compare(
+    scores: Sequence[Mapping[str, Any]], records: Sequence[StageRecord], recipe: str
+) -> list[dict[str, Any]]:
+    """Before against after, a benchmark each.
+
+    Args:
+        scores: As ``collect_scores`` gives them.
+        records: The same stages, for their scores by problem.
+        recipe: The recipe that the report is of; its evaluations come first.
+
+    Returns:
+        ``before`` and ``after`` (None where there is one evaluation only), the gain and its 95 %
+        interval: of the problems' differences where both evaluations had the same problems, else
+        with both scores taken as independent.
+    """
+    by_problem = {record.key: record.files.get("per_problem", {}) for record in records}
+    own = [score for score in scores if score["recipe"] == recipe] or list(scores)
+    found = []
+    for benchmark in dict.fromkeys(score["benchmark"] for score in own):
+        of_it = [score for score in own if score["benchmark"] == benchmark]
+        after = _named(of_it, "after") or of_it[-1]
+        others = [score for score in of_it if score is not after]
+        before = _named(others, "before") or (others[0] if others else None)
+        pair = [by_problem[one["key"]].get(benchmark, {}) for one in (before, after) if one]
+        error = _paired_error(*pair) if before else None
+        gain = _gain(before, after, error)
+        found.append({"benchmark": benchmark, "before": before, "after": after, **gain})
+    return found
+
+
+def _named(scores: Sequence[Mapping[str, Any]], word: str) -> Mapping[str, Any] | None:
+    return next((score for score in scores if word in score["stage"]), None)
+
+
+def _paired_error(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
+    """Standard error of the mean difference; None unless both had the same problems."""
+    if set(before) != set(after) or len(before) < 2:
+        return None
+    differences = [after[problem] - before[problem] for problem in sorted(before)]
+    return statistics.stdev(differences) / math.sqrt(len(differences))
+
+
+def _gain(
+    before: Mapping[str, Any] | None, after: Mapping[str, Any], paired_error: float | None
+) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "gain": None,
+        "gain_error": paired_error,
+        "gain_interval": None,
+        "paired": paired_error is not None,
+        "outcome": "single",
+    }
+    if before is None or before["avg_at_n"] is None or after["avg_at_n"] is None:
+        return found
+    gain = after["avg_at_n"] - before["avg_at_n"]
+    error = paired_error
+    errors = before["standard_error"], after["standard_error"]
+    if error is None and None not in errors:
+        error = math.hypot(*errors)
+    if error is None:
+        return {**found, "gain": gain, "outcome": "unknown"}
+    low, high = gain - NORMAL_95 * error, gain + NORMAL_95 * error
+    outcome = "better" if low > 0 else "worse" if high < 0 else "open"
+    interval = [low, high]
+    return {
+        **found,
+        "gain": gain,
+        "gain_error": error,
+        "gain_interval": interval,
+        "outcome": outcome,
+    }
+
+
+def check_expected(
+    expect: Mapping[str, Any],
+    scores: Sequence[Mapping[str, Any]],
+    comparison: Sequence[Mapping[str, Any]],
+    records: Sequence[StageRecord],
+) -> list[dict[str, Any]]:
+    """Compare the recipe's ``expect`` with what came out: a verdict, never a gate.
+
+    ``expect`` maps ``stage.benchmark.figure`` (nested or dotted; parts that are unique may be left
+    out) to a number, to [low, high], or to a mapping with any of ``value``, ``at_least``,
+    ``at_most`` and ``source``. Figures: those of a score, ``gain``, or a stage's ``kept``. A score
+    is met as ``evaluate.published.fit`` says. Fractions over 1.5 are taken as per cent.
+
+    Returns:
+        A row each: name, wanted, got, verdict (met, above, below, not measured), source.
+    """
+    counts = [{"recipe": r.recipe, "stage": r.name, **r.counts} for r in records if r.counts]
+    gains = [{**pair["after"], **pair} for pair in comparison]
+    rows = []
+    for name, wanted in _flatten(expect):
+        *places, figure = name.split(".")
+        figure = re.sub(r"_at_\d+$", "_at_n", figure)
+        tables = gains if figure == "gain" else [*counts, *scores]
+        found = [row for row in tables if finite(row.get(figure)) is not None]
+        names = ("recipe", "stage", "benchmark")
+        found = [row for row in found if set(places) <= {row.get(part) for part in names}]
+        row = found[-1] if found else {}
+        rows.append({"name": name, **_judge(wanted, row, figure)})
+    return rows
+
+
+def _flatten(expect: Mapping[str, Any], path: str = "") -> list[tuple[str, Any]]:
+    leaves: list[tuple[str, Any]] = []
+    for key, value in expect.items():
+        name = f"{path}.{key}" if path else str(key)
+        if isinstance(value, Mapping) and not {"value", "at_least", "at_most"} & set(value):
+            leaves += _flatten(value, name)
+        else:
+            leaves.append((name, value))
+    return leaves
+
+
+def _judge(wanted: Any, row: Mapping[str, Any], figure: str) -> dict[str, Any]:
+    """What was wanted, what came out, and whether it fits."""
+    if isinstance(wanted, list | tuple) and len(wanted) == 2:
+        wanted = {"at_least": wanted[0], "at_most": wanted[1]}
+    elif not isinstance(wanted, Mapping):
+        wanted = {"value": wanted}
+    got = finite(row.get(figure))
+    scaled = {name: _scaled(wanted.get(name), figure) for name in ("value", "at_least", "at_most")}
+    bounds = {name: bound for name, bound in scaled.items() if bound is not None}
+    error = {"avg_at_n": "standard_error", "gain": "gain_error"}.get(figure, "")
+    return {
+        "figure": figure,
+        "wanted": bounds,
+        "got": got,
+        "verdict": _verdict(got, bounds, figure, finite(row.get(error))),
+        "source": str(wanted.get("source", "")),
+    }
+
+
+def _scaled(value: Any, figure: str) -> float | None:
+    number = finite(value)
+    percent = number is not None and figure in FRACTIONS and abs(number) > 1.5
+    return number / 100 if percent and number is not None else number
+
+
+def _verdict(
+    got: float | None, bounds: Mapping[str, float], figure: str, error: float | None
+) -> str:
+    if got is None:
+        return "not measured"
+    wanted = bounds.get("value")
+    if wanted is not None and figure in FRACTIONS:
+        fitting = fit(got, error or 0.0, 100 * wanted)
+        return "met" if fitting == "consistent" else fitting
+    if got < bounds.get("at_least", wanted if wanted is not None else got):
+        return "below"
+    return "above" if got > bounds.get("at_most", wanted if wanted is not None else got) else "met"

@@ -1,0 +1,198 @@
+"""Stage ``report``: every stage before it -> one HTML page and its numbers as JSON.
+
+    v15_opg/report-1a2b3c4d/
+        report.html        one page, nothing loaded from elsewhere
+        summary.json       the same numbers, {"funnel": [{"key": "v15_opg/pack", "kept": 510, …}]}
+
+``summary.json`` has the same bytes for the same inputs. ``report.html`` is the one artifact of
+which that is not asked: it shows the durations, hosts and commits of the manifests that it read,
+and two runs with equal results differ in those. Nothing else in the page depends on them.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from pcl_reasoner.artifact import read_manifest
+from pcl_reasoner.errors import StageError
+from pcl_reasoner.stage import Counts, StageConfig, StageContext
+
+if TYPE_CHECKING:
+    from pcl_reasoner.report.examples import Example
+    from pcl_reasoner.report.records import StageRecord
+
+_JSON_FILES = ("histogram", "accounting", "scores", "sweep")
+_JSONL_FILES = ("metrics", "hits")
+_RESPONSES_SHOWN = 8
+"""Of one problem: more would bury the page."""
+
+
+class ReportConfig(StageConfig):
+    """What the page shows."""
+
+    problems_shown: int = Field(6, ge=0, le=100)
+    """Problems that are shown with their responses and grades, drawn at random."""
+    seed: int = 0
+    """Which problems are drawn."""
+
+
+def report(
+    config: ReportConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
+) -> Counts:
+    """Write the page about a run.
+
+    Args:
+        config: How many problems are shown, and which.
+        inputs: ``recipe/stage`` -> that stage's folder, in the order of the walk. A folder that
+            is not there, or has no manifest, is shown as not run.
+        output: Gets report.html and summary.json.
+        context: ``recipe`` holds the title, launch, choices, expected and published numbers.
+
+    Raises:
+        StageError: A file of a finished stage cannot be read.
+    """
+    from pcl_reasoner.report.collect import summarize
+    from pcl_reasoner.report.page import render
+    from pcl_reasoner.report.records import StageRecord
+    from pcl_reasoner.runner import write_json
+
+    records: list[StageRecord] = []
+    for key, folder in inputs.items():
+        recipe, _, name = key.rpartition("/")
+        manifest = read_manifest(folder)
+        files = _read_files(folder) if manifest else {}
+        records.append(StageRecord(recipe, name, manifest, files))
+        context.progress.update(len(records), len(inputs), "stages")
+    folders = {record.key: inputs[key] for record, key in zip(records, inputs, strict=True)}
+    examples = _read_examples(config, records, folders, str(context.recipe.get("name", "")))
+    summary = summarize(records, context.recipe, examples)
+    for warning in summary["warnings"]:
+        if warning["stage"] == "report":
+            context.warn(warning["text"])
+    write_json(output / "summary.json", summary)
+    page = render(summary, records)
+    (output / "report.html").write_text(page, encoding="utf-8", errors="replace")
+    there = sum(1 for record in records if record.manifest)
+    dropped = {"not_run": len(records) - there} if there < len(records) else {}
+    return Counts(unit="stages", read=len(records), kept=there, dropped=dropped)
+
+
+def _read_files(folder: Path) -> dict[str, Any]:
+    """What the report shows of a stage's small files, by file name without its ending."""
+    found: dict[str, Any] = {}
+    for name in _JSON_FILES:
+        path = folder / f"{name}.json"
+        if path.is_file():
+            found[name] = _parse(path, 1, path.read_text(encoding="utf-8"))
+    for name in _JSONL_FILES:
+        path = folder / f"{name}.jsonl"
+        if path.is_file():
+            with path.open(encoding="utf-8") as lines:
+                numbered = enumerate(lines, start=1)
+                found[name] = [_parse(path, row, line) for row, line in numbered if line.strip()]
+    if verdicts := _count_verdicts(folder):
+        found["verdict_counts"] = verdicts
+    if scores := _scores_by_problem(folder):
+        found["per_problem"] = scores
+    return found
+
+
+def _parse(path: Path, line: int, text: str) -> Any:
+    try:
+        return json.loads(text.strip())
+    except json.JSONDecodeError as error:
+        raise StageError(
+            f"{path}: line {line + error.lineno - 1}: not JSON ({error.msg}). The file was changed "
+            "after its stage had finished; run that stage again with --from."
+        ) from error
+
+
+def _read_examples(
+    config: ReportConfig, records: list[StageRecord], folders: Mapping[str, Path], own: str
+) -> list[Example]:
+    """Draw graded problems and read all that is known of them, and nothing of the others.
+
+    Args:
+        config: How many, and which.
+        records: Every stage.
+        folders: ``recipe/stage`` -> folder.
+        own: The report's recipe: its stages are preferred to those of the recipes it takes from.
+    """
+    from pcl_reasoner.report.examples import join_examples
+
+    ordered = sorted(records, key=lambda record: record.recipe == own)
+    last = {record.type: folders[record.key] for record in ordered if record.manifest}
+    keys = ["problem_id", "sample_index"]
+    rows = _rows(last, "grade", "verdicts.parquet", keys[:1], None)
+    known = sorted({row["problem_id"] for row in rows})
+    drawn = random.Random(config.seed).sample(known, min(config.problems_shown, len(known)))
+    verdicts = [*keys, "verdict", "reward", "answer"]
+    truths = ["problem_id", "problem", "ground_truth"]
+    selected = _rows(last, "select", "responses.parquet", keys, drawn)
+    return join_examples(
+        drawn,
+        graded=_rows(last, "grade", "verdicts.parquet", verdicts, drawn),
+        texts=_rows(last, "sample", "responses", [*keys, "response", "n_tokens"], drawn),
+        selected=selected if "select" in last else None,
+        problems=_rows(last, "contamination", "clean.parquet", truths, drawn),
+        responses_shown=_RESPONSES_SHOWN,
+    )
+
+
+def _count_verdicts(folder: Path) -> dict[str, int]:
+    """Responses by verdict; empty for a stage that grades nothing."""
+    from pyarrow import dataset
+
+    path = folder / "verdicts.parquet"
+    if not path.is_file():
+        return {}
+    column = dataset.dataset(path, format="parquet").to_table(columns=["verdict"])["verdict"]
+    counts = ((row["values"], row["counts"]) for row in column.value_counts().to_pylist())
+    return dict(sorted(counts))
+
+
+def _scores_by_problem(folder: Path) -> dict[str, dict[str, float]]:
+    """Benchmark -> question -> the share of its right answers; empty when nothing is scored."""
+    from pyarrow import parquet
+
+    path = folder / "per_problem.parquet"
+    if not path.is_file():
+        return {}
+    found: dict[str, dict[str, float]] = {}
+    for row in parquet.read_table(path, columns=["benchmark", "id", "n", "right"]).to_pylist():
+        found.setdefault(row["benchmark"], {})[row["id"]] = row["right"] / row["n"]
+    return found
+
+
+def _rows(
+    folders: Mapping[str, Path],
+    stage: str,
+    path: str,
+    columns: list[str],
+    problem_ids: list[str] | None,
+) -> list[dict[str, Any]]:
+    """Some columns of some problems' rows; none when the table is not there.
+
+    Args:
+        folders: Stage type -> its folder.
+        stage: Whose table.
+        path: The Parquet file, or the folder of Parquet files, in it.
+        columns: Read where the table has them.
+        problem_ids: Read these problems only; all when None.
+    """
+    from pyarrow import dataset
+
+    source = folders.get(stage, Path()) / path
+    if stage not in folders or not source.exists():
+        return []
+    table = dataset.dataset(source, format="parquet")
+    present = [name for name in columns if name in table.schema.names]
+    wanted = None if problem_ids is None else dataset.field("problem_id").isin(problem_ids)
+    found: list[dict[str, Any]] = table.to_table(columns=present, filter=wanted).to_pylist()
+    return found

@@ -1,0 +1,102 @@
+"""What a training stage's metrics say: first against last tenth, and whether to worry.
+
+A sample line of metrics.jsonl::
+
+    {"step": 1, "loss": 0.48, "learning_rate": 1e-4, "grad_norm": 0.9, "overflow": 0,
+     "right_count": 10, "right_m": -0.2, "right_p": 0.8, "wrong_count": 6, "wrong_p": 0.6, …}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pcl_reasoner.report.records import StageRecord, finite, mean
+
+FIGURES = ("loss", "right_p", "wrong_p", "grad_norm", "learning_rate")
+
+
+def digest(record: StageRecord) -> dict[str, Any]:
+    """Summarise a training stage.
+
+    Args:
+        record: A stage that left metrics.
+
+    Returns:
+        Its steps, its share of right responses (None where none are graded), and every figure's
+        mean over the first and over the last tenth of the steps.
+    """
+    metrics: Sequence[dict[str, Any]] = record.files["metrics"]
+    tenth = max(1, len(metrics) // 10)
+    right = sum(finite(step.get("right_count")) or 0.0 for step in metrics)
+    wrong = sum(finite(step.get("wrong_count")) or 0.0 for step in metrics)
+    # Supervised training counts its segments as neither right nor wrong.
+    graded = wrong > 0 or any(finite(step.get("right_p")) is not None for step in metrics)
+    return {
+        "key": record.key,
+        "name": record.name,
+        "loss_name": str(record.config.get("loss", "")),
+        "steps": len(metrics),
+        "overflows": sum(1 for step in metrics if step.get("overflow")),
+        "right": int(right) if graded else None,
+        "wrong": int(wrong) if graded else None,
+        "right_share": right / (right + wrong) if graded and right + wrong else None,
+        "figures": {
+            name: {
+                "first": _mean_figure(metrics[:tenth], name),
+                "last": _mean_figure(metrics[-tenth:], name),
+            }
+            for name in FIGURES
+        },
+    }
+
+
+def _mean_figure(steps: Sequence[dict[str, Any]], name: str) -> float | None:
+    """A figure's mean over steps; p of right and wrong by response, as their steps differ."""
+    kind, _, figure = name.partition("_")
+    if figure != "p":
+        return mean(finite(step.get(name)) for step in steps)
+    pairs = [(finite(step.get(name)), finite(step.get(f"{kind}_count"))) for step in steps]
+    weighted = [(p, 1.0 if count is None else count) for p, count in pairs if p is not None]
+    total = sum(count for _, count in weighted)
+    return sum(p * count for p, count in weighted) / total if total else None
+
+
+def warnings_about(training: dict[str, Any]) -> list[str]:
+    """Why a training stage's result is not to be trusted, one sentence each.
+
+    Args:
+        training: As ``digest`` gives it.
+    """
+    found = []
+    share = training["right_share"]
+    if share is not None and share < 0.5:
+        found.append(
+            f"{training['key']}: only {share:.1%} of the responses trained on are right "
+            f"({training['right']} right, {training['wrong']} wrong). Under one half, a loss "
+            "without a baseline pushes down what right and wrong answers share, and can do harm."
+        )
+    first, last = training["figures"]["right_p"].values()
+    if first is not None and last is not None and last < first:
+        found.append(
+            f"{training['key']}: p of right answers fell from {first:.4f} (first tenth of steps)"
+            f" to {last:.4f} (last tenth). The loss is to raise it; compare with the scores."
+        )
+    if training["overflows"]:
+        found.append(
+            f"{training['key']}: {training['overflows']} of {training['steps']} steps were skipped "
+            "because gradients were not finite."
+        )
+    return found
+
+
+def curve(record: StageRecord, name: str) -> list[tuple[float, float]]:
+    """(step, value) of a figure, steps without it left out.
+
+    Args:
+        record: A stage that left metrics.
+        name: One of ``FIGURES``.
+    """
+    steps = enumerate(record.files["metrics"], start=1)
+    pairs = [(finite(line.get("step", row)), finite(line.get(name))) for row, line in steps]
+    return [(step, value) for step, value in pairs if step is not None and value is not None]

@@ -1,0 +1,1 @@
+"""n responses a problem: the embedded sampler or an OpenAI-compatible server."""

@@ -1,0 +1,118 @@
+"""The next token of many rows from their logits: filters, then the inverse of the CDF.
+
+Every sample has a random stream of its own, so what it draws does not depend on which other
+samples share its batch:
+
+    stream_seed(0, "5c18d5f0a1b2c3d4", 3) -> 4093115277153927133 -> Philox -> one uniform a step
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.floating[Any]]
+
+UNIFORMS_AT_ONCE = 64
+"""A stream is read in blocks of this many steps: a call a token would cost more than the draw."""
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Which tokens may be drawn, with the meaning that vLLM gives these fields.
+
+    Args:
+        temperature: 0 takes the most likely token.
+        top_k: Keep this many most likely tokens; 0 keeps all.
+        top_p: Keep the fewest most likely tokens whose probability reaches this.
+        min_p: Keep tokens with at least this share of the largest probability.
+        repetition_penalty: Divides the logits of tokens already seen (1 = off).
+    """
+
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+
+
+def stream_seed(seed: int, problem_id: str, sample_index: int) -> int:
+    """The seed of one sample's random stream, in [0, 2^63)."""
+    text = f"{seed}/{problem_id}/{sample_index}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1
+
+
+class Streams:
+    """One Philox stream a row, read step by step."""
+
+    def __init__(self, seeds: list[int]) -> None:
+        self._generators = [np.random.Generator(np.random.Philox(key=seed)) for seed in seeds]
+        self._block = np.zeros((len(seeds), UNIFORMS_AT_ONCE))
+        self._step = 0
+
+    def next(self) -> NDArray[np.float64]:
+        """The next uniform of every row: [rows] float64 in [0, 1)."""
+        column = self._step % UNIFORMS_AT_ONCE
+        if column == 0:
+            for row, generator in enumerate(self._generators):
+                generator.random(out=self._block[row])
+        self._step += 1
+        uniforms: NDArray[np.float64] = self._block[:, column]
+        return uniforms
+
+
+def penalise(logits: Floats, seen: NDArray[np.bool_], penalty: float) -> Floats:
+    """Make tokens already in prompt or response less likely.
+
+    Args:
+        logits: [rows, vocabulary] float.
+        seen: [rows, vocabulary], True for tokens in the row's prompt or response.
+        penalty: Positive logits are divided by it, negative ones multiplied.
+
+    Source: Keskar et al. 2019 (CTRL), arXiv 1909.05858, in the two-sided form of vLLM.
+    """
+    return np.where(seen, np.where(logits > 0, logits / penalty, logits * penalty), logits)
+
+
+def draw(logits: Floats, uniforms: NDArray[np.float64], filters: Filters) -> NDArray[np.int64]:
+    """Draw one token a row.
+
+    The filters apply in vLLM's order: temperature, min-p, top-k, top-p. What is left is walked
+    from the most likely token down until its summed probability passes the row's uniform.
+
+    Args:
+        logits: [rows, vocabulary] float.
+        uniforms: [rows] float64 in [0, 1).
+        filters: The sampling fields; repetition_penalty is not applied here.
+
+    Returns:
+        [rows] int64 token ids.
+    """
+    if filters.temperature == 0:
+        best: NDArray[np.int64] = np.argmax(logits, axis=-1)
+        return best
+    tokens = _most_likely(logits, filters.top_k)
+    kept = np.take_along_axis(logits, tokens, axis=-1).astype(np.float64)
+    weights = np.exp((kept - kept[:, :1]) / filters.temperature)  # the largest is 1
+    weights[weights < filters.min_p] = 0.0
+    sums = np.cumsum(weights, axis=-1)
+    # A token stays when the tokens before it do not reach top_p yet, so the first always does.
+    weights[sums - weights >= filters.top_p * sums[:, -1:]] = 0.0
+    sums = np.cumsum(weights, axis=-1)
+    places = (sums <= uniforms[:, None] * sums[:, -1:]).sum(axis=-1)
+    # Rounding could place a uniform next to 1 behind the last token that was kept.
+    places = np.minimum(places, (weights > 0).sum(axis=-1) - 1)
+    return np.take_along_axis(tokens, places[:, None], axis=-1)[:, 0]
+
+
+def _most_likely(logits: Floats, top_k: int) -> NDArray[np.int64]:
+    """Token ids from the most likely down, equal logits by id: [rows, top_k or vocabulary]."""
+    if not 0 < top_k < logits.shape[-1]:
+        return np.argsort(-logits, axis=-1, kind="stable")
+    few = np.sort(np.argpartition(-logits, top_k - 1, axis=-1)[:, :top_k], axis=-1)
+    order = np.argsort(-np.take_along_axis(logits, few, axis=-1), axis=-1, kind="stable")
+    return np.take_along_axis(few, order, axis=-1)

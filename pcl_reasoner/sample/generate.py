@@ -1,0 +1,266 @@
+"""What ``sample`` and ``evaluate`` share: problems and settings -> n responses a problem.
+
+    Problem("5c18d5f0a1b2c3d4", "Tom has 3 apples …"), n = 8
+    -> keys ("5c18d5f0a1b2c3d4", 0) … ("5c18d5f0a1b2c3d4", 7), one record each (records.py)
+
+Records are appended as they come, and what is there is not asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pcl_reasoner.artifact import fingerprint, hash_file
+from pcl_reasoner.errors import StageError
+from pcl_reasoner.pack.template import ChatTemplate, load_template, prompt_messages
+from pcl_reasoner.sample.records import Key, Record, Records, record
+from pcl_reasoner.sample.settings import SamplingConfig
+from pcl_reasoner.sample.weights import end_tokens, weight_files
+from pcl_reasoner.stage import StageContext
+
+if TYPE_CHECKING:
+    from pcl_reasoner.sample.draw import Filters
+    from pcl_reasoner.sample.embedded import EmbeddedSampler
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem to be answered; ``id`` is the first half of its responses' keys."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A problem as the model is asked: as messages (for a server) and as ids."""
+
+    problem_id: str
+    messages: list[dict[str, str]]
+    ids: list[int]
+
+
+class Dialogue:
+    """A model folder's tokenizer and chat template: problems to prompts, ids to responses.
+
+    Args:
+        folder: A Hugging Face model folder.
+        settings: ``system``, ``suffix`` and ``template`` are used.
+
+    Raises:
+        StageError: The folder has no tokenizer, template or end token.
+    """
+
+    def __init__(self, folder: Path, settings: SamplingConfig) -> None:
+        from tokenizers import Tokenizer
+
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise StageError(
+                f"{path}: not found. The role policy (model) needs a Hugging Face folder."
+            )
+        self._tokenizer = Tokenizer.from_file(str(path))
+        self._settings = settings
+        self.template: ChatTemplate = load_template(folder, settings.template)
+        self.ends = end_tokens(folder)
+        self.end_of_turn: int | None = self._tokenizer.token_to_id(self.template.end_of_turn)
+
+    def prompt(self, problem: Problem) -> Prompt:
+        """Render one problem with the generation prompt at its end."""
+        messages = prompt_messages(problem.text, self._settings.system, self._settings.suffix)
+        text = self.template.render(messages, add_generation_prompt=True)
+        return Prompt(problem.id, messages, self.encode(text))
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text; the template has put in every special token already."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def response(self, token_ids: list[int], finish_reason: str) -> str:
+        """The text of drawn ids without the end token that ended them."""
+        ended = finish_reason == "stop" and token_ids and token_ids[-1] in self.end_ids
+        kept = token_ids[:-1] if ended else token_ids
+        text: str = self._tokenizer.decode(kept, skip_special_tokens=False)
+        return text
+
+    @property
+    def end_ids(self) -> list[int]:
+        """Ids that end a response, the most usual first: the template's, then the weights'."""
+        return [i for i in [self.end_of_turn] if i is not None] + self.ends
+
+    def room(self, prompt: Prompt, context: int) -> int:
+        """How many tokens a response may have; below 1 the prompt is too long.
+
+        Args:
+            prompt: The prompt.
+            context: Longest prompt and response together, in tokens.
+        """
+        left = context - len(prompt.ids)
+        limit = self._settings.max_tokens
+        return left if limit is None else min(left, limit)
+
+
+def generate(
+    problems: Sequence[Problem],
+    settings: SamplingConfig,
+    folder: Path,
+    log: Path,
+    context: StageContext,
+) -> Records:
+    """Draw every response that is not in the log yet.
+
+    Args:
+        problems: Distinct by id, in an order that is the same in every run.
+        settings: The sampling fields.
+        folder: The model's Hugging Face folder (of a server's model: for template and tokenizer).
+        log: The JSONL file that records are appended to.
+        context: ``placement["server_urls"]`` names the servers.
+
+    Returns:
+        The log with all ``len(problems) * settings.n`` responses.
+
+    Raises:
+        StageError: An engine cannot work; what has been drawn stays in the log.
+    """
+    records = Records(log)
+    dialogue = Dialogue(folder, settings)
+    if dialogue.end_of_turn is not None and dialogue.end_of_turn not in dialogue.ends:
+        context.warn(
+            f"{folder}: eos_token_id {dialogue.ends} does not have the template's end of turn "
+            f"{dialogue.template.end_of_turn!r} ({dialogue.end_of_turn}): responses may run on."
+        )
+    try:
+        if len(records) < len(problems) * settings.n:
+            prompts = [dialogue.prompt(problem) for problem in problems]
+            if settings.engine == "server":
+                from pcl_reasoner.sample.client import ask_servers
+
+                ask_servers(prompts, settings, dialogue, records, context)
+            else:
+                draw_embedded(prompts, settings, folder, dialogue, records, context)
+    except BaseException:
+        records.close()
+        raise
+    if records.failed:
+        context.warn(f"{records.failed} of {len(records)} responses failed and count as wrong.")
+    return records
+
+
+def describe(settings: SamplingConfig, folder: Path) -> dict[str, Any]:
+    """What was sampled and how, for sampling.json: model, template and every sampling field.
+
+    The model's fingerprint is over the SHA-256 of config.json and the safetensors files.
+    """
+    files = [folder / "config.json", *weight_files(folder)]
+    template = load_template(folder, settings.template)
+    fields = settings.model_dump(mode="json", include=set(SamplingConfig.model_fields))
+    return {
+        **fields,
+        "model_fingerprint": fingerprint({path.name: hash_file(path) for path in files}),
+        "template_sha256": fingerprint(template.source),
+        "end_tokens": end_tokens(folder),
+    }
+
+
+def draw_embedded(
+    prompts: list[Prompt],
+    settings: SamplingConfig,
+    folder: Path,
+    dialogue: Dialogue,
+    records: Records,
+    context: StageContext,
+) -> None:
+    """Draw with the embedded engine, in batches that are the same in every run.
+
+    A batch of which any response is missing is drawn whole and only the missing ones are added,
+    so a run that was cut off ends with the same bytes as one that was not.
+
+    Args:
+        prompts: All prompts, drawn already or not.
+        settings: The sampling fields.
+        folder: The model's Hugging Face folder.
+        dialogue: Its tokenizer and template.
+        records: Where responses go.
+        context: For progress.
+    """
+    from pcl_reasoner.sample.draw import Filters
+    from pcl_reasoner.sample.embedded import EmbeddedSampler
+
+    sampler = EmbeddedSampler(folder)
+    longest = min(settings.max_model_len, sampler.shape.context)
+    rooms = {prompt.problem_id: dialogue.room(prompt, longest) for prompt in prompts}
+    records.add(_too_long(rooms, settings.n))
+    fitting = {p.problem_id: p for p in prompts if rooms[p.problem_id] > 0}
+    keys = sorted((name, index) for name in fitting for index in range(settings.n))
+    batches = [keys[at : at + settings.batch] for at in range(0, len(keys), settings.batch)]
+    if not batches:
+        return
+    sampler.prepare(_layout(batches, fitting, rooms, settings.batch))
+    filters = Filters(
+        settings.temperature,
+        settings.top_k,
+        settings.top_p,
+        settings.min_p,
+        settings.repetition_penalty,
+    )
+    for batch in batches:
+        if any(key not in records for key in batch):
+            records.add(_draw_batch(sampler, batch, fitting, rooms, filters, settings, dialogue))
+        context.progress.update(len(records), len(prompts) * settings.n, "responses")
+
+
+def _too_long(rooms: dict[str, int], n: int) -> Iterator[Record]:
+    """A prompt that leaves no room is recorded as failed, as a server would refuse it."""
+    for name, room in rooms.items():
+        if room < 1:
+            yield from (record((name, i), "", [], "error", 0, None, "embedded") for i in range(n))
+
+
+def _layout(
+    batches: list[list[Key]], prompts: dict[str, Prompt], rooms: dict[str, int], rows: int
+) -> Any:
+    """One layout for all batches, so that two graphs serve them all."""
+    from pcl_reasoner.sample.embedded import PROMPT_MULTIPLE, Layout
+
+    longest = max(len(prompt.ids) for prompt in prompts.values())
+    slots = -(-longest // PROMPT_MULTIPLE) * PROMPT_MULTIPLE
+    return Layout(
+        prompts=max(len({name for name, _ in batch}) for batch in batches),
+        prompt_slots=slots,
+        rows=min(rows, len(batches[0])),
+        slots=slots + max(rooms[name] for name in prompts),
+    )
+
+
+def _draw_batch(
+    sampler: EmbeddedSampler,
+    batch: list[Key],
+    prompts: dict[str, Prompt],
+    rooms: dict[str, int],
+    filters: Filters,
+    settings: SamplingConfig,
+    dialogue: Dialogue,
+) -> list[Record]:
+    from pcl_reasoner.sample.draw import stream_seed
+    from pcl_reasoner.sample.embedded import Row
+
+    names = sorted({name for name, _ in batch})
+    seeds = [stream_seed(settings.seed, *key) for key in batch]
+    rows = [Row(names.index(key[0]), seed) for key, seed in zip(batch, seeds, strict=True)]
+    ids = [prompts[name].ids for name in names]
+    drawn = sampler.sample(ids, rows, [rooms[name] for name, _ in batch], filters)
+    return [
+        record(
+            key,
+            dialogue.response(one.token_ids, one.finish_reason),
+            one.token_ids,
+            one.finish_reason,
+            seed,
+            None,
+            "embedded",
+        )
+        for key, seed, one in zip(batch, seeds, drawn, strict=True)
+    ]

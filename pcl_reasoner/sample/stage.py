@@ -1,0 +1,130 @@
+"""Stage ``sample``: n responses to every problem, from a server or from the embedded sampler.
+
+responses/part-00000.parquet, one row a response:
+
+    problem_id 5c18d5f0a1b2c3d4, sample_index 0, response "<think>3+5=8</think>…", token_ids
+    [27, …, 2], finish_reason stop, n_tokens 41, seed 7, seconds null, server embedded
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pcl_reasoner.errors import StageError
+from pcl_reasoner.sample.settings import SamplingConfig
+from pcl_reasoner.stage import Counts, StageContext
+
+if TYPE_CHECKING:
+    from pcl_reasoner.sample.generate import Problem
+    from pcl_reasoner.sample.records import Records
+
+_LOG = "responses.partial.jsonl"
+_ROWS_A_GROUP = 256
+"""Rows that are in memory at once; a published response has up to 131 072 tokens."""
+
+
+class SampleConfig(SamplingConfig):
+    """How responses are sampled; all fields are those that evaluation has too."""
+
+
+def sample(
+    config: SampleConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
+) -> Counts:
+    """Sample n responses a problem; writes responses/part-00000.parquet and sampling.json.
+
+    Args:
+        config: The sampling fields.
+        inputs: ``problems`` (clean.parquet) and ``policy`` (a Hugging Face folder).
+        output: The stage's folder; a killed run's responses in it are kept.
+        context: ``placement["server_urls"]`` names the servers.
+
+    Raises:
+        StageError: An input lacks a file or column, or the engine cannot work.
+    """
+    from pcl_reasoner.runner import write_json
+    from pcl_reasoner.sample.generate import describe, generate
+
+    problems, repeated = read_problems(inputs["problems"] / "clean.parquet")
+    described = output / "sampling.json"
+    # The log goes last: where it is missing and this file is there, all was drawn and written.
+    if (output / _LOG).exists() or not described.exists():
+        sampling = describe(config, inputs["policy"])
+        records = generate(problems, config, inputs["policy"], output / _LOG, context)
+        _write_responses(output / "responses", records)
+        write_json(described, {**sampling, "responses": records.info()})
+        records.delete()
+    figures = json.loads(described.read_text(encoding="utf-8"))["responses"]
+    kept = len(problems) * config.n
+    dropped = {"repeated_problem": repeated * config.n} if repeated else {}
+    return Counts(
+        unit="responses",
+        read=kept + sum(dropped.values()),
+        kept=kept,
+        dropped=dropped,
+        info={"engine": config.engine, "problems": len(problems), **figures},
+    )
+
+
+def read_problems(path: Path) -> tuple[list[Problem], int]:
+    """Read the problems to be sampled, the first of each problem_id.
+
+    Returns:
+        The problems by problem_id, and how many rows repeat one of them.
+
+    Raises:
+        StageError: The file is missing, or has no column problem_id or problem.
+    """
+    import pyarrow.parquet as pq
+
+    from pcl_reasoner.sample.generate import Problem
+
+    if not path.is_file():
+        raise StageError(f"{path}: not found. The role problems needs a stage that writes it.")
+    names = pq.read_schema(path).names
+    lacking = [name for name in ("problem_id", "problem") if name not in names]
+    if lacking:
+        raise StageError(f"{path}: no column {', '.join(lacking)}; it has {', '.join(names)}.")
+    table = pq.read_table(path, columns=["problem_id", "problem"])
+    texts: dict[str, str] = {}
+    for name, text in zip(
+        table["problem_id"].to_pylist(), table["problem"].to_pylist(), strict=True
+    ):
+        texts.setdefault(name, text)
+    return [Problem(name, texts[name]) for name in sorted(texts)], len(table) - len(texts)
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    return pa.schema(
+        [
+            ("problem_id", pa.string()),
+            ("sample_index", pa.int32()),
+            ("response", pa.string()),
+            ("token_ids", pa.list_(pa.int32())),
+            ("finish_reason", pa.string()),
+            ("n_tokens", pa.int32()),
+            ("seed", pa.int64()),
+            ("seconds", pa.float32()),
+            ("server", pa.string()),
+        ]
+    )
+
+
+def _write_responses(folder: Path, records: Records) -> None:
+    """Write all records by problem_id and sample_index, a row group at a time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder.mkdir(exist_ok=True)
+    keys, schema = records.keys(), _schema()
+    with pq.ParquetWriter(folder / "part-00000.parquet", schema, compression="zstd") as writer:
+        for start in range(0, len(keys), _ROWS_A_GROUP):
+            rows = [
+                {name: item[name] for name in schema.names}
+                for item in records.read(keys[start : start + _ROWS_A_GROUP])
+            ]
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))

@@ -1,0 +1,100 @@
+"""What a stage is made of: its configuration, its counts and the context that it is run in.
+
+A stage is a function
+
+    run(config, inputs, output, context) -> Counts
+
+that reads the folders in ``inputs``, writes its files into ``output`` and says what became of
+every record. It never prints, never exits, and never touches another stage's folder.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field
+
+RAW_LIMIT_BYTES = 4096
+"""At most this much of a refused record is kept in kept_apart.jsonl."""
+
+
+class StageConfig(BaseModel):
+    """Base of every stage's configuration: unknown keys are refused, values do not change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class Counts(BaseModel):
+    """What became of a stage's records; the funnel is the counts of all stages in order.
+
+    ``read == kept + sum(dropped)`` always holds, and the runner checks it.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    unit: str
+    """What is counted: rows, problems, responses, segments, tensors …"""
+    read: int = Field(ge=0)
+    kept: int = Field(ge=0)
+    dropped: dict[str, int] = Field(default_factory=dict)
+    """Records by the reason for which they were not kept; reasons with 0 are left out."""
+    info: dict[str, Any] = Field(default_factory=dict)
+    """Further figures for the report (fill, positives, seconds a step …). JSON values only."""
+
+
+class Progress(Protocol):
+    """How a stage reports progress; the command line draws it, a test ignores it."""
+
+    def update(self, done: float, total: float | None, unit: str, note: str = "") -> None:
+        """Say how far the running stage is."""
+
+
+class NoProgress:
+    """Progress that goes nowhere, for tests and for library use."""
+
+    def update(self, done: float, total: float | None, unit: str, note: str = "") -> None:
+        """Ignore it."""
+
+
+@dataclass
+class StageContext:
+    """What a stage may use beside its inputs.
+
+    Args:
+        name: The stage's name in the recipe, e.g. ``evaluate_before``.
+        kept_apart: File to which refused records go.
+        placement: The launch file's ``placement`` half: hosts, ports, memory limits, environment.
+        progress: Where progress goes.
+        recipe: Read-only facts of the recipe that only the report needs (expect, choices, title).
+    """
+
+    name: str
+    kept_apart: Path
+    placement: Mapping[str, Any] = field(default_factory=dict)
+    progress: Progress = field(default_factory=NoProgress)
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def keep_apart(self, file: str, row: int, reason: str, raw: str | bytes) -> None:
+        """Write one refused record aside, with where it came from and why.
+
+        Args:
+            file: The source file's name.
+            row: 0-based row (Parquet, Arrow) or line (JSONL) in that file.
+            reason: The same word as in ``Counts.dropped``.
+            raw: The record; cut to 4 KiB.
+        """
+        data = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
+        text = data[:RAW_LIMIT_BYTES].decode("utf-8", "replace")
+        record = {"file": file, "row": row, "reason": reason, "raw": text}
+        with self.kept_apart.open("a", encoding="utf-8") as handle:
+            handle.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+    def warn(self, message: str) -> None:
+        """Record a warning: shown at the end of the run, in the manifest and in the report."""
+        if message not in self.warnings:
+            self.warnings.append(message)

@@ -1,0 +1,133 @@
+"""Every stage there is. Adding one: a module with a config and a function, and one line here.
+
+A stage's ``inputs`` say, for every role, which stage or source it reads when the recipe does not
+say otherwise; None means that the recipe must say. ``resumable`` stages go on in the partial
+folder that a killed run left; the others start anew. ``version`` is raised when a stage's output
+changes for the same configuration, so that old artifacts are not taken for new ones.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pcl_reasoner.stage import Counts, StageConfig, StageContext
+
+RunFunction = Callable[[StageConfig, Mapping[str, Path], Path, StageContext], Counts]
+
+ALL_STAGES = "*"
+"""The role of a stage that reads every stage before it (the report)."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where a stage's code is. The module is imported only when its config or code is needed.
+
+    Args:
+        module: Module that holds ``config`` and ``run``; importing it must be cheap.
+        config: Name of the StageConfig subclass in it.
+        run: Name of the function in it.
+        inputs: Role -> default stage or source name. A role ending in ``?`` may be absent.
+        version: Raised when the output changes for the same configuration.
+        resumable: True when the function goes on in what a killed run left.
+    """
+
+    module: str
+    config: str
+    run: str
+    inputs: Mapping[str, str | None] = field(default_factory=dict)
+    version: int = 1
+    resumable: bool = False
+
+    def config_class(self) -> type[StageConfig]:
+        """The stage's configuration class."""
+        found: type[StageConfig] = getattr(importlib.import_module(self.module), self.config)
+        return found
+
+    def function(self) -> RunFunction:
+        """The stage's function."""
+        found: RunFunction = getattr(importlib.import_module(self.module), self.run)
+        return found
+
+
+_CURATE = "pcl_reasoner.curate.stage"
+_GRADE = "pcl_reasoner.grade.stage"
+_PACK = "pcl_reasoner.pack.stage"
+_TRAIN = "pcl_reasoner.train.stage"
+
+STAGES: dict[str, Stage] = {
+    "embedded": Stage("pcl_reasoner.embedded.stage", "EmbeddedConfig", "embedded"),
+    "convert": Stage(_CURATE, "ConvertConfig", "convert", {"source": None}),
+    "difficulty": Stage(_CURATE, "DifficultyConfig", "difficulty", {"rows": "convert"}),
+    "lengths": Stage(
+        _CURATE, "LengthsConfig", "lengths", {"rows": "difficulty", "tokenizer": "policy"}
+    ),
+    "unique": Stage(_CURATE, "UniqueConfig", "unique", {"rows": "lengths"}),
+    "contamination": Stage(
+        "pcl_reasoner.contamination.stage",
+        "ContaminationConfig",
+        "contamination",
+        {"problems": "unique", "benchmark": "benchmark"},
+    ),
+    "sample": Stage(
+        "pcl_reasoner.sample.stage",
+        "SampleConfig",
+        "sample",
+        {"problems": "contamination", "policy": "policy"},
+        resumable=True,
+    ),
+    "grade": Stage(
+        _GRADE,
+        "GradeConfig",
+        "grade",
+        {"responses": "sample", "problems": "contamination"},
+        resumable=True,
+    ),
+    "select": Stage(
+        _GRADE,
+        "SelectConfig",
+        "select",
+        {"responses": "sample", "verdicts": "grade", "problems": "contamination"},
+    ),
+    "tokenize": Stage(
+        _PACK,
+        "TokenizeConfig",
+        "tokenize",
+        {"responses": "select", "problems?": "contamination", "policy": "policy"},
+    ),
+    "pack": Stage(_PACK, "PackConfig", "pack", {"samples": "tokenize"}),
+    "train": Stage(
+        _TRAIN, "TrainConfig", "train", {"packs": "pack", "policy": "policy"}, resumable=True
+    ),
+    "export": Stage(_TRAIN, "ExportConfig", "export", {"checkpoint": "train", "policy": "policy"}),
+    "evaluate": Stage(
+        "pcl_reasoner.evaluate.stage",
+        "EvaluateConfig",
+        "evaluate",
+        {"model": "export", "benchmark": "benchmark"},
+        resumable=True,
+    ),
+    "report": Stage(
+        "pcl_reasoner.report.stage", "ReportConfig", "report", {ALL_STAGES: ALL_STAGES}
+    ),
+}
+
+
+def inputs_of(inputs: Mapping[str, Path], role: str) -> dict[str, Path]:
+    """All inputs of one role: one, or several when the recipe gives a list.
+
+    Args:
+        inputs: What a stage was given; a list's items are under ``role.name``.
+        role: E.g. ``benchmark``.
+
+    Returns:
+        Name -> path; a single input is under the role's own name.
+    """
+    several = {
+        key.removeprefix(f"{role}."): path
+        for key, path in inputs.items()
+        if key.startswith(f"{role}.")
+    }
+    return {role: inputs[role]} if role in inputs else several

@@ -1,0 +1,1 @@
+"""MindFormers glue: model, loader, step wrapper, rendered YAML, weights."""

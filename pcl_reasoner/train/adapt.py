@@ -1,0 +1,98 @@
+"""Which keys of a MindFormers configuration a CPU cannot run, and what they become there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+CPU_MODEL_KEYS: dict[str, Any] = {
+    "fused_rms_norm": False,  # RmsNorm has no CPU kernel
+    "use_rope_slice": True,  # rotary embedding by matrix product has a shape fault without
+    "disable_lazy_inline": True,
+    # Always on: without it a packed mask is added to the scores as 0 and 1, causality is lost
+    # without an error, and every gradient is wrong.
+    "use_flash_attention": True,
+    "compute_dtype": "float32",
+    "layernorm_compute_type": "float32",
+    "softmax_compute_type": "float32",
+    "rotary_dtype": "float32",
+    "param_init_type": "float32",
+}
+_ASCEND_CONTEXT_KEYS = ("ascend_config", "graph_kernel_flags", "jit_config", "max_device_memory")
+_SHORTEST_COMPRESSED_MASK = 2048
+
+Put = Callable[[str, Any], None]
+
+
+def adapt_to_cpu(config: dict[str, Any], ranks: int) -> list[str]:
+    """Change what a CPU cannot run: kernels, precisions, tensor and pipeline parallelism.
+
+    Args:
+        config: A MindFormers configuration, changed in place.
+        ranks: Processes that train.
+
+    Returns:
+        ``key: before -> now`` of everything that was changed, to be shown.
+    """
+    changed: list[str] = []
+
+    def put(dotted: str, value: Any) -> None:
+        found = config
+        *sections, key = dotted.split(".")
+        for name in sections:
+            if found.get(name) is None:
+                found[name] = {}
+            found = found[name]
+        if found.get(key) != value:
+            changed.append(f"{dotted}: {found.get(key)} -> {value}")
+            found[key] = value
+
+    put("context.device_target", "CPU")
+    for key in _ASCEND_CONTEXT_KEYS:
+        if key in config["context"]:
+            changed.append(f"context.{key}: left out")
+            config["context"].pop(key)
+    for key, value in CPU_MODEL_KEYS.items():
+        put(f"model.model_config.{key}", value)
+    put("runner_wrapper.type", "PclTrainOneStepCell")
+    put("runner_config.sink_mode", False)
+    # MindSpore refuses more than there are cores; one keeps up with a model that a CPU trains.
+    put("train_dataset.num_parallel_workers", 1)
+    put("train_dataset.python_multiprocessing", False)
+    _without_model_parallelism(put, ranks)
+    _mask(config, put)
+    return changed
+
+
+def _without_model_parallelism(put: Put, ranks: int) -> None:
+    """Only data parallelism (parallel mode 0) runs on a CPU."""
+    for key in ("model_parallel", "pipeline_stage", "micro_batch_num"):
+        put(f"parallel_config.{key}", 1)
+    for key in ("use_seq_parallel", "optimizer_shard"):
+        put(f"parallel_config.{key}", False)
+    put("use_parallel", ranks > 1)
+    put("parallel_config.data_parallel", ranks)
+    # Every rank holds all weights, so a checkpoint is not cut into slices.
+    put("auto_trans_ckpt", False)
+    put("parallel.parallel_mode", 0)
+    put("parallel.enable_parallel_optimizer", False)
+    put("parallel.gradients_mean", True)
+    put("recompute_config.recompute", False)
+    put("recompute_config.select_recompute", False)
+
+
+def _mask(config: dict[str, Any], put: Put) -> None:
+    """Rows under 2 048 tokens cannot use the compressed mask; they get the dense one."""
+    model = config["model"]["model_config"]
+    if not model.get("use_eod_attn_mask_compression"):
+        return
+    if int(model["seq_length"]) >= _SHORTEST_COMPRESSED_MASK:
+        return
+    put("model.model_config.use_eod_attn_mask_compression", False)
+    put("train_dataset.data_loader.create_compressed_eod_mask", False)
+    dataset = config["train_dataset"]
+    if dataset["data_loader"].get("adaptor_config"):
+        put("train_dataset.data_loader.adaptor_config.compress_mask", False)
+    for key in ("input_columns", "construct_args_key"):
+        columns = ["attention_mask" if name == "actual_seq_len" else name for name in dataset[key]]
+        put(f"train_dataset.{key}", columns)

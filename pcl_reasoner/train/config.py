@@ -1,0 +1,131 @@
+"""Settings of the train and export stages."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from pcl_reasoner.stage import StageConfig
+
+
+class ModelShape(StageConfig):
+    """A Qwen2 model's shape, by MindFormers' names; read from the weights' config.json."""
+
+    num_layers: int = Field(gt=0)
+    hidden_size: int = Field(gt=0)
+    num_heads: int = Field(gt=0)
+    n_kv_heads: int = Field(gt=0)
+    intermediate_size: int = Field(gt=0)
+    vocab_size: int = Field(gt=0)
+    rms_norm_eps: float = Field(1e-5, gt=0)
+    theta: float = Field(1_000_000.0, gt=0)
+    max_position_embedding: int = Field(131072, gt=0)
+    tie_word_embeddings: bool = False
+    eos_token_id: int = 151643
+    pad_token_id: int = 151643
+
+
+class TrainConfig(StageConfig):
+    """What is trained and how; the parallel layout comes from the launch file."""
+
+    loss: Literal["opg", "rft", "sft"]
+    """Which loss of pcl_reasoner/losses."""
+    seed: int
+    """Of the order of rows."""
+    epochs: int = Field(gt=0)
+    """Passes over the packed rows."""
+    max_steps: int | None = Field(None, gt=0)
+    """Stop after so many optimizer steps; all when left out."""
+    learning_rate: float = Field(gt=0)
+    learning_rate_end: float = Field(ge=0)
+    warmup_ratio: float = Field(ge=0, lt=1)
+    """Share of all steps in which the rate rises."""
+    global_batch_size: int = Field(gt=0)
+    """Packed rows an optimizer step, over all ranks."""
+    micro_batch_size: int = Field(1, gt=0)
+    """Packed rows a rank at a time."""
+    seq_length: int = Field(gt=0)
+    """Tokens a packed row."""
+    max_segments: int = Field(128, gt=0)
+    """Places for segments in a row: the width of the compressed mask."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    clip_grad: float | None = Field(1.0, gt=0)
+    """Largest global gradient norm; null for none."""
+    checkpoint_steps: int = Field(100, gt=0)
+    keep_checkpoints: int = Field(10, gt=0)
+    model: ModelShape | None = None
+    """The shape that is expected; must agree with the weights."""
+    p_drop_warning: float = Field(0.02, ge=0)
+    """Warn when mean p of right answers falls by more than this."""
+
+    device: Literal["CPU", "Ascend"] = "Ascend"
+    precision: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+    """Compute type; parameters, norms, softmax and rotary embedding stay float32."""
+    loss_scale: int = Field(4096, gt=0)
+    """First loss scale, for float16."""
+    compressed_mask: bool = True
+    """End-of-document-compressed mask (TND attention); false: a dense mask a row."""
+    data_parallel: int = Field(1, gt=0)
+    model_parallel: int = Field(1, gt=0)
+    pipeline_stage: int = Field(1, gt=0)
+    sequence_parallel: bool = False
+    optimizer_shard: bool = False
+    gradient_aggregation_group: int = Field(4, gt=0)
+    recompute: bool | int | list[int] = False
+    """MindFormers' recompute: all, a number of layers a stage, or one number for each stage."""
+    select_recompute: bool | list[str] = False
+    swap: bool = False
+    """Swap activations to host memory."""
+    swap_optimizer: bool = False
+    """Swap optimizer states to host memory."""
+    max_device_memory: str = "58GB"
+    parallel_speed_up_json: str = ""
+    mindformers: dict[str, Any] = Field(default_factory=dict)
+    """Native MindFormers keys, merged last, untouched."""
+
+    @property
+    def devices(self) -> int:
+        """Ranks: data × tensor × pipeline."""
+        return self.data_parallel * self.model_parallel * self.pipeline_stage
+
+    @property
+    def micro_batch_num(self) -> int:
+        """Micro-batches a step and rank."""
+        return self.global_batch_size // (self.data_parallel * self.micro_batch_size)
+
+    @model_validator(mode="after")
+    def _layout(self) -> TrainConfig:
+        per_step = self.data_parallel * self.micro_batch_size
+        if self.global_batch_size % per_step:
+            raise ValueError(
+                f"global_batch_size must be a multiple of data_parallel x micro_batch_size, "
+                f"got {self.global_batch_size} for {self.data_parallel} x {self.micro_batch_size}"
+            )
+        if self.pipeline_stage > self.micro_batch_num:
+            raise ValueError(
+                f"a pipeline of {self.pipeline_stage} stages needs as many micro-batches, "
+                f"got {self.micro_batch_num}"
+            )
+        if self.device == "Ascend" and self.pipeline_stage == 1 and self.micro_batch_num != 1:
+            raise ValueError(
+                "MindFormers takes one micro-batch without a pipeline: micro_batch_size x "
+                f"data_parallel must be global_batch_size, got {self.micro_batch_size} x "
+                f"{self.data_parallel} for {self.global_batch_size}"
+            )
+        if self.device == "CPU" and self.micro_batch_num != 1:
+            raise ValueError(
+                "a CPU cannot accumulate gradients: micro_batch_size x data_parallel must be "
+                f"global_batch_size, got {self.micro_batch_size} x {self.data_parallel} for "
+                f"{self.global_batch_size}"
+            )
+        return self
+
+
+class ExportConfig(StageConfig):
+    """How the trained weights are written."""
+
+    max_shard_bytes: int = Field(5_000_000_000, gt=0)
+    """Largest safetensors file."""

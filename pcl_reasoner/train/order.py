@@ -1,0 +1,74 @@
+"""Which rows make which step, and what each segment weighs in its global batch.
+
+    rows = 5, epochs = 2, global batch = 2, seed = 7
+    order   = [2, 0, 4, 1, 3 | 3, 0, 2, 1, 4]   one shuffle an epoch, epochs end to end
+    steps   = [2, 0] [4, 1] [3, 3] [0, 2] [1, 4]
+    rank r of N takes every N-th row of the order, starting at r
+
+A loss that is a mean over the global batch cannot be computed by a rank, a micro-batch or a
+pipeline stage that sees a part of it. So the order is fixed before training, and the loader hands
+every segment its weight: 1 / number of segments with a trained token in its global batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class DataOrder:
+    """The order of all steps.
+
+    Args:
+        rows: Row indices, int64 [steps · global_batch_size].
+        global_batch_size: Rows a step, over all ranks.
+        left_over: Rows at the end that do not fill a step; they are not trained on.
+    """
+
+    rows: NDArray[np.int64]
+    global_batch_size: int
+    left_over: int
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps."""
+        return len(self.rows) // self.global_batch_size
+
+
+def data_order(
+    row_count: int, epochs: int, global_batch_size: int, seed: int, max_steps: int | None = None
+) -> DataOrder:
+    """Fix the order of all rows of all epochs.
+
+    Args:
+        row_count: Packed rows.
+        epochs: Passes over them.
+        global_batch_size: Rows a step, over all ranks.
+        seed: Of the shuffles; each epoch has its own stream.
+        max_steps: Stop after so many steps.
+    """
+    epochs_of_rows = [
+        np.random.default_rng([seed, epoch]).permutation(row_count) for epoch in range(epochs)
+    ]
+    rows = np.concatenate(epochs_of_rows).astype(np.int64)
+    steps = len(rows) // global_batch_size
+    if max_steps is not None:
+        steps = min(steps, max_steps)
+    used = steps * global_batch_size
+    return DataOrder(rows[:used], global_batch_size, len(rows) - used)
+
+
+def batch_totals(order: DataOrder, per_row: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Add a number that every row has over each step's rows.
+
+    Args:
+        order: The order.
+        per_row: [rows] e.g. segments with a trained token, or trained tokens.
+
+    Returns:
+        [steps] int64.
+    """
+    return per_row[order.rows].reshape(order.steps, order.global_batch_size).sum(axis=1)

@@ -1,0 +1,366 @@
+"""A train stage's settings -> the MindFormers YAML that MindFormers' Trainer is given.
+
+Every key that V1's published YAML has is there. What a recipe puts under ``train.mindformers`` is
+merged last, untouched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from pcl_reasoner.plan import PlannedStage
+from pcl_reasoner.train.adapt import adapt_to_cpu
+from pcl_reasoner.train.config import ModelShape, TrainConfig
+from pcl_reasoner.train.shape import planned_shape
+
+
+def render(config: TrainConfig, shape: ModelShape, paths: Mapping[str, str]) -> dict[str, Any]:
+    """Make the MindFormers configuration.
+
+    Args:
+        config: The stage's settings.
+        shape: The model's shape.
+        paths: ``packs``, ``policy``, ``metrics``, ``output_dir``; optional ``start`` (loaded in
+            place of the policy), ``resume`` (name of the checkpoint file in it to go on from) and
+            ``row_count`` (packed rows, for mock sizes).
+    """
+    value = {
+        **_run(config, paths),
+        "runner_config": _runner(config),
+        "runner_wrapper": _wrapper(config),
+        "optimizer": _optimizer(config),
+        "lr_schedule": _schedule(config),
+        "train_dataset": (dataset := _dataset(config, paths)),
+        "train_dataset_task": {"type": "CausalLanguageModelDataset", "dataset_config": dataset},
+        "eval_dataset": (held_out := _eval_dataset()),
+        "eval_dataset_task": {"type": "CausalLanguageModelDataset", "dataset_config": held_out},
+        "parallel_config": _parallel_config(config),
+        "micro_batch_interleave_num": 1,
+        "use_parallel": config.devices > 1,
+        "parallel": _parallel(config),
+        "recompute_config": _recompute(config),
+        "swap_config": {"swap": config.swap},
+        "callbacks": _callbacks(config, paths),
+        "context": _context(config, paths),
+        "model": {"model_config": _model(config, shape), "arch": {"type": "PclQwen2ForCausalLM"}},
+        "processor": _processor(paths),
+    }
+    if config.device == "CPU":
+        adapt_to_cpu(value, config.devices)
+    return _merge(value, config.mindformers)
+
+
+def _run(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
+    resume = paths.get("resume", "")
+    return {
+        "seed": config.seed,
+        "output_dir": paths["output_dir"],
+        "load_checkpoint": paths.get("start", paths["policy"]),
+        "load_ckpt_format": "safetensors",
+        "src_strategy_path_or_dir": "",
+        # Cuts whole weights into each rank's slices; one process has nothing to cut.
+        "auto_trans_ckpt": config.model_parallel * config.pipeline_stage > 1,
+        "only_save_strategy": False,
+        # One process is given the file itself; several find theirs by rank and this name.
+        "resume_training": bool(resume) if config.devices == 1 else resume or False,
+        "run_mode": "finetune",
+        "trainer": {"type": "CausalLanguageModelingTrainer", "model_name": "pcl_qwen2"},
+        "do_eval": False,
+        "eval_step_interval": -1,
+        "eval_epoch_interval": 50,
+    }
+
+
+def _runner(config: TrainConfig) -> dict[str, Any]:
+    return {
+        # The loader lays all epochs end to end in a recorded order, so this is one long epoch.
+        "epochs": 1,
+        "batch_size": config.micro_batch_size,
+        "sink_mode": config.device != "CPU",
+        "sink_size": 1,
+        "gradient_accumulation_steps": 1,
+    }
+
+
+def _wrapper(config: TrainConfig) -> dict[str, Any]:
+    scale: dict[str, Any] = {}
+    if config.precision == "float16":
+        scale["scale_sense"] = {
+            "type": "DynamicLossScaleUpdateCell",
+            "loss_scale_value": config.loss_scale,
+            "scale_factor": 2,
+            "scale_window": 1000,
+        }
+    return {
+        "type": "PclTrainOneStepCell",
+        "use_clip_grad": config.clip_grad is not None,
+        "max_grad_norm": config.clip_grad or 1.0,
+        **scale,
+    }
+
+
+def _optimizer(config: TrainConfig) -> dict[str, Any]:
+    return {
+        "type": "AdamW",
+        "betas": list(config.betas),
+        "eps": config.eps,
+        "learning_rate": config.learning_rate,
+        "weight_decay": config.weight_decay,
+        **({"swap": True} if config.swap_optimizer else {}),
+    }
+
+
+def _schedule(config: TrainConfig) -> dict[str, Any]:
+    return {
+        "type": "CosineWithWarmUpLR",
+        "learning_rate": config.learning_rate,
+        "lr_end": config.learning_rate_end,
+        "warmup_ratio": config.warmup_ratio,
+        "total_steps": -1,
+    }
+
+
+def _columns(config: TrainConfig) -> list[str]:
+    from pcl_reasoner.train.columns import column_names
+
+    return column_names(config.compressed_mask)
+
+
+def _dataset(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
+    rows = int(paths.get("row_count", 0)) * config.epochs
+    return {
+        "data_loader": {
+            "type": "PclPackedDataLoader",
+            "path": paths["packs"],
+            "load_func": "load_from_disk",
+            "shuffle": False,
+            "packing": "pack",
+            "create_attention_mask": True,
+            "create_compressed_eod_mask": config.compressed_mask,
+            "use_broadcast_data": False,
+            "adaptor_config": {
+                "compress_mask": config.compressed_mask,
+                "eod_pad_length": config.max_segments,
+            },
+            "mock_config": {
+                "seq_length": config.seq_length,
+                "eod_pad_length": config.max_segments,
+                "size": rows // config.data_parallel,
+            },
+            "epochs": config.epochs,
+            "seed": config.seed,
+            "global_batch_size": config.global_batch_size,
+            "max_segments": config.max_segments,
+            "max_steps": config.max_steps,
+            # Data parallelism averages gradients over ranks; the weights already sum to one.
+            "gradient_scale": float(config.data_parallel if config.device == "CPU" else 1),
+        },
+        "input_columns": _columns(config),
+        "construct_args_key": _columns(config),
+        "num_parallel_workers": 1 if config.device == "CPU" else 8,
+        "python_multiprocessing": config.device != "CPU",
+        "drop_remainder": True,
+        "numa_enable": False,
+        "prefetch_size": 1,
+    }
+
+
+def _eval_dataset() -> dict[str, Any]:
+    return {
+        "data_loader": {"type": "MindDataset", "dataset_dir": "", "shuffle": False},
+        "input_columns": ["input_ids", "target_ids", "attention_mask"],
+        "num_parallel_workers": 1,
+        "python_multiprocessing": False,
+        "drop_remainder": False,
+        "repeat": 1,
+        "numa_enable": False,
+        "prefetch_size": 1,
+    }
+
+
+def _parallel_config(config: TrainConfig) -> dict[str, Any]:
+    return {
+        "data_parallel": config.data_parallel,
+        "model_parallel": config.model_parallel,
+        "pipeline_stage": config.pipeline_stage,
+        "use_seq_parallel": config.sequence_parallel,
+        "optimizer_shard": config.optimizer_shard,
+        "micro_batch_num": config.micro_batch_num,
+        "vocab_emb_dp": False,
+        "gradient_aggregation_group": config.gradient_aggregation_group,
+    }
+
+
+def _parallel(config: TrainConfig) -> dict[str, Any]:
+    shards = [[config.data_parallel, 1] for _ in _columns(config)]
+    if not config.compressed_mask:
+        shards[-1] = [config.data_parallel, 1, 1, 1]
+    return {
+        "parallel_mode": 1,
+        "gradients_mean": False,
+        "enable_alltoall": False,
+        "full_batch": False,
+        "dataset_strategy": shards,
+        "search_mode": "sharding_propagation",
+        "enable_parallel_optimizer": config.optimizer_shard,
+        "strategy_ckpt_save_file": "./ckpt_strategy.ckpt",
+        "parallel_optimizer_config": {
+            "gradient_accumulation_shard": False,
+            "parallel_optimizer_threshold": 64,
+        },
+    }
+
+
+def _recompute(config: TrainConfig) -> dict[str, Any]:
+    return {
+        "recompute": config.recompute,
+        "select_recompute": config.select_recompute,
+        "parallel_optimizer_comm_recompute": False,
+        "mp_comm_recompute": False,
+        "recompute_slice_activation": False,
+    }
+
+
+def _callbacks(config: TrainConfig, paths: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [
+        {"type": "MFLossMonitor", "per_print_times": 1 if config.device != "CPU" else 20},
+        {"type": "PclMetrics", "path": paths["metrics"]},
+        {
+            "type": "CheckpointMonitor",
+            "prefix": "policy",
+            "save_checkpoint_steps": config.checkpoint_steps,
+            "keep_checkpoint_max": config.keep_checkpoints,
+            "checkpoint_format": "safetensors",
+            "integrated_save": False,
+            "async_save": False,
+        },
+    ]
+
+
+def _context(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "graph_kernel_flags": "--enable_cluster_ops=MatMul --online_tuning=1",
+        "jit_config": {"jit_level": "O0"},
+        "memory_optimize_level": "O0",
+        "mode": 0,
+        "device_target": config.device,
+        "max_call_depth": 10000,
+        "max_device_memory": config.max_device_memory,
+        "save_graphs": False,
+        "save_graphs_path": f"{paths['output_dir']}/graph",
+        "device_id": 0,
+        "ascend_config": {
+            "precision_mode": "must_keep_origin_dtype",
+            "parallel_speed_up_json_path": config.parallel_speed_up_json,
+        },
+    }
+
+
+def _model(config: TrainConfig, shape: ModelShape) -> dict[str, Any]:
+    return {
+        "type": "PclQwen2Config",
+        "loss": config.loss,
+        "max_segments": config.max_segments,
+        "input_sliced_sig": True,
+        "use_eod_attn_mask_compression": config.compressed_mask,
+        "batch_size": config.micro_batch_size,
+        "seq_length": config.seq_length,
+        **shape.model_dump(),
+        "qkv_has_bias": True,
+        "emb_dropout_prob": 0.0,
+        "compute_dtype": config.precision,
+        "layernorm_compute_type": "float32",
+        "softmax_compute_type": "float32",
+        "rotary_dtype": "float32",
+        "param_init_type": "float32",
+        "use_flash_attention": True,
+        "use_past": False,
+        "fine_grain_interleave": 1,
+        "offset": 0,
+        "checkpoint_name_or_path": "",
+        "repetition_penalty": 1,
+        "max_decode_length": 2048,
+        "top_k": 0,
+        "top_p": 0.8,
+        "do_sample": False,
+        "compute_in_2d": True,
+        "is_dynamic": False,
+        "qkv_concat": False,
+        "rotary_pct": 1.0,
+        "rotary_emb_base": int(shape.theta),
+        "kv_channels": shape.hidden_size // shape.num_heads,
+        "fused_rms_norm": True,
+    }
+
+
+def _processor(paths: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "return_tensors": "ms",
+        "tokenizer": {
+            "type": "Qwen2Tokenizer",
+            "model_max_length": 131072,
+            "vocab_file": f"{paths['policy']}/vocab.json",
+            "merges_file": f"{paths['policy']}/merges.txt",
+            "unk_token": "<|endoftext|>",
+            "eos_token": "<|endoftext|>",
+            "pad_token": "<|endoftext|>",
+        },
+        "type": "Qwen2Processor",
+    }
+
+
+def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+def render_for_plan(planned: PlannedStage) -> dict[str, Any]:
+    """What a planned train stage would give to MindFormers.
+
+    The number of packed rows is known only once the rows are packed; it is 0 until then.
+    """
+    config = planned.spec.config
+    assert isinstance(config, TrainConfig)
+    packs, policy = planned.inputs["packs"].path, planned.inputs["policy"].path
+    accounting = packs / "accounting.json"
+    rows = json.loads(accounting.read_text())["rows"] if accounting.is_file() else 0
+    paths = {
+        "packs": os.path.relpath(packs, planned.partial),
+        "policy": os.path.relpath(policy, planned.partial),
+        "metrics": "metrics.jsonl",
+        "output_dir": "work",
+        "row_count": str(rows),
+    }
+    return render(config, planned_shape(planned, config, policy), paths)
+
+
+def to_yaml(value: dict[str, Any]) -> str:
+    """A configuration as YAML, its keys in the order of MindFormers' own files."""
+    import yaml
+
+    class Plain(yaml.SafeDumper):
+        """Writes a mapping that stands twice out in full: anchors are for people."""
+
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    return yaml.dump(value, Dumper=Plain, sort_keys=False, allow_unicode=True)
+
+
+def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings -> ``a.b.c``: value; lists of mappings by their ``type``."""
+    if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+        named = {str(item.get("type", index)): item for index, item in enumerate(value)}
+        return flatten(named, prefix)
+    if not isinstance(value, Mapping):
+        return {prefix: value}
+    found: dict[str, Any] = {}
+    for key, item in value.items():
+        found |= flatten(item, f"{prefix}.{key}" if prefix else str(key))
+    return found

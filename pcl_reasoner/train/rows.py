@@ -1,0 +1,118 @@
+"""One packed row of the pack artifact -> the columns that the model's ``construct`` takes.
+
+pack:    input_ids   [a b c d e . .]     two segments: a b c and d e, then padding
+         labels      [- b c - e - -]     unshifted: a label stands on its own token
+         actual_seq_len [3 5]
+model:   labels      [b c - e - - -]     shifted here, and nowhere else: predict the next token
+         position_ids[0 1 2 0 1 0 1]     restart in each segment
+         segment_ids [0 0 0 1 1 2 2]     padding is a segment of its own, never trained
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+IGNORED_LABEL = -100
+
+
+def shift_labels(labels: NDArray[np.int32], segment_ids: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Move every label one place to the left, so that place i predicts token i + 1.
+
+    Raises:
+        ValueError: A segment's first token is labelled: it would be predicted from another segment.
+    """
+    first = np.flatnonzero(np.diff(segment_ids)) + 1
+    if (labels[first] != IGNORED_LABEL).any():
+        raise ValueError("a segment's first label must be -100: no token of it comes before")
+    shifted = np.full_like(labels, IGNORED_LABEL)
+    shifted[:-1] = labels[1:]
+    return shifted
+
+
+def position_ids(ends: NDArray[np.int32], length: int) -> NDArray[np.int32]:
+    """Positions that restart at 0 in each segment and in the padding.
+
+    Args:
+        ends: Cumulative ends of the segments.
+        length: Tokens of the row.
+    """
+    starts = np.concatenate([[0], ends[ends < length]]).astype(np.int64)
+    reset = np.zeros(length, np.int64)
+    reset[starts] = starts
+    return (np.arange(length) - np.maximum.accumulate(reset)).astype(np.int32)
+
+
+def attention_mask(segment_ids: NDArray[np.int32]) -> NDArray[np.uint8]:
+    """Dense mask [1, S, S], 1 where attention is forbidden: later tokens and other segments."""
+    length = len(segment_ids)
+    same = segment_ids[:, None] == segment_ids[None, :]
+    allowed = np.tril(np.ones((length, length), bool)) & same
+    return (~allowed)[None].astype(np.uint8)
+
+
+def compressed_ends(ends: NDArray[np.int32], length: int, places: int) -> NDArray[np.int32]:
+    """``actual_seq_len`` for the end-of-document-compressed mask: padded with the row's length.
+
+    Args:
+        ends: Cumulative ends of the segments.
+        length: Tokens of the row.
+        places: The mask's width (128 upstream).
+    """
+    padded = np.full(places, length, np.int32)
+    padded[: len(ends)] = ends
+    return padded
+
+
+def pad_places(values: list[float], places: int) -> NDArray[np.float32]:
+    """One number a segment -> [places] float32, 0 where there is no segment."""
+    padded = np.zeros(places, np.float32)
+    padded[: len(values)] = values
+    return padded
+
+
+def model_row(
+    row: dict[str, Any],
+    places: int,
+    segment_weight: float,
+    token_weight: float,
+    compressed_mask: bool,
+) -> tuple[NDArray[Any], ...]:
+    """Make the columns of one row, in the order of ``COLUMNS``; the mask column is last.
+
+    Args:
+        row: A row of the pack artifact.
+        places: G, segments that a row can hold.
+        segment_weight: 1 / number of trained segments of the row's global batch.
+        token_weight: 1 / number of trained tokens of the row's global batch.
+        compressed_mask: ``actual_seq_len`` [G] in place of the dense mask [1, S, S].
+    """
+    segments = np.asarray(row["segment_ids"], np.int32)
+    ends = np.asarray(row["actual_seq_len"], np.int32)
+    labels = shift_labels(np.asarray(row["labels"], np.int32), segments)
+    trained = labels != IGNORED_LABEL
+    inside = trained & (segments < places)
+    has_token = np.bincount(segments[inside], minlength=places)[:places] > 0
+    length = len(segments)
+    mask = compressed_ends(ends, length, places) if compressed_mask else attention_mask(segments)
+    return (
+        np.asarray(row["input_ids"], np.int32),
+        labels,
+        position_ids(ends, length),
+        np.minimum(segments, places).astype(np.int32),
+        pad_places(row["rewards"], places),
+        has_token.astype(np.float32) * np.float32(segment_weight),
+        trained.astype(np.float32) * np.float32(token_weight),
+        mask,
+    )
+
+
+def trained_counts(row: dict[str, Any]) -> tuple[int, int]:
+    """(segments with a trained token, trained tokens) of a row of the pack artifact."""
+    labels = np.asarray(row["labels"], np.int32)
+    segments = np.asarray(row["segment_ids"], np.int32)
+    # The very first label of a row is lost by the shift; packing sets it to -100 anyway.
+    trained = labels[1:] != IGNORED_LABEL
+    return len(np.unique(segments[1:][trained])), int(trained.sum())

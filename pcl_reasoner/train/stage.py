@@ -1,0 +1,260 @@
+"""The train stage runs MindFormers' Trainer; the export stage writes Hugging Face weights.
+
+train/   mindformers.yaml              what the Trainer was given; paths relative to the folder
+         data_order.json               {"rows": 397, "steps": 794, "order": [12, 3, …], …}
+         metrics.jsonl                 one line a step
+         checkpoint/model.safetensors  the weights, MindFormers' names, no optimizer state
+export/  config.json, tokenizer.json, model.safetensors, …, parity.json
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.errors import StageError
+from pcl_reasoner.stage import Counts, StageContext
+from pcl_reasoner.train import weights, worker
+from pcl_reasoner.train.config import ExportConfig, TrainConfig
+
+__all__ = ["ExportConfig", "TrainConfig", "export", "train"]
+
+WORK = "work"
+"""MindFormers' output folder while it runs; removed when the stage commits."""
+
+
+def train(
+    config: TrainConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
+) -> Counts:
+    """Train on packed rows, from the last whole checkpoint where a killed run left one."""
+    from pcl_reasoner.train.order import data_order
+
+    for path in weights.weight_files(inputs["policy"]):
+        weights.header(path)
+    rows = _packed_rows(config, inputs["packs"])
+    order = data_order(rows, config.epochs, config.global_batch_size, config.seed, config.max_steps)
+    if order.steps == 0:
+        raise StageError(
+            f"{rows} packed rows x {config.epochs} epochs do not fill one global batch of "
+            f"{config.global_batch_size}. Lower train.global_batch_size, or give more data."
+        )
+    _write_order(output / "data_order.json", order, rows, config)
+    work = output / WORK
+    worker.remove_broken_checkpoints(work)
+    resume = worker.newest_checkpoint(work)
+    whole = config.device == "CPU"
+    start = worker.starting_point(inputs["policy"], work, config.devices, resume, whole)
+    _write_yaml(config, inputs, output, rows, start)
+    metrics = output / "metrics.jsonl"
+    done = worker.step_of(resume) if resume else 0
+    if min(done, _steps_done(metrics)) < order.steps:
+        _check_local(context)
+        log = output.parent / "logs" / f"{output.name.removesuffix('.partial')}.log"
+        port = int(context.placement.get("master_port", 8118))
+        arguments = worker.command("mindformers.yaml", config.devices, port, f"{WORK}/msrun_log")
+        # MindFormers logs as soon as it is imported; nothing of it may stay in the artifact.
+        env = {"LOG_MF_PATH": str(output / WORK / "log"), **context.placement.get("env", {})}
+        worker.run_worker(arguments, output, log, metrics, order.steps, env, context.progress)
+    _write_yaml(config, inputs, output, rows, {})
+    return _finish(config, output, rows, order.left_over, order.steps, context)
+
+
+def _check_local(context: StageContext) -> None:
+    hosts = context.placement.get("hosts", ["localhost"])
+    if len(hosts) > 1:
+        raise StageError(
+            f"the launch file names {len(hosts)} hosts, and this command starts processes on "
+            "this machine only. The configuration is written; run the same command with --dry-run "
+            "to see the exact command of every host, start those, and run it again afterwards."
+        )
+
+
+def _packed_rows(config: TrainConfig, packs: Path) -> int:
+    try:
+        accounting = json.loads((packs / "accounting.json").read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StageError(
+            f"{packs}/accounting.json: {error.strerror}. Give the folder that the pack stage wrote."
+        ) from error
+    if accounting["seq_length"] != config.seq_length:
+        raise StageError(
+            f"rows were packed to {accounting['seq_length']} tokens, train.seq_length is "
+            f"{config.seq_length}. Set both to the same."
+        )
+    return int(accounting["rows"])
+
+
+def _write_order(path: Path, order: Any, rows: int, config: TrainConfig) -> None:
+    value = {
+        "rows": rows,
+        "epochs": config.epochs,
+        "global_batch_size": config.global_batch_size,
+        "steps": order.steps,
+        "left_over": order.left_over,
+        "seed": config.seed,
+        "order": order.rows.tolist(),
+    }
+    path.write_text(json.dumps(value) + "\n", encoding="utf-8")
+
+
+def _write_yaml(
+    config: TrainConfig,
+    inputs: Mapping[str, Path],
+    output: Path,
+    rows: int,
+    start: Mapping[str, str],
+) -> None:
+    """Render the YAML with paths relative to the artifact, so that equal runs have equal bytes."""
+    from pcl_reasoner.train.render import render, to_yaml
+    from pcl_reasoner.train.shape import shape_of
+
+    paths = {
+        "packs": os.path.relpath(inputs["packs"], output),
+        "policy": os.path.relpath(inputs["policy"], output),
+        "metrics": "metrics.jsonl",
+        "output_dir": WORK,
+        "row_count": str(rows),
+        **start,
+    }
+    value = render(config, shape_of(config, inputs["policy"]), paths)
+    (output / "mindformers.yaml").write_text(to_yaml(value), encoding="utf-8")
+
+
+def _steps_done(metrics: Path) -> int:
+    return len(read_metrics(metrics)) if metrics.exists() else 0
+
+
+def read_metrics(metrics: Path) -> list[dict[str, Any]]:
+    """The steps of a metrics file; a torn last line is left out."""
+    lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def _finish(
+    config: TrainConfig, output: Path, rows: int, left_over: int, steps: int, context: StageContext
+) -> Counts:
+    """Keep the last weights without the optimizer's state, and say what the run showed."""
+    from safetensors import safe_open
+    from safetensors.numpy import save_file
+
+    records = read_metrics(output / "metrics.jsonl")
+    if [record["step"] for record in records] != list(range(1, steps + 1)):
+        raise StageError(
+            f"metrics.jsonl holds {len(records)} steps, expected 1 to {steps}, each once. "
+            "Training did not run to its end."
+        )
+    checkpoint = worker.newest_checkpoint(output / WORK)
+    if checkpoint is None:
+        raise StageError(f"{output / WORK}: training left no whole checkpoint.")
+    names = [name for name in weights.header(checkpoint) if _is_weight(name)]
+    (output / "checkpoint").mkdir(exist_ok=True)
+    with safe_open(checkpoint, framework="np") as opened:
+        held = {name: opened.get_tensor(name) for name in names}
+    save_file(held, output / "checkpoint" / "model.safetensors")
+    worker.remove_tree(output / WORK)
+    _warn(records, config, context)
+    used = rows * config.epochs - left_over
+    dropped = {"left_over_rows": left_over} if left_over else {}
+    info = {"steps": steps, "rows": rows, "epochs": config.epochs, **_summary(records)}
+    return Counts(unit="rows", read=used + left_over, kept=used, dropped=dropped, info=info)
+
+
+def _is_weight(name: str) -> bool:
+    """True for the model's own tensors: not optimizer states, counters, or step figures."""
+    return name.startswith(("model.", "lm_head.")) and not name.endswith("step_figures")
+
+
+def _summary(records: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "first_loss": records[0]["loss"],
+        "last_loss": records[-1]["loss"],
+        "skipped_steps": sum(record["overflow"] for record in records),
+        "right_p": p_change(records, "right"),
+        "wrong_p": p_change(records, "wrong"),
+    }
+
+
+def p_change(records: list[dict[str, Any]], kind: str) -> list[float] | None:
+    """Mean p of right or wrong responses in the first and in the last tenth of the steps.
+
+    Args:
+        records: Steps of metrics.jsonl.
+        kind: ``right`` or ``wrong``.
+
+    Returns:
+        [first, last], or None where there is no such response.
+    """
+    part = max(1, len(records) // 10)
+    means = []
+    for some in (records[:part], records[-part:]):
+        count = sum(record[f"{kind}_count"] for record in some)
+        if not count:
+            return None
+        total = sum(record[f"{kind}_count"] * (record[f"{kind}_p"] or 0.0) for record in some)
+        means.append(round(total / count, 6))
+    return means
+
+
+def _warn(records: list[dict[str, Any]], config: TrainConfig, context: StageContext) -> None:
+    change = p_change(records, "right")
+    if change and change[1] < change[0] - config.p_drop_warning:
+        context.warn(
+            f"mean p of right responses fell from {change[0]:.3f} to {change[1]:.3f}: the policy "
+            "unlearns what was right. Lower the learning rate, or take fewer wrong responses."
+        )
+    skipped = sum(record["overflow"] for record in records)
+    if skipped:
+        context.warn(f"{skipped} of {len(records)} steps were skipped for overflow.")
+
+
+def export(
+    config: ExportConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
+) -> Counts:
+    """Write the trained weights as a Hugging Face folder and prove that they are the same.
+
+    Raises:
+        StageError: A tensor is missing, has another shape, or differs after writing.
+    """
+    policy = inputs["policy"]
+    checkpoint = inputs["checkpoint"] / "checkpoint" / "model.safetensors"
+    wanted: dict[str, dict[str, Any]] = {}
+    for path in weights.weight_files(policy):
+        wanted |= weights.header(path)
+    names = weights.match(wanted, weights.header(checkpoint), checkpoint)
+    for path in sorted(policy.iterdir()):
+        weight = path.suffix == ".safetensors" or path.name.endswith(".safetensors.index.json")
+        if path.is_file() and not weight and path.name not in _NOT_COPIED:
+            shutil.copyfile(path, output / path.name)
+    written = weights.write_hugging_face(checkpoint, names, output, config.max_shard_bytes)
+    parity = _parity(checkpoint, names, written, output)
+    text = json.dumps(parity, indent=1, sort_keys=True)
+    (output / "parity.json").write_text(text + "\n", encoding="utf-8")
+    return Counts(unit="tensors", read=len(names), kept=len(names), info={"tensors": len(names)})
+
+
+_NOT_COPIED = {"manifest.json", "kept_apart.jsonl", "parity.json"}
+
+
+def _parity(
+    checkpoint: Path, names: dict[str, str], written: dict[str, str], output: Path
+) -> dict[str, Any]:
+    """Read both sides back and compare every tensor's hash."""
+    trained = {name: weights.tensor_hash(t) for name, t in weights.tensors([checkpoint])}
+    exported = {
+        name: weights.tensor_hash(t) for name, t in weights.tensors(weights.weight_files(output))
+    }
+    wrong = [
+        name
+        for name, ours in names.items()
+        if not trained[ours] == written[name] == exported.get(name)
+    ]
+    if wrong or set(exported) != set(names):
+        raise StageError(f"{output}: written tensors differ from the checkpoint: {wrong}.")
+    tensors = {
+        name: {"mindformers": ours, "sha256_16": trained[ours]} for name, ours in names.items()
+    }
+    return {"tensors": tensors}

@@ -1,0 +1,115 @@
+"""What tests of several rooms share: the built wheel, an environment with it, and a browser."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this tree, built from a copy so that nothing is left in the tree."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ("pcl_reasoner", "handlers", "recipes", "launch"):
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copyfile(ROOT / name, source / name)
+    target = tmp_path_factory.mktemp("wheel")
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    command = [sys.executable, "-m", "pip", "wheel", *options, "-w", str(target), str(source)]
+    subprocess.run(command, check=True)
+    (built,) = target.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``pclr-ms`` of an environment that has the wheel; what it depends on is this environment's.
+
+    A path file names this environment's packages; path files among those, as an editable
+    install leaves one, are not followed.
+    """
+    folder = tmp_path_factory.mktemp("installed") / "venv"
+    venv.create(folder, symlinks=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    theirs = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
+    (packages / "dependencies.pth").write_text("\n".join(sorted(theirs)))
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
+    options = ["--quiet", "--no-deps", "--no-index", "--ignore-installed"]
+    subprocess.run([*pip, "install", *options, str(wheel)], check=True)
+    return folder / "bin" / "pclr-ms"
+
+
+class Marks(HTMLParser):
+    """Collects what stands in every element that has a data-check mark, and all tag names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[tuple[str, str | None]] = []
+        self.texts: dict[str, str] = {}
+        self.repeated: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str | None]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += attrs
+        if tag in ("meta", "link", "img", "br", "input"):
+            return
+        mark = dict(attrs).get("data-check")
+        self.open.append((tag, mark))
+        if mark is not None:
+            if mark in self.texts:
+                self.repeated.append(mark)
+            self.texts[mark] = ""
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open.pop()[0] != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        for _, mark in self.open:
+            if mark is not None:
+                self.texts[mark] += data
+
+
+@pytest.fixture(scope="session")
+def browser() -> ModuleType:
+    """benchmarks/screenshot.py, which knows how Chromium is run."""
+    path = ROOT / "benchmarks" / "screenshot.py"
+    specification = importlib.util.spec_from_file_location("screenshot", path)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    if module.find_chromium() is None:
+        pytest.skip("no chromium binary on the PATH: the page cannot be opened")
+    return module
+
+
+@pytest.fixture
+def read_page() -> Callable[[str], Marks]:
+    """Parses a page's HTML: marks, tags and attributes."""
+
+    def read(html: str) -> Marks:
+        marks = Marks()
+        marks.feed(html)
+        return marks
+
+    return read

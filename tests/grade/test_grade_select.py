@@ -1,0 +1,71 @@
+"""Rewards: joined by key, float32, never made up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pcl_reasoner.errors import StageError
+from pcl_reasoner.grade.select import (
+    drop_reason,
+    pass_rates,
+    rewards_by_key,
+    rewards_of,
+    shuffled,
+)
+
+KEYS = [("a", 0), ("a", 1), ("b", 0)]
+
+
+def test_fractions_stay_fractions() -> None:
+    # Defect 7: cast to an integer, a quarter would be 0.
+    by_key = rewards_by_key(KEYS, [0.25, 1.0, 0.0], "v")
+    found = rewards_of([("b", 0), ("a", 0)], by_key, "r")
+    assert found.dtype == np.float32
+    assert found.tolist() == [0.0, 0.25]
+
+
+def test_a_missing_reward_is_an_error_and_not_a_zero() -> None:
+    by_key = rewards_by_key(KEYS[:2], [1.0, 0.0], "v")
+    with pytest.raises(StageError, match="1 of 3 responses have no verdict .first: b/0"):
+        rewards_of(KEYS, by_key, "r")
+
+
+@pytest.mark.parametrize("reward", [None, float("nan"), -0.1, 1.5])
+def test_rewards_out_of_range_are_errors(reward: float | None) -> None:
+    with pytest.raises(StageError, match="must be in"):
+        rewards_by_key([("a", 0)], [reward], "v")
+
+
+def test_two_verdicts_on_one_response_are_an_error() -> None:
+    with pytest.raises(StageError, match="two verdicts on response 0 of problem a"):
+        rewards_by_key([("a", 0), ("a", 0)], [1.0, 1.0], "v")
+
+
+def test_pass_rate_is_the_mean_of_the_group() -> None:
+    rewards = {("a", 0): 1.0, ("a", 1): 0.0, ("a", 2): 0.0, ("a", 3): 1.0, ("b", 0): 0.25}
+    assert pass_rates(rewards) == {"a": 0.5, "b": 0.25}
+
+
+def test_drop_reasons() -> None:
+    assert drop_reason(0.0, 5, "both", None) == "all_wrong_group"
+    assert drop_reason(1.0, 5, "both", None) == "all_right_group"
+    assert drop_reason(0.0, 5, "all_wrong", None) == "all_wrong_group"
+    assert drop_reason(1.0, 5, "all_wrong", None) is None
+    assert drop_reason(0.0, 5, "none", None) is None
+    assert drop_reason(0.5, 5, "both", 5) is None
+    assert drop_reason(0.5, 6, "both", 5) == "over_length"
+    # The group is what decides first: its responses are counted under one reason.
+    assert drop_reason(0.0, 6, "both", 5) == "all_wrong_group"
+
+
+def test_shuffled_rewards_move_among_mixed_groups_only() -> None:
+    """20 mixed groups with one right of 4, one all right, one all wrong: 20 ones stay 20 ones."""
+    rewards = {(f"p{i:02d}", j): float(j == 0) for i in range(20) for j in range(4)}
+    rewards |= {("right", j): 1.0 for j in range(4)} | {("wrong", j): 0.0 for j in range(4)}
+    moved = shuffled(rewards, seed=3)
+    assert sum(moved[key] for key in rewards if key[0].startswith("p")) == 20
+    assert all(moved["right", j] == 1.0 and moved["wrong", j] == 0.0 for j in range(4))
+    assert sum(moved[key] != reward for key, reward in rewards.items()) >= 10
+    assert moved == shuffled(rewards, seed=3)
+    assert moved != shuffled(rewards, seed=4)

@@ -1,0 +1,6 @@
+"""The tokenizer and samples of tests/pack serve here too."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "pack"))

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import pytest
+
+from pcl_reasoner.report.records import StageRecord
+from pcl_reasoner.report.scores import check_expected, collect_scores, compare
+
+
+def _record(name, recipe="v15_opg", **benchmarks):
+    counts = {"counts": {"unit": "responses", "read": 10, "kept": 9}}
+    return StageRecord(
+        recipe, name, {"stage": "evaluate", **counts}, {"scores": {"benchmarks": benchmarks}}
+    )
+
+
+def _score(average, error=0.01, **more):
+    interval = [average - 1.96 * error, average + 1.96 * error]
+    return {"n": 8, "avg_at_n": average, "standard_error": error, "interval": interval, **more}
+
+
+def _compare(before, after):
+    records = [_record("evaluate_before", aime=before), _record("evaluate_after", aime=after)]
+    (pair,) = compare(collect_scores(records), records, "v15_opg")
+    return pair
+
+
+def test_outcome_is_what_the_interval_of_the_gain_says():
+    # sqrt(0.03² + 0.04²) = 0.05, so the interval is the gain ± 0.098.
+    better = _compare(_score(0.5, 0.03), _score(0.6, 0.04))
+    assert better["gain_interval"] == pytest.approx([0.002, 0.198])
+    assert better["outcome"] == "better"
+    assert _compare(_score(0.5, 0.03), _score(0.59, 0.04))["outcome"] == "open"
+    assert _compare(_score(0.5, 0.03), _score(0.4, 0.04))["outcome"] == "worse"
+
+
+def test_without_an_error_the_gain_is_not_judged():
+    pair = _compare(_score(0.5, 0.03), {"avg_at_n": 0.9})
+    assert pair["gain"] == pytest.approx(0.4)
+    assert pair["gain_interval"] is None
+    assert pair["outcome"] == "unknown"
+
+
+def test_scores_of_other_problems_are_not_paired():
+    before, after = (
+        _record("evaluate_before", aime=_score(0.5)),
+        _record("evaluate_after", aime=_score(0.6)),
+    )
+    before.files["per_problem"] = {"aime": {"a": 0.0, "b": 1.0}}
+    after.files["per_problem"] = {"aime": {"a": 0.2, "c": 1.0}}
+    (pair,) = compare(collect_scores([before, after]), [before, after], "v15_opg")
+    assert not pair["paired"]
+    assert pair["gain_error"] == pytest.approx(0.01 * 2**0.5)
+
+
+def test_before_and_after_are_found_by_name_and_own_recipe():
+    records = [
+        _record("evaluate", "v1_sft", aime=_score(0.1)),
+        _record("evaluate_after", aime=_score(0.7), gsm=_score(0.3)),
+        _record("evaluate_before", aime=_score(0.6)),
+    ]
+    aime, gsm = compare(collect_scores(records), records, "v15_opg")
+    assert (aime["before"]["avg_at_n"], aime["after"]["avg_at_n"]) == (0.6, 0.7)
+    assert gsm["before"] is None and gsm["outcome"] == "single"
+
+
+def _verdicts(expect):
+    after = _score(0.857, 0.005, pass_at_n=0.95)
+    records = [
+        _record("evaluate_before", aime24=_score(0.8)),
+        _record("evaluate_after", aime24=after),
+    ]
+    scores = collect_scores(records)
+    rows = check_expected(expect, scores, compare(scores, records, "v15_opg"), records)
+    return {row["name"]: (row["got"], row["verdict"]) for row in rows}
+
+
+def test_a_published_score_is_met_when_the_interval_holds_it():
+    # The interval is 0.857 ± 0.0098.
+    assert _verdicts({"evaluate_after": {"aime24": {"avg_at_32": 85.0}}}) == {
+        "evaluate_after.aime24.avg_at_32": (0.857, "met")
+    }
+    # 0.0098 and the rounding of a published decimal, 0.0005: 86.7 is within, 86.8 is not.
+    assert _verdicts({"aime24.avg_at_n": 86.7})["aime24.avg_at_n"] == (0.857, "met")
+    assert _verdicts({"aime24.avg_at_n": 86.8})["aime24.avg_at_n"] == (0.857, "below")
+    assert _verdicts({"aime24.avg_at_n": 0.84})["aime24.avg_at_n"] == (0.857, "above")
+    assert _verdicts({"aime24.avg_at_n": 90.9})["aime24.avg_at_n"] == (0.857, "below")
+
+
+def test_bounds_counts_and_gains():
+    found = _verdicts(
+        {
+            "aime24": {"pass_at_n": {"at_most": 0.9}},
+            "evaluate_after.kept": 9,
+            "gain": {"at_least": 5.0},
+            "aime25": {"avg_at_n": 85.6},
+        }
+    )
+    assert found["aime24.pass_at_n"] == (0.95, "above")
+    assert found["evaluate_after.kept"] == (9, "met")
+    assert found["gain"] == (pytest.approx(0.057), "met")
+    assert found["aime25.avg_at_n"] == (None, "not measured")

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+
+from pcl_reasoner.report.records import StageRecord
+from pcl_reasoner.report.training import curve, digest, warnings_about
+
+
+def _record(metrics):
+    return StageRecord("r", "train", {"stage": "train", "counts": {}}, {"metrics": metrics})
+
+
+def _step(p, right=1, wrong=0, **more):
+    return {"loss": 0.5, "right_p": p, "right_count": right, "wrong_count": wrong, **more}
+
+
+def test_p_of_right_answers_is_weighted_by_responses():
+    # First tenth: two steps, (1·0.2 + 3·0.6) / 4 = 0.5; a step without a right answer has no p.
+    middle = [_step(0.9)] * 16
+    last = [_step(None, right=0, wrong=2), _step(0.7)]
+    found = digest(_record([_step(0.2), _step(0.6, right=3), *middle, *last]))
+    assert found["figures"]["right_p"] == {"first": pytest.approx(0.5), "last": pytest.approx(0.7)}
+    assert (found["right"], found["wrong"]) == (1 + 3 + 16 + 0 + 1, 2)
+    assert found["right_share"] == pytest.approx(21 / 23)
+
+
+def test_exactly_half_right_and_p_unchanged_is_no_warning():
+    assert warnings_about(digest(_record([_step(0.5, 4, 4)] * 20))) == []
+
+
+def test_each_reason_to_worry_is_named():
+    steps = [_step(0.6, 4, 5, overflow=1)] + [_step(0.5, 4, 5, overflow=0)] * 9
+    share, fall, overflow = warnings_about(digest(_record(steps)))
+    assert "only 44.4%" in share and "(40 right, 50 wrong)" in share
+    assert "from 0.6000" in fall and "to 0.5000" in fall
+    assert "1 of 10 steps" in overflow
+
+
+def test_supervised_training_is_not_graded():
+    found = digest(_record([{"step": 1, "loss": 2.0, "right_count": 8, "right_p": None}]))
+    assert found["right_share"] is None
+    assert warnings_about(found) == []
+
+
+def test_a_curve_leaves_out_what_cannot_be_drawn():
+    steps = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": float("nan")}, {"step": 3, "loss": None}]
+    assert curve(_record([*steps, {"step": 4, "loss": 1.0}]), "loss") == [(1.0, 2.0), (4.0, 1.0)]

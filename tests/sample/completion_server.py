@@ -1,0 +1,104 @@
+"""A real OpenAI-compatible HTTP server whose answers and failures a test scripts.
+
+A response to a problem at seed s is ``<think>s</think><answer>\\boxed{8}</answer>``, so that a test
+sees which seed each response was drawn with, and that n responses are n seeds.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Failure = Callable[[BaseHTTPRequestHandler, dict[str, Any]], bool]
+
+
+class CompletionServer(ThreadingHTTPServer):
+    """Args: failures: problem text in the request -> how its first requests fail, in order."""
+
+    daemon_threads = True
+
+    def __init__(self, failures: dict[str, list[Failure]] | None = None, **choices: Any) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.failures = failures or {}
+        self.asked: list[dict[str, Any]] = []
+        self.lock = threading.Lock()
+        self.models: list[dict[str, Any]] = [{"id": "policy", "max_model_len": 200}]
+        self.encode: Callable[[str], list[int]] | None = None
+        self.text = "<think>{seed}</think><answer>\\boxed{{8}}</answer>"
+        self.answers = choices
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Connections that a test drops are no news."""
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+    def stop(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+    def completion(self, body: dict[str, Any]) -> dict[str, Any]:
+        choices = []
+        for index in range(body["n"]):
+            text = self.text.format(seed=body["seed"] + index)
+            choice = {
+                "index": index,
+                "message": {"role": "assistant", "content": text},
+                "finish_reason": "stop",
+            }
+            if self.encode is not None:
+                choice["token_ids"] = [*self.encode(text), 2]
+            choices.append({**choice, **self.answers})
+        return {"choices": choices[::-1]}
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: CompletionServer
+
+    def do_GET(self) -> None:
+        send(self, 200, {"data": self.server.models})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        problem = body["messages"][-1]["content"]
+        with self.server.lock:
+            self.server.asked.append(body)
+            scripted = self.server.failures.get(problem) or []
+            failure = scripted.pop(0) if scripted else None
+        if failure is None or not failure(self, body):
+            send(self, 200, self.server.completion(body))
+
+    def log_message(self, *arguments: Any) -> None:
+        """Nothing is printed."""
+
+
+def send(
+    handler: BaseHTTPRequestHandler, status: int, value: Any, headers: dict[str, str] | None = None
+) -> None:
+    data = json.dumps(value).encode()
+    handler.send_response(status)
+    for name, text in {"content-length": str(len(data)), **(headers or {})}.items():
+        handler.send_header(name, text)
+    handler.end_headers()
+    handler.wfile.write(data)
+
+
+def status(code: int, headers: dict[str, str] | None = None) -> Failure:
+    """Answer with a status."""
+
+    def fail(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> bool:
+        send(handler, code, {"error": {"message": f"no {code}", "param": "input_tokens"}}, headers)
+        return True
+
+    return fail
+
+
+def drop(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> bool:
+    """Close the connection without an answer."""
+    handler.connection.close()
+    return True

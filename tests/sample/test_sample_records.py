@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from pcl_reasoner.sample.records import RETOKENISED, Records, record
+
+
+def one(name: str, index: int, text: str = "ü", reason: str = "stop") -> dict[str, object]:
+    return record((name, index), text, [5, 2], reason, 7, None, "embedded")
+
+
+def test_a_key_is_recorded_once(tmp_path: Path) -> None:
+    records = Records(tmp_path / "log.jsonl")
+    records.add([one("b", 0), one("a", 1)])
+    records.add([one("b", 0, "again"), one("a", 0), one("a", 0, "twice")])
+    assert records.keys() == [("a", 0), ("a", 1), ("b", 0)]
+    assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 3
+    found = {
+        (r["problem_id"], r["sample_index"]): r["response"] for r in records.read(records.keys())
+    }
+    assert found[("b", 0)] == "ü"
+    assert records.info()["tokens"] == 6
+
+
+def test_what_a_kill_left_is_found_and_a_torn_line_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    first = Records(path)
+    first.add([one("a", 0, "𝛑" * 5), one("a", 1, "", "error"), {**one("b", 0), RETOKENISED: True}])
+    first.close()
+    path.write_bytes(path.read_bytes() + b'{"problem_id": "c", "sample_in')
+    second = Records(path)
+    assert len(second) == 3
+    assert ("c", 0) not in second
+    second.add([one("c", 0, "new")])
+    texts = [item["response"] for item in second.read([("c", 0), ("a", 0), ("b", 0)])]
+    assert texts == ["new", "𝛑" * 5, "ü"]
+    assert second.info() == {
+        "tokens": 8,
+        "mean_length": 2.0,
+        "finish_reasons": {"error": 1, "stop": 3},
+        "failed": 1,
+        "retokenised": 1,
+    }
+    second.delete()
+    assert not path.exists()

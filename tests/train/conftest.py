@@ -1,0 +1,19 @@
+"""MindFormers logs as soon as it is imported: not into the folder that the tests run in."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _logs() -> Iterator[None]:
+    with tempfile.TemporaryDirectory() as folder:
+        before = os.environ.get("LOG_MF_PATH")
+        os.environ["LOG_MF_PATH"] = str(Path(folder) / "log")
+        yield
+        os.environ.pop("LOG_MF_PATH")
+        if before is not None:
+            os.environ["LOG_MF_PATH"] = before

@@ -1,0 +1,52 @@
+"""Settings that cannot be trained are refused before anything starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from train_helpers import train_config
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"device": "Ascend", "global_batch_size": 6, "data_parallel": 4},
+            "global_batch_size must be a multiple of data_parallel x micro_batch_size, "
+            "got 6 for 4 x 1",
+        ),
+        (
+            {"device": "Ascend", "global_batch_size": 4, "data_parallel": 2, "pipeline_stage": 4},
+            "a pipeline of 4 stages needs as many micro-batches, got 2",
+        ),
+        (
+            {"device": "Ascend", "global_batch_size": 4, "data_parallel": 2},
+            "one micro-batch without a pipeline: .* got 1 x 2 for 4",
+        ),
+        (
+            {"global_batch_size": 4, "micro_batch_size": 2},
+            "a CPU cannot accumulate gradients: .* got 2 x 1 for 4",
+        ),
+        ({"loss": "dpo"}, "'opg', 'rft' or 'sft'"),
+        ({"learning_rate": 0}, "greater than 0"),
+        ({"warmup_ratio": 1.0}, "less than 1"),
+        ({"seq_lenght": 8}, "Extra inputs are not permitted"),
+    ],
+)
+def test_what_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        train_config(**changes)
+
+
+def test_the_papers_layout() -> None:
+    config = train_config(
+        device="Ascend",
+        precision="bfloat16",
+        global_batch_size=128,
+        data_parallel=8,
+        model_parallel=8,
+        pipeline_stage=2,
+    )
+    assert (config.devices, config.micro_batch_num) == (128, 16)

@@ -1,0 +1,45 @@
+"""The order of rows: what every step reads, and what its loss divides by."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pcl_reasoner.train.order import DataOrder, batch_totals, data_order
+
+
+def test_the_order_is_one_shuffle_an_epoch_end_to_end() -> None:
+    order = data_order(5, epochs=2, global_batch_size=2, seed=7)
+    assert order.rows.tolist() == [2, 0, 4, 1, 3, 3, 0, 2, 1, 4]
+    assert (order.steps, order.left_over) == (5, 0)
+
+
+def test_every_epoch_has_every_row_once_in_an_order_of_its_own() -> None:
+    order = data_order(40, epochs=3, global_batch_size=8, seed=0)
+    epochs = order.rows.reshape(3, 40)
+    assert all(sorted(epoch) == list(range(40)) for epoch in epochs.tolist())
+    assert len({tuple(epoch) for epoch in epochs.tolist()}) == 3
+    # The first epochs do not depend on how many follow: a longer run repeats a shorter one.
+    longer = data_order(40, epochs=5, global_batch_size=8, seed=0)
+    assert longer.rows[:120].tolist() == order.rows.tolist()
+
+
+def test_another_seed_is_another_order() -> None:
+    first, again, other = (data_order(40, 1, 8, seed).rows.tolist() for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_rows_that_fill_no_step_are_left_over() -> None:
+    # 7 rows x 3 epochs = 21 = 5 steps of 4, and one.
+    order = data_order(7, epochs=3, global_batch_size=4, seed=0)
+    assert (order.steps, len(order.rows), order.left_over) == (5, 20, 1)
+    stopped = data_order(7, epochs=3, global_batch_size=4, seed=0, max_steps=2)
+    assert (stopped.steps, stopped.left_over) == (2, 13)
+    assert stopped.rows.tolist() == order.rows[:8].tolist()
+    assert data_order(7, 3, 4, 0, max_steps=99).steps == 5
+    assert data_order(3, 1, 4, 0).steps == 0
+
+
+def test_batch_totals_by_hand() -> None:
+    order = DataOrder(np.array([2, 0, 1, 2, 0, 0]), global_batch_size=3, left_over=0)
+    # Rows hold 5, 1 and 10: 10 + 5 + 1, then 10 + 5 + 5.
+    assert batch_totals(order, np.array([5, 1, 10])).tolist() == [16, 20]
