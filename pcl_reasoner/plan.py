@@ -45,6 +45,8 @@ class PlannedStage:
     inputs: dict[str, PlannedInput]
     fingerprint: str
     folder: Path
+    identity: dict[str, Any]
+    """What the fingerprint is made of."""
 
     @property
     def title(self) -> str:
@@ -62,17 +64,17 @@ class PlannedStage:
         manifest = artifact.read_manifest(self.folder)
         return manifest is not None and manifest.get("fingerprint") == self.fingerprint
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What the fingerprint is made of."""
-        return _identity(self.recipe, self.spec, self.inputs)
 
-
-def _identity(recipe: Recipe, spec: StageSpec, inputs: dict[str, PlannedInput]) -> dict[str, Any]:
+def _identity(
+    recipe: Recipe, spec: StageSpec, inputs: dict[str, PlannedInput], memory: sources.HashMemory
+) -> dict[str, Any]:
+    named = spec.config.named_files()
+    contents = {name: sources.content_of(path, memory) for name, path in named.items()}
     # The report alone shows the recipe's facts, so it alone is made anew when they change.
     facts = {"recipe": recipe.facts()} if ALL_STAGES in spec.inputs else {}
     return {
         **facts,
+        **({"files": contents} if contents else {}),
         "stage": spec.type,
         "version": STAGES[spec.type].version,
         "config": spec.config.model_dump(mode="json"),
@@ -171,9 +173,10 @@ class _Planner:
         spec = recipe.stages[name]
         inputs = dict(self._inputs(recipe, spec))
         self.walking.pop()
-        digest = artifact.fingerprint(_identity(recipe, spec, inputs))
+        identity = _identity(recipe, spec, inputs, self.memory)
+        digest = artifact.fingerprint(identity)
         folder = self.runs / recipe.name / f"{name}-{digest[:FINGERPRINT_DIGITS]}"
-        planned = PlannedStage(recipe, spec, inputs, digest, folder)
+        planned = PlannedStage(recipe, spec, inputs, digest, folder, identity)
         self.plan.stages.append(planned)
         return planned
 
@@ -312,6 +315,9 @@ def _differences(old: dict[str, Any], planned: PlannedStage) -> Iterable[str]:
         before, now = old["config"].get(key), new["config"].get(key)
         if before != now:
             yield f"{key} is {now!r}, was {before!r}"
+    for key, content in new.get("files", {}).items():
+        if old.get("files", {}).get(key) != content and old["config"].get(key) == new["config"][key]:
+            yield f"the content of {key} ({new['config'][key]}) changed"
     for role in sorted(set(old["inputs"]) | set(new["inputs"])):
         if old["inputs"].get(role) != new["inputs"].get(role):
             item = planned.inputs.get(role)

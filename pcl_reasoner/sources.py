@@ -77,10 +77,17 @@ def fingerprint_of(source: Source, memory: HashMemory) -> str | None:
     """
     if source.hub:
         return artifact.fingerprint([source.hub, source.revision, source.kind, source.files])
-    found = files_of(source)
+    return _content(Path(str(source.path)).expanduser(), files_of(source), memory)
+
+
+def content_of(path: Path, memory: HashMemory) -> str | None:
+    """What identifies the content of a file or folder; None when there are no files."""
+    return _content(path, files_of(Source(path=str(path))), memory)
+
+
+def _content(root: Path, found: list[Path], memory: HashMemory) -> str | None:
     if not found:
         return None
-    root = Path(str(source.path)).expanduser()
     base = root.parent if root.is_file() else root
     return artifact.fingerprint(
         [[path.relative_to(base).as_posix(), memory.sha256(path)] for path in found]

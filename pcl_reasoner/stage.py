@@ -14,18 +14,39 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
 
 RAW_LIMIT_BYTES = 4096
 """At most this much of a refused record is kept in kept_apart.jsonl."""
+
+
+CONTENT = "content"
+FileName = Annotated[str, CONTENT]
+"""A field that may name a file or folder: its content is part of the stage's fingerprint."""
 
 
 class StageConfig(BaseModel):
     """Base of every stage's configuration: unknown keys are refused, values do not change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    def named_files(self) -> dict[str, Path]:
+        """Field -> the file or folder that it names; other values (hub ids) are left out."""
+        found = {}
+        for name, field_info in type(self).model_fields.items():
+            value = getattr(self, name)
+            if CONTENT in _marks(field_info) and value and Path(value).expanduser().exists():
+                found[name] = Path(value).expanduser()
+        return found
+
+
+def _marks(field_info: FieldInfo) -> list[Any]:
+    # Of ``FileName | None`` the mark is in the union's member.
+    inner = [getattr(kind, "__metadata__", ()) for kind in get_args(field_info.annotation)]
+    return [*field_info.metadata, *(mark for marks in inner for mark in marks)]
 
 
 class Counts(BaseModel):

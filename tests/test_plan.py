@@ -85,6 +85,26 @@ def test_a_change_reaches_what_reads_it_and_nothing_else(tmp_path: Path) -> None
     assert after("slow.n=5") == set()
 
 
+def test_a_file_named_in_a_configuration_counts_by_its_content(tmp_path: Path) -> None:
+    prompt = tmp_path / "prompt.txt"
+    prompt.write_text("Is it even?")
+
+    def plan() -> Plan:
+        return make_plan(load(tmp_path, "tiny", "", f"half.prompt={prompt}"), tmp_path / "runs")
+
+    before = plan()
+    runner.run(load(tmp_path, "tiny", "", f"half.prompt={prompt}"), tmp_path / "runs", Quiet())
+    assert changed(before, plan()) == set()
+    prompt.write_text("Is it odd?")
+    after = plan()
+    assert changed(before, after) == {"half", "slow", "report"}
+    assert reasons(after)["half"] == f"the content of prompt ({prompt}) changed"
+    prompt.write_text("Is it even?")
+    assert changed(before, plan()) == set()
+    prompt.unlink()
+    assert changed(before, plan()) == {"half", "slow", "report"}
+
+
 def test_a_new_version_of_a_stages_code_is_another_fingerprint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

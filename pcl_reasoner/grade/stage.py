@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import Counts, StageConfig, StageContext
+from pcl_reasoner.stage import Counts, FileName, StageConfig, StageContext
 
 if TYPE_CHECKING:
     from pcl_reasoner.artifact import AppendLog
@@ -39,7 +39,7 @@ class GradeConfig(StageConfig):
     """``rule`` compares the boxed answer; ``judge`` asks a model, as the V1.5 paper does."""
     last_tokens: int = Field(300, gt=0)
     """How much of a response's end the judge reads."""
-    prompt: str | None = None
+    prompt: FileName | None = None
     """The judge's prompt file with {ground_truth} and {candidate}; None for the shipped one."""
     judge_model: str = "judge"
     """The judge's name at its server."""

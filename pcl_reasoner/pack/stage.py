@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import Field
 
 from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import Counts, StageConfig, StageContext
+from pcl_reasoner.stage import Counts, FileName, StageConfig, StageContext
 
 if TYPE_CHECKING:
     from pcl_reasoner.pack.tokens import Encoder
@@ -47,7 +47,7 @@ class TokenizeConfig(StageConfig):
     """The system turn's text; None for no system turn."""
     suffix: str = ""
     """Appended to the problem in the user's turn."""
-    template: str | None = None
+    template: FileName | None = None
     """A jinja file instead of the model's own chat template."""
     think_newline: bool = False
     """V1's newline after ``<think>`` and before ``</answer>``; for text, never for sampled ids."""

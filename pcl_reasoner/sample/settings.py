@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from pcl_reasoner.stage import StageConfig
+from pcl_reasoner.stage import FileName, StageConfig
 
 
 class SamplingConfig(StageConfig):
@@ -36,7 +36,7 @@ class SamplingConfig(StageConfig):
     """Text of the system turn; None for no system turn of ours."""
     suffix: str = ""
     """Appended to the problem in the user turn."""
-    template: str | None = None
+    template: FileName | None = None
     """A jinja file instead of the weights' own chat template."""
     served_model: str = "policy"
     """The name under which the server offers the model."""

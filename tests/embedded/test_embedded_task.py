@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 
@@ -24,19 +25,32 @@ def test_totals_follow_from_the_changes(item: task.Problem) -> None:
 
 def test_a_whole_response_is_right_and_a_hasty_one_is_wrong() -> None:
     for item in MADE:
-        outcomes = [grade_by_rule(item.response(n), item.answer, "stop").outcome for n in (0, 1)]
-        assert outcomes == ["right", "wrong"]
-        assert last_boxed(item.response(1)) == str(item.totals[-2])
-        assert len(item.response(1)) < len(item.response())
+        assert grade_by_rule(item.response(), item.answer, "stop").outcome == "right"
         assert item.response().count("</think>") == 1
+        hasty = item.response(hasty=True)
+        if len(item.changes) <= task.HASTY_STOP:
+            assert hasty == item.response()
+            continue
+        assert grade_by_rule(hasty, item.answer, "stop").outcome == "wrong"
+        assert last_boxed(hasty) == str(item.totals[task.HASTY_STOP])
+        assert item.response().startswith(hasty[: hasty.index("</think>")])
 
 
-def test_the_question_says_all_numbers_and_not_the_answers() -> None:
+def test_the_question_says_all_numbers_in_words_and_which_change_is_the_last() -> None:
     for item in MADE:
+        words = [task.NUMBERS[abs(number)] for number in (item.totals[0], *item.changes)]
         for text in (item.problem, item.paraphrase):
-            for number in (item.totals[0], *item.changes):
-                assert str(abs(number)) in text
+            assert [word for word in re.findall(r"\w+", text) if word in task.NUMBERS] == words
+            assert text.count(" finally ") == 1
+            assert f"finally {item.verbs[-1]} {words[-1]}." in text
         assert item.paraphrase != item.problem
+
+
+def test_no_verb_occurs_twice_and_each_says_the_sign() -> None:
+    for item in MADE:
+        assert len(set(item.verbs)) == len(item.changes)
+        for change, verb in zip(item.changes, item.verbs, strict=True):
+            assert verb in (task.GAINS if change > 0 else task.LOSSES)
 
 
 def test_problems_are_distinct_from_each_other_and_from_those_taken() -> None:

@@ -77,8 +77,6 @@ def moments() -> list[Moment]:
     rng = random.Random(15)
     return [
         there("v1_sft/embedded-*.partial"),
-        in_commit("half_manifest", "v15_opg/convert"),
-        in_commit("whole_manifest", "v15_opg/difficulty"),
         in_commit("renamed", "v1_sft/convert"),
         there("v1_sft/tokenize-*.partial"),
         there("v1_sft/train-*.partial/mindformers.yaml"),
@@ -87,6 +85,8 @@ def moments() -> list[Moment]:
         lines("v1_sft/train-*/metrics.jsonl", 3),
         in_commit("whole_manifest", "v1_sft/train"),
         in_commit("renamed", "v1_sft/export"),
+        in_commit("half_manifest", "v15_opg/convert"),
+        in_commit("whole_manifest", "v15_opg/difficulty"),
         there("v15_opg/contamination-*.partial"),
         after(rng.uniform(1, 5)),
         lines("v15_opg/sample-*/responses.partial.jsonl", 8),

@@ -27,14 +27,14 @@ pytestmark = pytest.mark.slow
 
 WALK = [
     "v1_sft/embedded",
-    "v15_opg/convert",
-    "v15_opg/difficulty",
     "v1_sft/convert",
     "v1_sft/contamination",
     "v1_sft/tokenize",
     "v1_sft/pack",
     "v1_sft/train",
     "v1_sft/export",
+    "v15_opg/convert",
+    "v15_opg/difficulty",
     "v15_opg/lengths",
     "v15_opg/unique",
     "v15_opg/contamination",
