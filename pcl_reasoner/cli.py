@@ -8,27 +8,31 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import signal
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pcl_reasoner import __version__
+from pcl_reasoner.cli_options import (
+    example,
+    load,
+    recipe_options,
+    runs_option,
+    where_options,
+    words_of,
+)
 from pcl_reasoner.errors import InputError, PclError, StageError, join_errors
 
 if TYPE_CHECKING:
     from pcl_reasoner.plan import Plan, PlannedStage
     from pcl_reasoner.recipe import Recipe
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 INTERRUPTED = 130
-LAPTOP = "laptop.yaml"
 
 
 class _Group(click.Group):
@@ -39,61 +43,10 @@ class _Group(click.Group):
         return list(self.commands)
 
 
-def _example(*lines: str) -> str:
-    return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
-
-
-def _options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    def decorate(command: Command) -> Command:
-        for decorator in reversed(decorators):
-            command = decorator(command)
-        return command
-
-    return decorate
-
-
-_where_options = _options(
-    click.option(
-        "--launch",
-        default=LAPTOP,
-        show_default=True,
-        metavar="FILE",
-        help="Launch file, by path or shipped name: where the recipe runs.",
-    ),
-    click.option(
-        "--profile",
-        metavar="NAME",
-        help="Overlay of the recipe; the launch file's own if left out, 'paper' for none.",
-    ),
-    click.option(
-        "--seed", type=click.IntRange(min=0), help="Takes the place of the recipe's seed."
-    ),
-)
-_recipe_options = _options(
-    click.argument("recipe"),
-    click.argument("overrides", nargs=-1, metavar="[STAGE.KEY=VALUE]..."),
-    _where_options,
-)
-_runs_option = click.option(
-    "--runs",
-    envvar="PCLR_RUNS",
-    default="runs",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Folder of all runs; PCLR_RUNS or ./runs if left out.",
-)
-
-
-def _load(recipe: str, overrides: tuple[str, ...] = (), **options: Any) -> Recipe:
-    from pcl_reasoner.recipe import load_recipe
-
-    return load_recipe(recipe, overrides=overrides, **options)
-
-
 @click.group(
     cls=_Group,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog=_example("pclr-ms run v15_opg"),
+    epilog=example("pclr-ms run v15_opg"),
 )
 @click.version_option(__version__, prog_name="pclr-ms")
 def cli() -> None:
@@ -101,15 +54,15 @@ def cli() -> None:
 
 
 @cli.command(
-    epilog=_example("pclr-ms run v15_opg", "pclr-ms run v15_opg --until pack pack.seq_length=512")
+    epilog=example("pclr-ms run v15_opg", "pclr-ms run v15_opg --until pack pack.seq_length=512")
 )
-@_recipe_options
+@recipe_options
 @click.option("--until", metavar="STAGE", help="Last stage to run, with those it reads.")
 @click.option(
     "--from", "from_stage", metavar="STAGE", help="Run this stage and all after it again."
 )
 @click.option("--dry-run", is_flag=True, help="Print and write what would run; run nothing.")
-@_runs_option
+@runs_option
 def run(
     until: str | None, from_stage: str | None, dry_run: bool, runs: Path, **options: Any
 ) -> None:
@@ -117,7 +70,7 @@ def run(
     from pcl_reasoner import runner, terminal
     from pcl_reasoner.plan import make_plan
 
-    recipe = _load(**options)
+    recipe = load(**options)
     click.echo(terminal.headline(recipe))
     plan = make_plan(recipe, runs, until)
     repeated = runner.again(plan, recipe, from_stage)
@@ -151,24 +104,9 @@ def _say_where(recipe: Recipe, plan: Plan, until: str | None) -> None:
     report = plan.report_file()
     click.echo(f"report: {report}" if report else f"result: {plan.stages[-1].folder}")
     if report is not None:
-        click.echo(f"next: pclr-ms report {_words(recipe)} --open")
+        click.echo(f"next: pclr-ms report {words_of(recipe)} --open")
     elif until is not None:
-        click.echo(f"next: pclr-ms run {_words(recipe)}")
-
-
-def _words(recipe: Recipe) -> str:
-    """The arguments that give this recipe again."""
-    from pcl_reasoner.files import shipped
-
-    is_shipped = recipe.path.parent == shipped("recipes")
-    words = [recipe.path.stem if is_shipped else os.path.relpath(recipe.path)]
-    if recipe.launch_file != LAPTOP:
-        words += ["--launch", recipe.launch_file]
-    if recipe.profile != recipe.launch.profile:
-        words += ["--profile", recipe.profile]
-    if recipe.seed_given is not None:
-        words += ["--seed", str(recipe.seed_given)]
-    return shlex.join([*words, *recipe.overrides])
+        click.echo(f"next: pclr-ms run {words_of(recipe)}")
 
 
 def _dry_run(recipe: Recipe, plan: Plan, repeated: list[PlannedStage], runs: Path) -> None:
@@ -195,28 +133,28 @@ def _state(planned: PlannedStage, why: Callable[[PlannedStage], str]) -> str:
     return "done" if planned.done else f"to run: {why(planned)}"
 
 
-@cli.command(epilog=_example("pclr-ms validate v15_opg --launch atlas_910c_16x8"))
-@_recipe_options
+@cli.command(epilog=example("pclr-ms validate v15_opg --launch atlas_910c_16x8"))
+@recipe_options
 def validate(**options: Any) -> None:
     """Check a recipe, its profile, launch file and overrides; all errors at once."""
     from pcl_reasoner.plan import check_others
 
-    recipe = _load(**options)
+    recipe = load(**options)
     problems = check_others(recipe)
     if problems:
         raise join_errors(problems)
     click.echo(f"ok: {len(recipe.stages)} stages")
 
 
-@cli.command(epilog=_example("pclr-ms status v15_opg"))
-@_recipe_options
-@_runs_option
+@cli.command(epilog=example("pclr-ms status v15_opg"))
+@recipe_options
+@runs_option
 def status(runs: Path, **options: Any) -> None:
     """Say of each stage whether it is done or to run, and why."""
     from pcl_reasoner import terminal
     from pcl_reasoner.plan import make_plan, why
 
-    recipe = _load(**options)
+    recipe = load(**options)
     click.echo(terminal.headline(recipe))
     plan = make_plan(recipe, runs)
     terminal.table(
@@ -228,35 +166,33 @@ def status(runs: Path, **options: Any) -> None:
         click.echo(f"missing: {problem}")
 
 
-@cli.command(epilog=_example("pclr-ms show v15_opg --profile paper --launch atlas_910c_16x8"))
-@_recipe_options
+@cli.command(epilog=example("pclr-ms show v15_opg --profile paper --launch atlas_910c_16x8"))
+@recipe_options
 def show(**options: Any) -> None:
     """Print the recipe as YAML with profile, launch file, choices and overrides applied."""
     from pcl_reasoner.files import yaml_text
 
-    click.echo(yaml_text(_load(**options).resolved()), nl=False)
+    click.echo(yaml_text(load(**options).resolved()), nl=False)
 
 
 @cli.command(
-    epilog=_example(
-        "pclr-ms diff v15_opg my_recipe.yaml", "pclr-ms diff v1_sft finetune_qwen2.yaml"
-    )
+    epilog=example("pclr-ms diff v15_opg my_recipe.yaml", "pclr-ms diff v1_sft finetune_qwen2.yaml")
 )
 @click.argument("left")
 @click.argument("right")
-@_where_options
-@_runs_option
+@where_options
+@runs_option
 def diff(left: str, right: str, runs: Path, **options: Any) -> None:
     """Compare two recipes key by key, or a recipe's training with a MindFormers YAML."""
     from pcl_reasoner import terminal
     from pcl_reasoner.compare import differences, mindformers_yaml, rendered
 
-    recipe = _load(left, **options)
+    recipe = load(left, **options)
     native = mindformers_yaml(right)
     if native is not None:
         values: tuple[Any, Any] = (rendered(recipe, runs), native)
     else:
-        values = (recipe.resolved(), _load(right, **options).resolved())
+        values = (recipe.resolved(), load(right, **options).resolved())
     rows = [(key, *map(terminal.value_words, both)) for key, *both in differences(*values)]
     if rows:
         terminal.table(("key", left, right), rows)
@@ -264,7 +200,7 @@ def diff(left: str, right: str, runs: Path, **options: Any) -> None:
         click.echo("no difference")
 
 
-@cli.command("ls", epilog=_example("pclr-ms ls"))
+@cli.command("ls", epilog=example("pclr-ms ls"))
 def list_shipped() -> None:
     """List the shipped recipes and launch files."""
     from pcl_reasoner import files, terminal
@@ -277,7 +213,7 @@ def list_shipped() -> None:
     terminal.table(("kind", "name", "title"), rows)
 
 
-@cli.command(epilog=_example("pclr-ms cp v15_opg my_recipe.yaml"))
+@cli.command(epilog=example("pclr-ms cp v15_opg my_recipe.yaml"))
 @click.argument("name")
 @click.argument("destination", metavar="DEST", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Overwrite files that are there.")
@@ -292,20 +228,20 @@ def cp(name: str, destination: Path, force: bool) -> None:
         click.echo("next: change its name: key, so that its runs have a folder of their own")
 
 
-@cli.command(epilog=_example("pclr-ms report v15_opg --open"))
-@_recipe_options
+@cli.command(epilog=example("pclr-ms report v15_opg --open"))
+@recipe_options
 @click.option("--open", "open_it", is_flag=True, help="Open it in a browser.")
-@_runs_option
+@runs_option
 def report(open_it: bool, runs: Path, **options: Any) -> None:
     """Print where the run's report is."""
     from pcl_reasoner.plan import make_plan
 
-    recipe = _load(**options)
+    recipe = load(**options)
     file = make_plan(recipe, runs).report_file()
     if file is None:
         raise InputError(f"{recipe.path}: has no report stage.")
     if not file.is_file():
-        raise StageError(f"{file}: not there yet. Build it with: pclr-ms run {_words(recipe)}")
+        raise StageError(f"{file}: not there yet. Build it with: pclr-ms run {words_of(recipe)}")
     click.echo(file)
     if open_it:
         import webbrowser
@@ -313,12 +249,12 @@ def report(open_it: bool, runs: Path, **options: Any) -> None:
         webbrowser.open(file.as_uri())
 
 
-@cli.command(epilog=_example("pclr-ms preview v15_opg --rows 0,1"))
+@cli.command(epilog=example("pclr-ms preview v15_opg --rows 0,1"))
 @click.argument("recipe")
 @click.argument("words", nargs=-1, metavar="[STAGE] [STAGE.KEY=VALUE]...")
-@_where_options
+@where_options
 @click.option("--rows", default="0", show_default=True, help="Rows to show, e.g. 0,1.")
-@_runs_option
+@runs_option
 def preview(recipe: str, words: tuple[str, ...], rows: str, runs: Path, **options: Any) -> None:
     """Show packed rows as coloured tokens: prompt, trained, masked, segments, rewards.
 
@@ -332,11 +268,11 @@ def preview(recipe: str, words: tuple[str, ...], rows: str, runs: Path, **option
         raise InputError(f"--rows {rows}: must be row numbers, e.g. 0,1.")
     wanted = [int(row) for row in rows.split(",")]
     stage = words[0] if words and "=" not in words[0] else "pack"
-    loaded = _load(recipe, tuple(word for word in words if word != stage), **options)
+    loaded = load(recipe, tuple(word for word in words if word != stage), **options)
     plan = make_plan(loaded, runs, until=stage)
     planned = plan.stages[-1]
     if not planned.done:
-        command = f"pclr-ms run {_words(loaded)} --until {stage}"
+        command = f"pclr-ms run {words_of(loaded)} --until {stage}"
         raise StageError(f"stage {planned.title}: not done yet. Run it with: {command}")
     shown = preview_rows(planned.folder, plan.tokenizer_file(planned), wanted)
     terminal.preview_legend()
@@ -344,7 +280,7 @@ def preview(recipe: str, words: tuple[str, ...], rows: str, runs: Path, **option
         terminal.preview(row, spans)
 
 
-@cli.command(epilog=_example("pclr-ms doctor"))
+@cli.command(epilog=example("pclr-ms doctor"))
 def doctor() -> int:
     """Say what is installed and whether it goes together.
 

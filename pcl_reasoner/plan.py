@@ -316,7 +316,10 @@ def _differences(old: dict[str, Any], planned: PlannedStage) -> Iterable[str]:
         if before != now:
             yield f"{key} is {now!r}, was {before!r}"
     for key, content in new.get("files", {}).items():
-        if old.get("files", {}).get(key) != content and old["config"].get(key) == new["config"][key]:
+        if (
+            old.get("files", {}).get(key) != content
+            and old["config"].get(key) == new["config"][key]
+        ):
             yield f"the content of {key} ({new['config'][key]}) changed"
     for role in sorted(set(old["inputs"]) | set(new["inputs"])):
         if old["inputs"].get(role) != new["inputs"].get(role):

@@ -36,7 +36,7 @@ WALK = (
 EXCEPTIONS = {("sample", "pcl_reasoner.pack.template")}
 """Sampling asks with the very template that packing trains on."""
 
-CALLERS = {"cli.py", "compare.py", "dry_run.py"}
+CALLERS = {"cli.py", "cli_training.py", "compare.py", "dry_run.py"}
 """What shows a room's values to a person: rendered training, commands, packed rows."""
 
 HEAVY = {
@@ -61,7 +61,7 @@ HEAVY = {
 MINDSPORE_ROOMS = ("losses", "train")
 MINDSPORE_FILES = {PACKAGE / "sample" / "embedded.py"}
 
-SPEAKERS = {"cli.py", "terminal.py"}
+SPEAKERS = {"cli.py", "cli_training.py", "terminal.py"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
