@@ -263,6 +263,7 @@ def test_resolved_says_every_value(tmp_path: Path) -> None:
         "inputs": {"numbers": "numbers"},
         "rate": 0.75,
         "max_malformed": 0.25,
+        "prompt": None,
         "fault": "",
     }
     assert resolved["sources"] == {"data": {"path": "data", "files": "*.txt", "kind": "dataset"}}
