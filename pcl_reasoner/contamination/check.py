@@ -12,10 +12,15 @@ what is written is what was decided.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pcl_reasoner.contamination import fingerprints
+from pcl_reasoner.contamination.cache import EmbeddingCache
+from pcl_reasoner.contamination.duplicates import Duplicate, near_duplicates
 from pcl_reasoner.contamination.embed import Embedder, load_embedder
+from pcl_reasoner.contamination.fingerprints import Fingerprint, Question
 from pcl_reasoner.contamination.ngrams import NgramIndex
 from pcl_reasoner.contamination.text import strip_template
 from pcl_reasoner.errors import StageError
@@ -34,15 +39,6 @@ CHUNK_TEXTS = 2048
 PLACES = 4
 SWEEP = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 """Thresholds for which the sweep says what would be flagged: 0.50, 0.55 … 0.95."""
-
-
-@dataclass(frozen=True)
-class Question:
-    """A benchmark question: the benchmark's name in the recipe, its id there, its text."""
-
-    benchmark: str
-    id: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -67,20 +63,13 @@ class Match:
 
 
 @dataclass(frozen=True)
-class Duplicate:
-    """A problem that is dropped for an earlier one: index of the distinct text kept, cosine."""
-
-    kept: int
-    cosine: float
-
-
-@dataclass(frozen=True)
 class Findings:
     """What a check found.
 
     Args:
         texts: The distinct texts, in order of appearance.
         text_of_row: Row -> index of its text.
+        questions: What was compared with; a match's question is an index of it.
         matches: One a distinct text.
         duplicates: Index of a text -> the earlier text that it nearly repeats.
         embedder: Name, dimension and hash of the embedder; None when nothing was embedded.
@@ -88,6 +77,7 @@ class Findings:
 
     texts: list[str]
     text_of_row: list[int]
+    questions: list[Fingerprint]
     matches: list[Match]
     duplicates: dict[int, Duplicate] = field(default_factory=dict)
     embedder: dict[str, Any] | None = None
@@ -98,29 +88,74 @@ class Findings:
         return self.matches[text].rule is None and text not in self.duplicates
 
 
+def window_of(config: ContaminationConfig, embedder: Embedder) -> int:
+    """Tokens a window; upstream's one window is all that the model reads.
+
+    Raises:
+        StageError: The model reads fewer.
+    """
+    if config.method == "upstream":
+        return embedder.max_tokens
+    if config.window_tokens > embedder.max_tokens:
+        raise StageError(
+            f"contamination: window_tokens is {config.window_tokens}, but {embedder.name} reads "
+            f"{embedder.max_tokens}. Set window_tokens to {embedder.max_tokens} or less."
+        )
+    return config.window_tokens
+
+
+def fingerprints_of(
+    questions: Sequence[Question], config: ContaminationConfig, embedder: Embedder | None
+) -> list[Fingerprint]:
+    """Fingerprints of questions whose texts are at hand, and of the benchmarks named in the
+    configuration.
+
+    Args:
+        questions: May be none where the configuration names benchmarks.
+        config: Method and limits.
+        embedder: None: nothing is embedded.
+    """
+    window = window_of(config, embedder) if embedder else config.window_tokens
+    settings = fingerprints.Settings(window, config.ngram_size, config.mask_numbers)
+    upstream = config.method == "upstream"
+    given = fingerprints.make(questions, settings, embedder, not upstream, upstream)
+    known = {item.grams.whole for item in given}
+    for file in fingerprints.resolve(config.against):
+        loaded = fingerprints.load(file, settings, embedder)
+        # A question that is there with its text is compared with once.
+        given += [item for item in loaded if item.grams.whole not in known]
+    return given
+
+
 def check(
     rows: Sequence[str],
     questions: Sequence[Question],
     config: ContaminationConfig,
     threads: int = 2,
     progress: Progress | None = None,
+    cache: Path | None = None,
 ) -> Findings:
     """Compare problems with benchmark questions.
 
     Args:
         rows: Problems, one a row; equal ones are looked at once.
-        questions: At least one.
+        questions: With their texts; none where the configuration names benchmarks.
         config: Method and limits.
         threads: CPU threads for encoding.
         progress: Told how many distinct problems are done.
+        cache: Folder in which embeddings are kept, by content; None: they are not.
 
     Raises:
+        InputError: A fingerprint that cannot be compared with.
         StageError: The embedder cannot be loaded, or reads fewer tokens than a window has.
     """
+    embedder = load_embedder(config.model, threads) if config.embedding else None
+    if embedder is not None and cache is not None:
+        embedder = replace(embedder, cache=EmbeddingCache(cache, embedder.sha256))
+    benchmark = fingerprints_of(questions, config, embedder)
     index_of = {text: index for index, text in enumerate(dict.fromkeys(rows))}
     texts = list(index_of)
-    embedder = load_embedder(config.model, threads) if config.embedding else None
-    scorer = _Scorer(questions, config, embedder)
+    scorer = _Scorer(benchmark, config, embedder)
     matches: list[Match] = []
     for start in range(0, len(texts), CHUNK_TEXTS):
         matches += scorer.matches(texts[start : start + CHUNK_TEXTS])
@@ -128,9 +163,12 @@ def check(
     duplicates = {}
     if config.near_duplicates is not None and embedder is not None:
         clean = [index for index, match in enumerate(matches) if match.rule is None]
-        duplicates = _near_duplicates(texts, clean, embedder, config, config.near_duplicates)
+        duplicates = near_duplicates(
+            texts, clean, embedder, config.window_tokens, config.near_duplicates
+        )
     facts = embedder.facts() if embedder else None
-    return Findings(texts, [index_of[text] for text in rows], matches, duplicates, facts)
+    rows_texts = [index_of[text] for text in rows]
+    return Findings(texts, rows_texts, benchmark, matches, duplicates, facts)
 
 
 class _Scorer:
@@ -138,38 +176,32 @@ class _Scorer:
 
     def __init__(
         self,
-        questions: Sequence[Question],
+        questions: Sequence[Fingerprint],
         config: ContaminationConfig,
         embedder: Embedder | None,
     ) -> None:
+        import numpy as np
+
         self._config = config
         self._embedder = embedder
         self._count = len(questions)
-        stripped = [self._question_of(question.text) for question in questions]
         self._index = (
-            NgramIndex(stripped, config.ngram_size, config.mask_numbers)
+            NgramIndex(
+                [question.grams for question in questions], config.ngram_size, config.mask_numbers
+            )
             if config.use_ngrams
             else None
         )
         if embedder is not None:
-            self._vectors, self._firsts = embedder.encode(
-                stripped, self._window(embedder), config.method == "upstream"
-            )
+            # Where a question has several windows, the best of them counts.
+            vectors = [question.vectors for question in questions if question.vectors is not None]
+            self._vectors = np.concatenate(vectors)
+            self._firsts = np.cumsum([0, *(len(own) for own in vectors[:-1])])
+            halves = [question.halves for question in questions if question.halves is not None]
+            self._halves = np.stack(halves)
 
     def _question_of(self, text: str) -> str:
         return text if self._config.method == "upstream" else strip_template(text)
-
-    def _window(self, embedder: Embedder) -> int:
-        """Tokens a window; upstream's one window is all that the model reads."""
-        if self._config.method == "upstream":
-            return embedder.max_tokens
-        if self._config.window_tokens > embedder.max_tokens:
-            raise StageError(
-                f"contamination: window_tokens is {self._config.window_tokens}, but "
-                f"{embedder.name} reads {embedder.max_tokens}. Set window_tokens to "
-                f"{embedder.max_tokens} or less."
-            )
-        return self._config.window_tokens
 
     def matches(self, texts: list[str]) -> list[Match]:
         """The match of each of a few texts."""
@@ -184,15 +216,32 @@ class _Scorer:
         if self._embedder is None:
             return [self._match(share, None) for share in shares]
         vectors, firsts = self._embedder.encode(
-            stripped, self._window(self._embedder), self._config.method == "upstream"
+            stripped, window_of(self._config, self._embedder), self._config.method == "upstream"
         )
         products = np.maximum.reduceat(vectors @ self._vectors.T, self._firsts, axis=1)
         cosines: Table = products.astype(np.float64).round(PLACES)
+        if self._config.method == "windows":
+            cosines = np.maximum(cosines, self._of_halves(vectors))
         ends = [*firsts[1:], len(vectors)]
         return [
             self._match(share, cosines[first:end])
             for share, first, end in zip(shares, firsts, ends, strict=True)
         ]
+
+    def _of_halves(self, vectors: npt.NDArray[np.float32]) -> Table:
+        """Cosines with the closer half of each question, −1 where it is not all but that half.
+
+        A half of a question is often a phrase that many have ("Find the sum of all positive
+        integers n such that"), so it must be met much more closely than a question.
+
+        Args:
+            vectors: Of windows, [windows, dimension].
+        """
+        import numpy as np
+
+        cosines: Table = np.einsum("wd,qhd->wqh", vectors, self._halves).max(axis=2)
+        rounded = cosines.astype(np.float64).round(PLACES)
+        return np.where(rounded >= self._config.half_threshold, rounded, -1.0)
 
     def _match(self, shares: Table, cosines: Table | None) -> Match:
         """Choose the question to report; the embedding's, if the embedding alone would flag.
@@ -217,38 +266,6 @@ class _Scorer:
             best_containment=float(shares.max()),
             rule=rules.get((near, shared)),
         )
-
-
-def _near_duplicates(
-    texts: list[str],
-    clean: list[int],
-    embedder: Embedder,
-    config: ContaminationConfig,
-    threshold: float,
-) -> dict[int, Duplicate]:
-    """Texts that nearly repeat an earlier clean one; the first of a kind stays.
-
-    The score is that of the pair; upstream dropped both and printed the match of a text with
-    itself (defect 3).
-    """
-    import numpy as np
-
-    stripped = [strip_template(texts[index]) for index in clean]
-    window = min(config.window_tokens, embedder.max_tokens)
-    vectors, _ = embedder.encode(stripped, window, first_only=True)
-    kept_vectors = np.zeros_like(vectors)
-    kept: list[int] = []
-    found: dict[int, Duplicate] = {}
-    for index, vector in zip(clean, vectors, strict=True):
-        cosines = kept_vectors[: max(len(kept), 1)] @ vector
-        nearest = int(cosines.argmax())
-        cosine = round(float(cosines[nearest]), PLACES)
-        if cosine >= threshold:
-            found[index] = Duplicate(kept[nearest], cosine)
-        else:
-            kept_vectors[len(kept)] = vector
-            kept.append(index)
-    return found
 
 
 def sweep(findings: Findings, config: ContaminationConfig) -> dict[str, dict[str, int]]:

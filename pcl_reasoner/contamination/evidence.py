@@ -18,6 +18,8 @@ MAX_PAIRS = 500
 MAX_WORDS = 600
 """Words of a text that are shown and compared."""
 
+NO_TEXT = "Its text is not here, only its fingerprint; give a file with the questions to see it."
+
 Part = tuple[str, bool]
 """A run of words, and whether the other text lacks it."""
 
@@ -85,5 +87,9 @@ def render(
 
 def _pair(record: Mapping[str, Any], rows: int) -> dict[str, Any]:
     """A record with its two texts split into parts."""
-    problem, question = differing(record["problem"], record["benchmark_problem"])
+    if record["benchmark_problem"] is None:
+        words = " ".join(record["problem"].split()[:MAX_WORDS])
+        problem, question = [(words, False)], [(NO_TEXT, False)]
+    else:
+        problem, question = differing(record["problem"], record["benchmark_problem"])
     return {**record, "rows": rows, "problem_parts": problem, "question_parts": question}

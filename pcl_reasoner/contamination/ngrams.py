@@ -4,25 +4,63 @@
     4-grams   ben has # books | has # books and | # books and loses | books and loses #
     problem   "Here Ben has 7 books and sells 2"  has the first two: containment 2 / 4 = 0.5
 
-The share is of the question's n-grams, so a question hidden in a long text counts in full.
+The share is of the question's n-grams, so a question hidden in a long text counts in full. Only
+hashes of n-grams are kept, so that a benchmark can be compared with without its text.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
 
 from pcl_reasoner.contamination.text import NUMBER, words
 
-Gram = tuple[str, ...]
+HASH_BYTES = 8
+"""Of an n-gram. By chance alone one of 10⁸ n-grams meets one of 10⁴ with a chance of 5·10⁻⁸."""
+SEPARATOR = "\x1f"
 
 
-def grams_of(sequence: Sequence[str], size: int) -> Iterator[Gram]:
-    """All runs of ``size`` words but those of numbers alone, which say nothing once masked."""
+@dataclass(frozen=True)
+class QuestionGrams:
+    """What is kept of a question's words.
+
+    Args:
+        grams: Hashes of its distinct n-grams; empty where it has fewer words than one n-gram.
+        whole: Hash of all its words, numbers unmasked; None without a word.
+    """
+
+    grams: frozenset[int]
+    whole: int | None
+
+
+def words_hash(sequence: Sequence[str]) -> int:
+    """The hash of some words in their order."""
+    data = SEPARATOR.join(sequence).encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(data, digest_size=HASH_BYTES).digest(), "big")
+
+
+def grams_of(sequence: Sequence[str], size: int) -> Iterator[int]:
+    """Hashes of all runs of ``size`` words but those of numbers alone, which say nothing masked."""
     for start in range(len(sequence) - size + 1):
-        gram = tuple(sequence[start : start + size])
+        gram = sequence[start : start + size]
         if any(word != NUMBER for word in gram):
-            yield gram
+            yield words_hash(gram)
+
+
+def question_grams(text: str, size: int, mask_numbers: bool) -> QuestionGrams:
+    """Hash a benchmark question.
+
+    Args:
+        text: The question, template stripped.
+        size: Words an n-gram.
+        mask_numbers: True: numbers count as one and the same word.
+    """
+    whole = words(text, mask_numbers=False)
+    return QuestionGrams(
+        frozenset(grams_of(words(text, mask_numbers), size)), words_hash(whole) if whole else None
+    )
 
 
 class NgramIndex:
@@ -32,28 +70,22 @@ class NgramIndex:
     problem: it is found only in a problem whose words, numbers unmasked, are exactly its own.
 
     Args:
-        questions: Benchmark questions, templates stripped.
+        questions: Benchmark questions, hashed with the same size and masking.
         size: Words an n-gram.
         mask_numbers: True: numbers count as one and the same word.
     """
 
-    def __init__(self, questions: Sequence[str], size: int, mask_numbers: bool) -> None:
+    def __init__(self, questions: Sequence[QuestionGrams], size: int, mask_numbers: bool) -> None:
         self._size = size
         self._mask_numbers = mask_numbers
-        self._holders: dict[Gram, list[int]] = defaultdict(list)
-        self._short: dict[Gram, list[int]] = defaultdict(list)
-        self._grams: list[int] = []
+        self._holders: dict[int, list[int]] = defaultdict(list)
+        self._short: dict[int, list[int]] = defaultdict(list)
+        self._grams = [len(question.grams) for question in questions]
         for index, question in enumerate(questions):
-            self._add(index, question)
-
-    def _add(self, index: int, question: str) -> None:
-        grams = set(grams_of(words(question, self._mask_numbers), self._size))
-        self._grams.append(len(grams))
-        for gram in grams:
-            self._holders[gram].append(index)
-        whole = tuple(words(question, mask_numbers=False))
-        if not grams and whole:
-            self._short[whole].append(index)
+            for gram in question.grams:
+                self._holders[gram].append(index)
+            if not question.grams and question.whole is not None:
+                self._short[question.whole].append(index)
 
     def containments(self, text: str, stripped: str) -> dict[int, float]:
         """Share of each question's n-grams that occur in a problem.
@@ -71,5 +103,5 @@ class NgramIndex:
             for index in self._holders.get(gram, ()):
                 found[index] += 1
         shares = {index: count / self._grams[index] for index, count in found.items()}
-        whole = tuple(words(stripped, mask_numbers=False)) if self._short else ()
-        return shares | dict.fromkeys(self._short.get(whole, ()), 1.0)
+        whole = words_hash(words(stripped, mask_numbers=False)) if self._short else None
+        return shares | dict.fromkeys(self._short.get(whole, ()) if whole else (), 1.0)

@@ -55,7 +55,9 @@ def evaluate(
 
     Args:
         config: The sampling fields.
-        inputs: ``model`` (a Hugging Face folder), ``benchmark`` or several ``benchmark.<name>``.
+        inputs: ``model`` (a Hugging Face folder), ``benchmark`` or several ``benchmark.<name>``;
+            ``contamination``, a check of the training data, where scores without the questions
+            that it found there are wanted too.
         output: The stage's folder; a killed run's responses in it are kept.
         context: ``placement["server_urls"]`` names the servers.
 
@@ -68,7 +70,9 @@ def evaluate(
     written = output / "scores.json"
     # The log goes last: where it is missing and this file is there, all was graded and written.
     if (output / _LOG).exists() or not written.exists():
-        _answer_and_grade(config, benchmarks, inputs["model"], output, context)
+        check = inputs.get("contamination")
+        contaminated = contaminated_questions(check) if check else None
+        _answer_and_grade(config, benchmarks, contaminated, inputs["model"], output, context)
     found = json.loads(written.read_text(encoding="utf-8"))
     total = sum(map(len, benchmarks.values())) * config.n
     info = {"engine": config.engine, "scores": found["benchmarks"], **found["responses"]}
@@ -78,6 +82,7 @@ def evaluate(
 def _answer_and_grade(
     config: EvaluateConfig,
     benchmarks: Mapping[str, Sequence[Question]],
+    contaminated: set[tuple[str, str]] | None,
     model: Path,
     output: Path,
     context: StageContext,
@@ -91,7 +96,9 @@ def _answer_and_grade(
     records = generate(problems, config, model, output / _LOG, context)
     graded = _grade_all(config, questions, records, output / "generations.jsonl")
     scores = {
-        name: score_of([item for item in graded if item.question.benchmark == name], config.n)
+        name: benchmark_scores(
+            [item for item in graded if item.question.benchmark == name], config.n, contaminated
+        )
         for name in benchmarks
     }
     _write_per_problem(output / "per_problem.parquet", graded)
@@ -196,6 +203,38 @@ def score_of(graded: Sequence[Graded], n: int) -> dict[str, Any]:
         "outcomes": dict(sorted(outcomes.items())),
         "unfinished": outcomes["unfinished"] / len(lengths),
     }
+
+
+def contaminated_questions(check: Path) -> set[tuple[str, str]]:
+    """(benchmark, id) of the questions that a contamination check found in the training data.
+
+    What was found was taken out of that data; but what is alike and was not found is likelier
+    there than elsewhere, and so may be the base model's own data.
+    """
+    with (check / "hits.jsonl").open(encoding="utf-8") as handle:
+        hits = [json.loads(line) for line in handle]
+    return {(hit["benchmark"], hit["benchmark_id"]) for hit in hits}
+
+
+def benchmark_scores(
+    graded: Sequence[Graded], n: int, contaminated: set[tuple[str, str]] | None
+) -> dict[str, Any]:
+    """A benchmark's scores, and those without contaminated questions where these are known.
+
+    Args:
+        graded: The benchmark's questions.
+        n: Samples a question.
+        contaminated: (benchmark, id); None: no check was given.
+    """
+    found = score_of(graded, n)
+    if contaminated is None:
+        return found
+    clean = [
+        item for item in graded if (item.question.benchmark, item.question.id) not in contaminated
+    ]
+    without = score_of(clean, n) if clean else None
+    left_out = len(graded) - len(clean)
+    return {**found, "contaminated_problems": left_out, "without_contaminated": without}
 
 
 def _write_per_problem(path: Path, graded: Sequence[Graded]) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pcl_reasoner.contamination.check import Question, check, near_misses, sweep
+from pcl_reasoner.contamination.check import check, near_misses, sweep
+from pcl_reasoner.contamination.fingerprints import Question
 from pcl_reasoner.contamination.stage import ContaminationConfig
 from pcl_reasoner.errors import StageError
 

@@ -2,14 +2,15 @@
 
 import pytest
 
-from pcl_reasoner.contamination.ngrams import NgramIndex
+from pcl_reasoner.contamination.ngrams import NgramIndex, question_grams
 
 QUESTION = "Ben has 12 books and loses 3"
 """Masked: ben has # books and loses #; its four 4-grams are written out in the module."""
 
 
 def containment(question: str, problem: str, size: int = 4, mask: bool = True) -> float:
-    return NgramIndex([question], size, mask).containments(problem, problem).get(0, 0.0)
+    grams = question_grams(question, size, mask)
+    return NgramIndex([grams], size, mask).containments(problem, problem).get(0, 0.0)
 
 
 def test_share_of_the_questions_ngrams() -> None:
@@ -50,6 +51,6 @@ def test_a_question_shorter_than_an_ngram_must_be_the_whole_problem(
 
 
 def test_a_short_question_is_found_in_a_wrapped_problem() -> None:
-    index = NgramIndex(["What is 2 + 3?"], 8, True)
+    index = NgramIndex([question_grams("What is 2 + 3?", 8, True)], 8, True)
     wrapped = "<|im_start|>user\nWhat is 2 + 3?<|im_end|>"
     assert index.containments(wrapped, "What is 2 + 3?") == {0: 1.0}

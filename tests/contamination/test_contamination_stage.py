@@ -9,7 +9,7 @@ import pytest
 
 from pcl_reasoner.contamination.stage import ContaminationConfig, contamination
 from pcl_reasoner.curate import problem_id
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.errors import InputError, StageError
 from pcl_reasoner.stage import Counts, StageContext
 
 WALK = (
@@ -161,6 +161,7 @@ def test_the_same_bytes_again(inputs: dict[str, Path], tmp_path: Path) -> None:
         "kept_apart.jsonl",
         "near_duplicates.jsonl",
         "near_misses.jsonl",
+        "review.jsonl",
         "sweep.json",
     ]
     for file in files:
@@ -204,7 +205,7 @@ def test_a_bad_benchmark_is_an_error(
 def test_bad_problems_are_an_error(inputs: dict[str, Path], tmp_path: Path) -> None:
     target = inputs["problems"] / "problems.parquet"
     pq.write_table(pa.table({"question": ["x"]}), target)
-    with pytest.raises(StageError, match="expected a column problem of text, got the columns que"):
+    with pytest.raises(InputError, match="expected a column problem, got the columns question"):
         run(inputs, tmp_path / "out", embedding=False)
     target.unlink()
     with pytest.raises(StageError, match="no problems.parquet and no rows"):

@@ -159,6 +159,30 @@ def test_two_benchmarks_end_to_end(url: str, model: Path, tmp_path: Path) -> Non
     ]
 
 
+def test_scores_without_the_questions_that_the_training_data_held(
+    url: str, model: Path, tmp_path: Path
+) -> None:
+    output, check = tmp_path / "out", tmp_path / "check"
+    output.mkdir()
+    check.mkdir()
+    easy = write_benchmark(
+        tmp_path / "easy.jsonl",
+        {"id": "a", "problem": "3 + 5?", "answer": "8"},
+        {"id": "b", "problem": "2 + 2?", "answer": 4},
+    )
+    # Of another benchmark's "b" nothing is said.
+    hits = [{"benchmark": "easy", "benchmark_id": "a"}, {"benchmark": "x", "benchmark_id": "b"}]
+    (check / "hits.jsonl").write_text("".join(json.dumps(hit) + "\n" for hit in hits))
+    inputs = {"model": model, "benchmark.easy": easy, "contamination": check}
+    evaluate(CONFIG, inputs, output, context(output, url))
+    found = json.loads((output / "scores.json").read_text())["benchmarks"]["easy"]
+    # Right 3 of 4 and 1 of 4; without the first, 1 of 4.
+    assert (found["problems"], found["avg_at_n"]) == (2, pytest.approx(0.5))
+    assert found["contaminated_problems"] == 1
+    without = found["without_contaminated"]
+    assert (without["problems"], without["avg_at_n"]) == (1, pytest.approx(0.25))
+
+
 def test_a_resumed_evaluation_asks_for_the_rest_and_is_the_same(
     url: str, model: Path, tmp_path: Path
 ) -> None:

@@ -1,0 +1,267 @@
+"""Benchmark questions as fingerprints: enough to recognise them, and not a word of their text.
+
+    {"format": 1, "benchmark": "aime24", "embedder": {"name": "…", "dimension": 384, "sha256": "…"},
+     "window_tokens": 256, "ngram_size": 8, "mask_numbers": true,
+     "questions": [{"id": "aime-2024-I-01", "year": 2024, "text": "9f0c…", "answer": "41b7…",
+                    "grams": "base64 of uint64", "vectors": "base64 of float32 [windows, 384]",
+                    "halves": "base64 of float32 [2, 384]"}]}
+
+``text`` is the hash of the question's words, numbers unmasked, by which a text at hand is matched
+with its fingerprint. ``answer`` is salted with it. No hash here keeps a short answer secret from
+one who tries all; what is kept out of the package is the test set as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pcl_reasoner.contamination.ngrams import QuestionGrams, question_grams
+from pcl_reasoner.contamination.text import strip_template
+from pcl_reasoner.errors import InputError, StageError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from pcl_reasoner.contamination.embed import Embedder
+
+    Vectors = npt.NDArray[np.float32]
+
+FORMAT = 1
+SHIPPED = Path(__file__).parent / "shipped"
+"""Fingerprints that come with the package, by benchmark name: aime24.json, aime25.json."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A benchmark question with its text: the benchmark's name, its id there, what it says."""
+
+    benchmark: str
+    id: str
+    text: str
+    year: int | None = None
+    answer: str | None = None
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What a question is recognised by.
+
+    Args:
+        benchmark: The benchmark's name.
+        id: The question's id there.
+        grams: Its hashed words.
+        vectors: Its windows' unit vectors, float32 [windows, dimension]; None: not embedded.
+        halves: Unit vectors of its first and second half, float32 [2, dimension], by which a
+            problem that holds no more than one of them is recognised; None: not embedded.
+        text: Its text where it is at hand.
+        year: Of the contest.
+        answer: Salted hash of the answer.
+    """
+
+    benchmark: str
+    id: str
+    grams: QuestionGrams
+    vectors: Vectors | None = None
+    halves: Vectors | None = None
+    text: str | None = None
+    year: int | None = None
+    answer: str | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What fingerprints must have been made with to be compared: as in ContaminationConfig."""
+
+    window_tokens: int
+    ngram_size: int
+    mask_numbers: bool
+
+
+def shipped_names() -> list[str]:
+    """Benchmarks whose fingerprints come with the package."""
+    return sorted(path.stem for path in SHIPPED.glob("*.json"))
+
+
+def make(
+    questions: Sequence[Question],
+    settings: Settings,
+    embedder: Embedder | None,
+    stripped: bool = True,
+    first_only: bool = False,
+) -> list[Fingerprint]:
+    """Take the fingerprints of questions.
+
+    Args:
+        questions: With their texts.
+        settings: Windows and n-grams.
+        embedder: None: no vectors.
+        stripped: Templates are taken off first, as they are off the problems.
+        first_only: One window a question, as upstream's check has.
+    """
+    texts = [strip_template(item.text) if stripped else item.text for item in questions]
+    vectors: list[Any] = [None] * len(texts)
+    halves: list[Any] = [None] * len(texts)
+    if embedder is not None and texts:
+        rows, firsts = embedder.encode(texts, settings.window_tokens, first_only)
+        vectors = np.split(rows, firsts[1:])
+        cut = [half for text in texts for half in halves_of(text)]
+        rows, _ = embedder.encode(cut, settings.window_tokens, first_only=True)
+        halves = list(rows.reshape(len(texts), 2, -1))
+    return [
+        Fingerprint(
+            benchmark=item.benchmark,
+            id=item.id,
+            grams=question_grams(text, settings.ngram_size, settings.mask_numbers),
+            vectors=own,
+            halves=parts,
+            text=item.text,
+            year=item.year,
+            answer=_answer_hash(text, item.answer),
+        )
+        for item, text, own, parts in zip(questions, texts, vectors, halves, strict=True)
+    ]
+
+
+def halves_of(text: str) -> tuple[str, str]:
+    """A text cut in the middle of its words."""
+    parts = text.split(" ")
+    middle = len(parts) // 2
+    return " ".join(parts[:middle]), " ".join(parts[middle:])
+
+
+def _answer_hash(text: str, answer: str | None) -> str | None:
+    if answer is None:
+        return None
+    return sha256(f"{text}\x1f{answer.strip()}".encode()).hexdigest()[:16]
+
+
+def to_json(
+    benchmark: str, found: Sequence[Fingerprint], settings: Settings, embedder: Embedder
+) -> str:
+    """The file's text; question texts are left out.
+
+    Args:
+        benchmark: The name under which hits are reported.
+        found: With vectors.
+        settings: What they were made with.
+        embedder: What they were embedded by.
+    """
+    questions = [
+        {
+            "id": item.id,
+            "year": item.year,
+            "text": _hex(item.grams.whole),
+            "answer": item.answer,
+            "grams": _pack(np.array(sorted(item.grams.grams), "<u8")),
+            "vectors": _pack(np.asarray(item.vectors, "<f4")),
+            "halves": _pack(np.asarray(item.halves, "<f4")),
+        }
+        for item in found
+    ]
+    head = {
+        "format": FORMAT,
+        "benchmark": benchmark,
+        "embedder": embedder.facts(),
+        "window_tokens": settings.window_tokens,
+        "ngram_size": settings.ngram_size,
+        "mask_numbers": settings.mask_numbers,
+    }
+    return json.dumps({**head, "questions": questions}, indent=1, sort_keys=True) + "\n"
+
+
+def load(path: Path, settings: Settings, embedder: Embedder | None) -> list[Fingerprint]:
+    """Read a file of fingerprints.
+
+    Args:
+        path: The file.
+        settings: What they are to be compared with.
+        embedder: Whose vectors they must be; None: vectors are not read.
+
+    Raises:
+        InputError: It is not such a file, or was made with other settings or another embedder.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if value["format"] != FORMAT:
+            raise InputError(f"{path}: format must be {FORMAT}, got {value['format']}.")
+        _check_settings(path, value, settings, embedder)
+        dimension = value["embedder"]["dimension"] if embedder else None
+        return [_fingerprint(value["benchmark"], item, dimension) for item in value["questions"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path}: not a file of fingerprints ({type(error).__name__}: {error}). Make one with: "
+            "pclr-ms contamination fingerprint QUESTIONS -o FILE"
+        ) from error
+
+
+def _check_settings(
+    path: Path, value: Mapping[str, Any], settings: Settings, embedder: Embedder | None
+) -> None:
+    """Refuse what cannot be compared: a wrong comparison would look like a clean one."""
+    for key, wanted in vars(settings).items():
+        if value[key] != wanted:
+            raise InputError(
+                f"{path}: made with {key} {value[key]!r}, the check has {wanted!r}. Set {key} to "
+                f"{value[key]!r}, or make fingerprints with pclr-ms contamination fingerprint."
+            )
+    theirs = value["embedder"]
+    if embedder is not None and theirs["sha256"] != embedder.sha256:
+        raise InputError(
+            f"{path}: embedded by {theirs['name']} (weights {theirs['sha256'][:12]}), the check's "
+            f"model is {embedder.name} (weights {embedder.sha256[:12]}). Set model to "
+            f"{theirs['name']}, or make fingerprints with pclr-ms contamination fingerprint."
+        )
+
+
+def _fingerprint(benchmark: str, item: Mapping[str, Any], dimension: int | None) -> Fingerprint:
+    grams = np.frombuffer(base64.b64decode(item["grams"], validate=True), "<u8")
+    embedded: dict[str, Vectors] = {}
+    for key in ("vectors", "halves") if dimension is not None else ():
+        flat = np.frombuffer(base64.b64decode(item[key], validate=True), "<f4")
+        embedded[key] = flat.reshape(-1, dimension or 1).astype(np.float32)
+    return Fingerprint(
+        benchmark=benchmark,
+        id=item["id"],
+        grams=QuestionGrams(
+            frozenset(grams.tolist()), int(item["text"], 16) if item["text"] else None
+        ),
+        vectors=embedded.get("vectors"),
+        halves=embedded.get("halves"),
+        year=item["year"],
+        answer=item["answer"],
+    )
+
+
+def resolve(names: Sequence[str]) -> list[Path]:
+    """Files of benchmarks given by shipped name or path.
+
+    Raises:
+        StageError: One is neither.
+    """
+    files = []
+    for name in names:
+        file = Path(name).expanduser()
+        shipped = SHIPPED / f"{name}.json"
+        if not file.is_file() and not shipped.is_file():
+            raise StageError(
+                f"contamination: against {name}: neither a file nor one of the shipped "
+                f"fingerprints ({', '.join(shipped_names())})."
+            )
+        files.append(file if file.is_file() else shipped)
+    return files
+
+
+def _pack(values: npt.NDArray[Any]) -> str:
+    return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()
+
+
+def _hex(value: int | None) -> str | None:
+    return None if value is None else f"{value:016x}"

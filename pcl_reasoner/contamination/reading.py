@@ -1,0 +1,296 @@
+"""What is compared, read from whatever it is in: data sets and benchmarks.
+
+    data        {"problem": "Find x if …"}                                   a column of text
+                {"conversations": [{"from": "human", "value": "Find x if …"}, …]}          V1
+                {"messages": [{"role": "user", "content": "Find x if …"}, …]}          OpenAI
+    benchmark   {"id": "aime-7", "problem": "Find x if …", "answer": "5"}    a line or a row
+                {"aime-7": "Find x if …", …}                  V1's aime2425_questions.json
+
+A row that cannot be compared is counted and kept apart, by reason. A question of a benchmark that
+cannot be read is an error: it would never be found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pcl_reasoner.contamination.fingerprints import Question
+from pcl_reasoner.curate import problem_id
+from pcl_reasoner.errors import InputError, StageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NO_PROBLEM = "malformed_no_problem"
+ENORMOUS = "malformed_enormous"
+ENCODING = "malformed_utf8"
+NOT_JSON = "malformed_json"
+
+FIELDS = ("problem", "question", "conversations", "messages", "prompt", "instruction", "query")
+"""Where a question is looked for, in this order."""
+ENORMOUS_CHARACTERS = 1_000_000
+BATCH_ROWS = 256
+"""Rows read at once; a row of V1 carries a response of up to half a megabyte."""
+
+KeepApart = Callable[[str, int, str, "str | bytes"], None]
+"""Called with file, row in it, reason and the record."""
+
+
+@dataclass
+class Rows:
+    """The rows that have a problem, in source order.
+
+    Args:
+        number: 0-based row over the whole input.
+        file: Its file, relative to the input folder.
+        problem: Its text.
+        problem_id: Its id.
+        refused: Number of a row that cannot be compared -> reason.
+    """
+
+    number: list[int] = field(default_factory=list)
+    file: list[str] = field(default_factory=list)
+    problem: list[str] = field(default_factory=list)
+    problem_id: list[str] = field(default_factory=list)
+    refused: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def read(self) -> int:
+        """All rows."""
+        return len(self.number) + len(self.refused)
+
+
+def read_rows(
+    files: Sequence[Path], root: Path, keep_apart: KeepApart, column: str | None = None
+) -> Rows:
+    """Read the problems of files.
+
+    Args:
+        files: .jsonl or .parquet, or the .arrow files of a saved data set.
+        root: What the files' names are relative to.
+        keep_apart: Gets every row that cannot be compared.
+        column: Where the question is; None: the first of FIELDS that is there.
+
+    Raises:
+        InputError: A file has no such column.
+    """
+    rows = Rows()
+    for file in files:
+        name = file.relative_to(root).as_posix() if file != root else file.name
+        first = rows.read
+        for number, record, reason in _records(file, name, column):
+            text = question_of(record, column) if reason is None else None
+            reason = reason or _refusal(text)
+            if reason is not None:
+                rows.refused[first + number] = reason
+                raw = record if isinstance(record, bytes) else json.dumps(record, default=str)
+                keep_apart(name, number, reason, raw)
+                continue
+            assert text is not None
+            rows.number.append(first + number)
+            rows.file.append(name)
+            rows.problem.append(text)
+            known = record.get("problem_id") if isinstance(record, dict) else None
+            rows.problem_id.append(known or problem_id(text))
+    return rows
+
+
+def _refusal(text: str | None) -> str | None:
+    if text is None or not text.strip():
+        return NO_PROBLEM
+    return ENORMOUS if len(text) > ENORMOUS_CHARACTERS else None
+
+
+def question_of(record: Any, column: str | None) -> str | None:
+    """The question in a record: text, or the first user's turn; None where there is none."""
+    if not isinstance(record, dict):
+        return None
+    names = [column] if column else [name for name in FIELDS if record.get(name) is not None]
+    value = record.get(names[0]) if names else None
+    if isinstance(value, list):
+        turns = [turn for turn in value if isinstance(turn, dict)]
+        asked = (t for t in turns if t.get("from", t.get("role")) in ("human", "user"))
+        turn = next(asked, {})
+        value = turn.get("value", turn.get("content"))
+    return value if isinstance(value, str) else None
+
+
+Record = tuple[int, Any, "str | None"]
+"""Row in its file, the record (bytes where it is none), and why it is refused."""
+
+
+def _records(file: Path, name: str, column: str | None) -> Iterator[Record]:
+    if file.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        reader = pq.ParquetFile(file)
+        columns = _columns(name, reader.schema_arrow, column)
+        batches: Iterator[pa.RecordBatch] = reader.iter_batches(BATCH_ROWS, columns=columns)
+        yield from _batched(batches)
+    elif file.suffix == ".arrow":
+        import pyarrow.ipc
+
+        with pyarrow.memory_map(str(file)) as source:
+            stream = pyarrow.ipc.open_stream(source)
+            columns = _columns(name, stream.schema, column)
+            yield from _batched(batch.select(columns) for batch in stream)
+    else:
+        yield from _lines(file)
+
+
+def _columns(name: str, schema: pa.Schema, column: str | None) -> list[str]:
+    """The columns to read: the question's, and the id where there is one."""
+    wanted = [column] if column else list(FIELDS)
+    found = next((one for one in wanted if one in schema.names), None)
+    if found is None:
+        raise InputError(
+            f"contamination: {name}: expected a column {' or '.join(wanted)}, got the columns "
+            f"{', '.join(schema.names)}. Name the question's column with --field."
+        )
+    return [found, *(one for one in ("problem_id",) if one in schema.names)]
+
+
+def _batched(batches: Iterator[pa.RecordBatch]) -> Iterator[Record]:
+    number = 0
+    for batch in batches:
+        for record in batch.to_pylist():
+            yield number, record, None
+            number += 1
+
+
+def _lines(file: Path) -> Iterator[Record]:
+    with file.open("rb") as handle:
+        for number, line in enumerate(handle):
+            if not line.strip():
+                yield number, line, NO_PROBLEM
+                continue
+            try:
+                yield number, json.loads(line.decode("utf-8")), None
+            except UnicodeDecodeError:
+                yield number, line, ENCODING
+            except ValueError:
+                yield number, line, NOT_JSON
+
+
+def data_files(path: Path) -> tuple[list[Path], Path]:
+    """The files of a data set, and what their names are relative to.
+
+    Args:
+        path: A .jsonl or .parquet file, a folder of them, or a folder that datasets saved.
+
+    Raises:
+        InputError: There are none.
+    """
+    if path.is_file():
+        return [path], path
+    for pattern in ("*.arrow", "**/*.parquet", "**/*.jsonl"):
+        found = sorted(file for file in path.glob(pattern) if file.name != "kept_apart.jsonl")
+        if found:
+            return found, path
+    raise InputError(
+        f"{path}: no .jsonl, .parquet or .arrow file there. Give a file, a folder of them, or a "
+        "folder that datasets' save_to_disk wrote."
+    )
+
+
+def read_questions(benchmarks: Mapping[str, Path]) -> list[Question]:
+    """Read benchmark questions, all benchmarks in one list.
+
+    Args:
+        benchmarks: Name -> a .jsonl, .json or .parquet file, or a folder with such files.
+
+    Raises:
+        StageError: A file is not what it should be: a question that is not read is not found.
+    """
+    questions: list[Question] = []
+    for name, path in benchmarks.items():
+        before = len(questions)
+        for file in _benchmark_files(path):
+            for number, record in _benchmark_records(file):
+                questions.append(_question(name, file, number, record))
+        if len(questions) == before:
+            raise StageError(
+                f"contamination: benchmark {name} has no question in {path}. Give a .jsonl or "
+                ".parquet file with the columns id and problem, or a folder with one."
+            )
+    return questions
+
+
+def _question(name: str, file: Path, number: int, record: Mapping[str, Any]) -> Question:
+    text = record.get("problem", record.get("question"))
+    if not isinstance(text, str) or not text.strip():
+        raise StageError(
+            f"contamination: {file.name}, record {number}: no text in problem or question, got "
+            f"the keys {sorted(record)}. Name the question's text problem."
+        )
+    year, answer = record.get("year"), record.get("answer")
+    return Question(
+        name,
+        str(record.get("id", f"{file.stem}:{number}")),
+        text,
+        year if isinstance(year, int) else None,
+        None if answer is None else str(answer),
+    )
+
+
+def _benchmark_files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    kinds = {".jsonl", ".parquet"}
+    files = (file for file in path.rglob("*") if file.suffix in kinds)
+    return sorted(file for file in files if file.name != "kept_apart.jsonl")
+
+
+def _benchmark_records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Records of a benchmark file with their 0-based number."""
+    if file.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        yield from enumerate(pq.read_table(file).to_pylist())
+    elif file.suffix == ".json":
+        yield from enumerate(_named_questions(file))
+    else:
+        yield from _benchmark_lines(file)
+
+
+def _named_questions(file: Path) -> list[dict[str, Any]]:
+    """V1's form: one object of id -> question, or id -> record."""
+    value = _parsed(file, file.read_text(encoding="utf-8"), "")
+    if isinstance(value, list):
+        value = {str(item.get("id", number)): item for number, item in enumerate(value)}
+    if not isinstance(value, dict):
+        raise StageError(
+            f"contamination: {file.name}: expected an object of id and question, got "
+            f"{type(value).__name__}."
+        )
+    return [
+        {"id": key, **(item if isinstance(item, dict) else {"problem": item})}
+        for key, item in value.items()
+    ]
+
+
+def _benchmark_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n")):
+        if not line.strip():
+            continue
+        record = _parsed(file, line, f", line {number + 1}")
+        if not isinstance(record, dict):
+            raise StageError(
+                f"contamination: {file.name}, line {number + 1}: expected an object with id and "
+                f"problem, got {type(record).__name__}."
+            )
+        yield number, record
+
+
+def _parsed(file: Path, text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise StageError(
+            f"contamination: {file.name}{where}: not JSON ({error}). Mend it: a question that is "
+            "not read would not be found."
+        ) from error

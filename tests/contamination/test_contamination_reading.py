@@ -1,0 +1,107 @@
+"""What a row's question is, in the forms that data come in, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pcl_reasoner.contamination.reading import Rows, data_files, read_questions, read_rows
+from pcl_reasoner.errors import InputError, StageError
+
+V1 = {"conversations": [{"from": "human", "value": "One?"}, {"from": "assistant", "value": "1"}]}
+OPENAI = {
+    "messages": [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "Two?"},
+        {"role": "assistant", "content": "2"},
+    ]
+}
+
+
+def read(path: Path, column: str | None = None) -> tuple[Rows, list[tuple[str, int, str]]]:
+    apart: list[tuple[str, int, str]] = []
+    files, root = data_files(path)
+    rows = read_rows(
+        files, root, lambda file, row, why, raw: apart.append((file, row, why)), column
+    )
+    return rows, apart
+
+
+def test_questions_of_all_forms_are_found_by_themselves(tmp_path: Path) -> None:
+    records = [V1, OPENAI, {"problem": "Three?"}, {"question": "Four?"}, {"prompt": "Five?"}]
+    path = tmp_path / "data.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    rows, apart = read(path)
+    assert rows.problem == ["One?", "Two?", "Three?", "Four?", "Five?"]
+    assert (rows.number, set(rows.file), apart) == ([0, 1, 2, 3, 4], {"data.jsonl"}, [])
+
+
+def test_parquet_and_saved_arrow_folders(tmp_path: Path) -> None:
+    import datasets
+
+    table = pa.table({"id": [7, 8], "conversations": [V1["conversations"], None]})
+    (tmp_path / "parts").mkdir()
+    pq.write_table(table, tmp_path / "parts" / "a.parquet")
+    pq.write_table(table.slice(0, 1), tmp_path / "parts" / "b.parquet")
+    rows, apart = read(tmp_path / "parts")
+    assert (rows.number, rows.file) == ([0, 2], ["a.parquet", "b.parquet"])
+    assert apart == [("a.parquet", 1, "malformed_no_problem")]
+    datasets.Dataset(table).save_to_disk(str(tmp_path / "saved"))
+    rows, _ = read(tmp_path / "saved")
+    assert rows.problem == ["One?"]
+
+
+def test_bad_rows_are_counted_and_kept_apart_by_reason(tmp_path: Path) -> None:
+    lines = [
+        b'{"problem": "Good?"}',
+        b'{"problem": ""}',
+        b'{"problem": 7}',
+        b'{"problem": "' + b"x" * 1_000_001 + b'"}',
+        b'{"problem": "\xff"}',
+        b'{"problem": "cut',
+        b"[1]",
+        b"",
+        b'{"problem": "Good too?"}',
+    ]
+    path = tmp_path / "bad.jsonl"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    rows, apart = read(path)
+    assert (rows.problem, rows.number) == (["Good?", "Good too?"], [0, 8])
+    assert rows.read == 9
+    assert [(row, why) for _, row, why in apart] == [
+        (1, "malformed_no_problem"),
+        (2, "malformed_no_problem"),
+        (3, "malformed_enormous"),
+        (4, "malformed_utf8"),
+        (5, "malformed_json"),
+        (6, "malformed_no_problem"),
+        (7, "malformed_no_problem"),
+    ]
+
+
+def test_a_missing_column_and_an_empty_folder_are_errors(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": ["x"]}), tmp_path / "x.parquet")
+    with pytest.raises(InputError, match="got the columns text. Name the question's column"):
+        read(tmp_path / "x.parquet")
+    rows, _ = read(tmp_path / "x.parquet", "text")
+    assert rows.problem == ["x"]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"no .jsonl, .parquet or .arrow file there"):
+        read(tmp_path / "empty")
+
+
+def test_v1s_form_of_a_benchmark(tmp_path: Path) -> None:
+    path = tmp_path / "aime2425_questions.json"
+    path.write_text(json.dumps({"2024-I-1": "One?", "2024-I-2": "Two?"}))
+    found = read_questions({"aime": path})
+    assert [(item.benchmark, item.id, item.text) for item in found] == [
+        ("aime", "2024-I-1", "One?"),
+        ("aime", "2024-I-2", "Two?"),
+    ]
+    path.write_text('"a text"')
+    with pytest.raises(StageError, match="expected an object of id and question, got str"):
+        read_questions({"aime": path})
