@@ -19,11 +19,12 @@ HANDLERS = (DecontaminationHandler, InstructionHandler, RewardHandler, SegmentPa
 
 
 def register() -> None:
-    """Make the handlers, the loader, the model, the step and the callback known by name."""
+    """Make the handlers, the loader, the model, the step and the callbacks known by name."""
     import mindformers.dataset.handler as mindformers_handlers
     from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
 
-    from pcl_reasoner.train import loader, model, step  # noqa: F401  (register on import)
+    # They register on import.
+    from pcl_reasoner.train import curves, loader, model, probe_callback, step  # noqa: F401
 
     for handler in HANDLERS:
         MindFormerRegister.register(MindFormerModuleType.DATA_HANDLER)(handler)

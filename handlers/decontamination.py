@@ -6,12 +6,15 @@ handler:
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pcl_reasoner.handlers.report import report
+
 from pcl_reasoner.contamination.check import check
-from pcl_reasoner.contamination.stage import ContaminationConfig, read_questions
+from pcl_reasoner.contamination.reading import read_questions
+from pcl_reasoner.contamination.stage import ContaminationConfig
+from pcl_reasoner.errors import InputError
 
 if TYPE_CHECKING:
     import datasets
@@ -22,7 +25,7 @@ class DecontaminationHandler:
 
     Args:
         benchmark: File or folder of questions, several, or name -> path.
-        field: The column that is compared.
+        field: The column that is compared; of V1's ``conversations`` the first user's turn.
         threads: CPU threads for the embedding.
         settings: Those of ContaminationConfig: threshold, ngrams, containment, model …
     """
@@ -36,10 +39,32 @@ class DecontaminationHandler:
         self.field, self.threads, self.config = field, threads, ContaminationConfig(**settings)
 
     def __call__(self, dataset: datasets.Dataset) -> datasets.Dataset:
-        """Return the rows that are in no benchmark, in their order, with all their columns."""
-        texts = [text or "" for text in dataset[self.field]]
+        """Return the rows that are in no benchmark, in their order, with all their columns.
+
+        Raises:
+            InputError: The data has no such column.
+        """
+        if self.field not in dataset.column_names:
+            raise InputError(
+                f"DecontaminationHandler: field is {self.field}, the data has "
+                f"{', '.join(dataset.column_names)}. Name the question's column with `field`."
+            )
+        texts = [_text(value) for value in dataset[self.field]]
         findings = check(texts, self.questions, self.config, self.threads)
-        kept = [row for row, text in enumerate(texts) if text.strip() and findings.clean(row)]
-        dropped = len(dataset) - len(kept)
-        logging.getLogger(__name__).info("%d of %d rows taken out", dropped, len(dataset))
+        with_text = [row for row, text in enumerate(texts) if text.strip()]
+        kept = [row for row in with_text if findings.clean(row)]
+        dropped = {
+            "contaminated": len(with_text) - len(kept),
+            "no_problem": len(texts) - len(with_text),
+        }
+        report("DecontaminationHandler", len(texts), len(kept), dropped)
         return dataset.select(kept)
+
+
+def _text(value: Any) -> str:
+    """A question: text, or the first user's turn of a conversation."""
+    if not isinstance(value, list):
+        return value or ""
+    turns: list[dict[str, Any]] = value
+    asked = (turn for turn in turns if turn.get("from") in ("human", "user"))
+    return next(asked, {}).get("value") or ""

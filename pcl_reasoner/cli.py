@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pcl_reasoner import __version__
+from pcl_reasoner import __version__, cli_contamination, cli_training
 from pcl_reasoner.cli_options import (
     example,
     load,
@@ -296,6 +296,13 @@ def doctor() -> int:
         f"the laptop path cannot run: {', '.join(wrong)}" if wrong else "the laptop path can run"
     )
     return 1 if wrong else 0
+
+
+cli.add_command(cli_contamination.contamination)
+cli.add_command(cli_training.inspect)
+cli.add_command(cli_training.convert)
+cli.add_command(cli_training.compile_)
+cli.add_command(cli_training.hardware_check)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

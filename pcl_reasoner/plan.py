@@ -77,7 +77,7 @@ def _identity(
         **({"files": contents} if contents else {}),
         "stage": spec.type,
         "version": STAGES[spec.type].version,
-        "config": spec.config.model_dump(mode="json"),
+        "config": spec.config.hashed(),
         "inputs": {role: item.fingerprint for role, item in inputs.items()},
     }
 

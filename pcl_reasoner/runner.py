@@ -193,6 +193,7 @@ def _context(planned: PlannedStage, kept_apart: Path, view: View) -> StageContex
         placement=recipe.launch.placement.model_dump(),
         progress=view,
         recipe=recipe.facts(),
+        cache=planned.folder.parent.parent / ".cache",
     )
 
 

@@ -26,12 +26,20 @@ RAW_LIMIT_BYTES = 4096
 CONTENT = "content"
 FileName = Annotated[str, CONTENT]
 """A field that may name a file or folder: its content is part of the stage's fingerprint."""
+NOT_HASHED = "not hashed"
+"""Marks a field that changes no artifact, only whether there is one: no part of the fingerprint."""
 
 
 class StageConfig(BaseModel):
     """Base of every stage's configuration: unknown keys are refused, values do not change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    def hashed(self) -> dict[str, Any]:
+        """What of it is part of the stage's fingerprint."""
+        fields = type(self).model_fields.items()
+        left_out = {name for name, info in fields if NOT_HASHED in _marks(info)}
+        return self.model_dump(mode="json", exclude=left_out)
 
     def named_files(self) -> dict[str, Path]:
         """Field -> the file or folder that it names; other values (hub ids) are left out."""
@@ -90,6 +98,7 @@ class StageContext:
         kept_apart: File to which refused records go.
         placement: The launch file's ``placement`` half: hosts, ports, memory limits, environment.
         progress: Where progress goes.
+        cache: Folder for what only saves work (embeddings by content); None: there is none.
         recipe: Read-only facts of the recipe that only the report needs (expect, choices, title).
     """
 
@@ -98,6 +107,7 @@ class StageContext:
     placement: Mapping[str, Any] = field(default_factory=dict)
     progress: Progress = field(default_factory=NoProgress)
     recipe: Mapping[str, Any] = field(default_factory=dict)
+    cache: Path | None = None
     warnings: list[str] = field(default_factory=list)
 
     def keep_apart(self, file: str, row: int, reason: str, raw: str | bytes) -> None:

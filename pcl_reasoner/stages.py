@@ -90,23 +90,39 @@ STAGES: dict[str, Stage] = {
         "SelectConfig",
         "select",
         {"responses": "sample", "verdicts": "grade", "problems": "contamination"},
+        version=2,
     ),
     "tokenize": Stage(
         _PACK,
         "TokenizeConfig",
         "tokenize",
         {"responses": "select", "problems?": "contamination", "policy": "policy"},
+        version=2,
     ),
-    "pack": Stage(_PACK, "PackConfig", "pack", {"samples": "tokenize"}),
+    "frozen": Stage(
+        "pcl_reasoner.train.frozen_stage",
+        "FrozenConfig",
+        "frozen",
+        {"samples": "tokenize", "policy": "policy"},
+        resumable=True,
+    ),
+    "pack": Stage(_PACK, "PackConfig", "pack", {"samples": "tokenize"}, version=2),
     "train": Stage(
-        _TRAIN, "TrainConfig", "train", {"packs": "pack", "policy": "policy"}, resumable=True
+        _TRAIN,
+        "TrainConfig",
+        "train",
+        {"packs": "pack", "policy": "policy", "probe?": None},
+        version=2,
+        resumable=True,
     ),
-    "export": Stage(_TRAIN, "ExportConfig", "export", {"checkpoint": "train", "policy": "policy"}),
+    "export": Stage(
+        _TRAIN, "ExportConfig", "export", {"checkpoint": "train", "policy": "policy"}, version=2
+    ),
     "evaluate": Stage(
         "pcl_reasoner.evaluate.stage",
         "EvaluateConfig",
         "evaluate",
-        {"model": "export", "benchmark": "benchmark"},
+        {"model": "export", "benchmark": "benchmark", "contamination?": "contamination"},
         resumable=True,
     ),
     "report": Stage(

@@ -23,7 +23,6 @@ from pcl_reasoner import artifact
 from pcl_reasoner.doctor import Check
 from pcl_reasoner.plan import Plan, PlannedStage
 from pcl_reasoner.recipe import Recipe
-from pcl_reasoner.runner import View
 from pcl_reasoner.stage import Counts
 
 LOG_WIDTH = 200
@@ -116,7 +115,11 @@ class LogView:
 
     def started(self, planned: PlannedStage, index: int, total: int) -> None:
         """Remember the stage; its line comes when it is done."""
-        self._where = f"[{index + 1}/{total}] {planned.title}"
+        self.begin(f"[{index + 1}/{total}] {planned.title}")
+
+    def begin(self, title: str) -> None:
+        """Remember what is being done."""
+        self._where = title
         self._pace, self._last = None, time.monotonic()
 
     def update(self, done: float, total: float | None, unit: str, note: str = "") -> None:
@@ -154,7 +157,11 @@ class LiveView:
 
     def started(self, planned: PlannedStage, index: int, total: int) -> None:
         """Show the stage's line."""
-        self._where = f"[{index + 1}/{total}] {planned.title}"
+        self.begin(f"[{index + 1}/{total}] {planned.title}")
+
+    def begin(self, title: str) -> None:
+        """Show what is being done."""
+        self._where = title
         self._pace = None
         self._progress.reset(
             self._task, description=self._where, total=None, visible=True, words=""
@@ -190,7 +197,15 @@ class LiveView:
 
 
 @contextmanager
-def run_view() -> Iterator[View]:
+def task_view(title: str) -> Iterator[LogView | LiveView]:
+    """Progress of a command that is no run of stages."""
+    with run_view() as view:
+        view.begin(title)
+        yield view
+
+
+@contextmanager
+def run_view() -> Iterator[LogView | LiveView]:
     """The view that fits where standard output goes."""
     if not sys.stdout.isatty():
         yield LogView()
@@ -289,6 +304,23 @@ def preview_legend() -> None:
     legend = Text("prompt", style=_STYLES["prompt"])
     legend.append("  trained", style=_STYLES["trained"]).append("  masked", style=_STYLES["masked"])
     console().print(legend)
+
+
+def inspected(responses: Sequence[Any]) -> None:
+    """Print what a loss does to responses, a line each.
+
+    Args:
+        responses: Each an ``Inspected`` (`train/inspect.py`).
+    """
+    numbers = ("reward", "A", "tokens", "m", "p", "weight", "entropy")
+    rows = []
+    for one in responses:
+        words = "  ".join(f"{token.text!r} {token.figure:.2g}" for token in one.tokens)
+        advantage = "–" if one.advantage is None else f"{one.advantage:.3g}"
+        figures = (f"{one.m:.4f}", f"{one.p:.4f}", f"{one.weight:.3g}", f"{one.entropy:.3f}")
+        name = f"{one.problem_id[:8]}/{one.sample_index}"
+        rows.append((name, f"{one.reward:g}", advantage, one.length, *figures, words))
+    table(("response", *numbers, "tokens that weigh most"), rows, right=numbers)
 
 
 def value_words(value: Any) -> str:

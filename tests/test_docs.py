@@ -189,7 +189,8 @@ def check_mindformers_names(value: dict[str, Any]) -> None:
     from pcl_reasoner.train.columns import column_names
 
     dataset = value["train_dataset"]
-    assert dataset["input_columns"] == dataset["construct_args_key"] == column_names(True)
+    names = column_names(dataset["data_loader"]["create_compressed_eod_mask"])
+    assert dataset["input_columns"] == dataset["construct_args_key"] == names
     for entry in dataset["data_loader"]["handler"]:
         keywords = {key: given for key, given in entry.items() if key != "type"}
         inspect.signature(getattr(handlers, entry["type"])).bind(**keywords)
@@ -200,7 +201,7 @@ def test_every_class_that_mindformers_is_told_of_exists() -> None:
     code += "\n".join(path.read_text() for path in (ROOT / "handlers").glob("*.py"))
     page = ROOT / "docs" / "mindformers.md"
     named = {name for row in table(page, "kind") for name in code_in(row[1])}
-    assert len(named) == 9
+    assert len(named) == 11
     assert {name for name in named if f"\nclass {name}" not in code} == set()
     in_yaml = set(re.findall(r"type[:=] ?(Pcl\w+)", text_of(page)))
     assert in_yaml <= named

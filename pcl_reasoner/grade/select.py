@@ -83,6 +83,29 @@ def pass_rates(by_key: Mapping[Key, float]) -> dict[str, float]:
     return {problem: total / sizes[problem] for problem, total in sums.items()}
 
 
+def advantages(by_key: Mapping[Key, float]) -> dict[Key, float]:
+    """Response -> (reward − mean of its group) / standard deviation of its group.
+
+    The deviation is the population's. Where all rewards are equal there is nothing to prefer: 0.
+
+    Args:
+        by_key: As rewards_by_key gives it; a group is all of a problem's responses.
+
+    Source: GRPO (arXiv 2402.03300).
+    """
+    groups: dict[str, list[Key]] = {}
+    for key in by_key:
+        groups.setdefault(key[0], []).append(key)
+    found: dict[Key, float] = {}
+    for keys in groups.values():
+        rewards = np.array([by_key[key] for key in keys], np.float64)
+        # Of equal fractions the deviation is not always 0 to the last bit.
+        spread = rewards.std() if rewards.min() < rewards.max() else np.inf
+        centred = (rewards - rewards.mean()) / spread
+        found.update(zip(keys, centred.tolist(), strict=True))
+    return found
+
+
 def shuffled(by_key: Mapping[Key, float], seed: int) -> dict[Key, float]:
     """Exchange rewards among all responses of mixed groups: a control in which they say nothing.
 

@@ -124,9 +124,10 @@ def select(
     if config.shuffle_rewards:
         rewards = rules.shuffled(rewards, config.seed)
         context.warn("rewards were exchanged among the responses: a control experiment.")
+    advantages = rules.advantages(rewards)
     known = _ground_truths(inputs["problems"])
     schema = pq.read_schema(files[0])
-    for name in ("reward", "pass_rate"):
+    for name in ("reward", "pass_rate", "advantage"):
         schema = schema.append(pa.field(name, pa.float32()))
     dropped: Counter[str] = Counter()
     kept: Counter[float] = Counter()
@@ -143,7 +144,8 @@ def select(
             dropped.update(reason for reason in reasons if reason)
             keep = [reason is None for reason in reasons]
             rate = pa.array([rates[problem] for problem, _ in keys], pa.float32())
-            columns = [*batch.columns, pa.array(found, pa.float32()), rate]
+            gained = pa.array([advantages[key] for key in keys], pa.float32())
+            columns = [*batch.columns, pa.array(found, pa.float32()), rate, gained]
             taken = pa.RecordBatch.from_arrays(columns, schema=schema).filter(pa.array(keep))
             kept.update(taken["reward"].to_pylist())
             if taken.num_rows:
@@ -337,13 +339,8 @@ def _remember(log: AppendLog, key: Key, judgement: Judgement) -> Judgement:
     from pcl_reasoner.grade.judge import Judgement as Kept
 
     kept = Kept(judgement.right, judgement.text[-_JUDGE_TEXT_CHARACTERS:])
-    record = {
-        "problem_id": key[0],
-        "sample_index": key[1],
-        "right": kept.right,
-        "text": kept.text,
-    }
-    log.append([record])
+    said = {"right": kept.right, "text": kept.text}
+    log.append([{"problem_id": key[0], "sample_index": key[1], **said}])
     return kept
 
 

@@ -16,39 +16,23 @@ from __future__ import annotations
 import numpy as np
 from mindspore import nn, ops
 
-from pcl_reasoner.losses import segments
-
-UNIT = segments.SEGMENT
+from pcl_reasoner.losses.segments import Batch
 
 
-def reference(
-    log_probs: np.ndarray,
-    trained: np.ndarray,
-    segment_ids: np.ndarray,
-    rewards: np.ndarray,
-    segment_weights: np.ndarray,
-    token_weights: np.ndarray,
-) -> float:
-    """The definition, in float64.
-
-    Args:
-        log_probs: [B, S], log π of each label.
-        trained: [B, S], 1 where trained.
-        segment_ids: [B, S] int.
-        rewards: [B, G] in [0, 1].
-        segment_weights: [B, G], 0 where there is no segment to train.
-        token_weights: [B, S]; not used.
-    """
-    mean, _ = segments.segment_means(log_probs, trained, segment_ids, rewards.shape[1])
-    p = np.exp(mean)
-    return float((segment_weights * (rewards * (1 - p) + (1 - rewards) * p)).sum())
+def reference(batch: Batch) -> float:
+    """The definition, in float64."""
+    p, r = np.exp(batch.means()), batch.rewards
+    return batch.over_segments(r * (1 - p) + (1 - r) * p)
 
 
 class OpgLoss(nn.Cell):
     """The loss as a graph-mode Cell."""
 
-    def construct(self, log_probs, mean, trained, rewards, segment_weights, token_weights):
-        """mean, rewards, segment_weights [B, G] -> scalar; the other arguments are not used."""
+    def __init__(self, places: int) -> None:
+        super().__init__()
+
+    def construct(self, log_probs, mean, rewards, segment_weights, *others):
+        """mean, rewards, segment_weights [B, G] -> scalar; the other columns are not used."""
         p = ops.exp(mean)  # [B, G]
         loss = rewards * (1.0 - p) + (1.0 - rewards) * p  # [B, G]
         return (segment_weights * loss).sum()

@@ -8,30 +8,22 @@ the global batch, wrong ones included, so that equal steps of ``rft`` and ``opg`
 
 from __future__ import annotations
 
-import numpy as np
 from mindspore import nn
 
-from pcl_reasoner.losses import segments
-
-UNIT = segments.SEGMENT
+from pcl_reasoner.losses.segments import Batch
 
 
-def reference(
-    log_probs: np.ndarray,
-    trained: np.ndarray,
-    segment_ids: np.ndarray,
-    rewards: np.ndarray,
-    segment_weights: np.ndarray,
-    token_weights: np.ndarray,
-) -> float:
-    """The definition, in float64; arguments as in ``opg.reference``."""
-    mean, _ = segments.segment_means(log_probs, trained, segment_ids, rewards.shape[1])
-    return float((segment_weights * rewards * -mean).sum())
+def reference(batch: Batch) -> float:
+    """The definition, in float64."""
+    return batch.over_segments(-batch.rewards * batch.means())
 
 
 class RftLoss(nn.Cell):
     """The loss as a graph-mode Cell."""
 
-    def construct(self, log_probs, mean, trained, rewards, segment_weights, token_weights):
-        """mean, rewards, segment_weights [B, G] -> scalar; the other arguments are not used."""
+    def __init__(self, places: int) -> None:
+        super().__init__()
+
+    def construct(self, log_probs, mean, rewards, segment_weights, *others):
+        """mean, rewards, segment_weights [B, G] -> scalar; the other columns are not used."""
         return -(segment_weights * rewards * mean).sum()

@@ -7,14 +7,71 @@ is trained on. A segment without a trained token has T = 0, mean 0 and, by its w
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn, ops
 
-SEGMENT = "segment"
-"""The mean's unit: each response weighs once, whatever its length."""
-TOKEN = "token"
-"""The mean's unit: each trained token weighs once."""
+
+@dataclass(frozen=True)
+class Batch:
+    """What a loss is made of, in NumPy; the Cells take the same.
+
+    Args:
+        log_probs: [B, S], log π of each label.
+        trained: [B, S], 1 where trained.
+        segment_ids: [B, S] int.
+        rewards: [B, G] in [0, 1].
+        segment_weights: [B, G]; 1 / segments of the global batch, 0 where nothing is trained.
+        token_weights: [B, S]; 1 / trained tokens of the global batch, 0 where not trained.
+        pass_rates: [B, G], mean reward of the responses to the segment's problem.
+        advantages: [B, G], (reward − pass rate) / standard deviation, of the same group.
+        frozen_log_probs: [B, S], log π of each label by the frozen policy.
+        frozen_mean: [B, G], their mean over the segment's trained tokens.
+    """
+
+    log_probs: np.ndarray
+    trained: np.ndarray
+    segment_ids: np.ndarray
+    rewards: np.ndarray
+    segment_weights: np.ndarray
+    token_weights: np.ndarray
+    pass_rates: np.ndarray
+    advantages: np.ndarray
+    frozen_log_probs: np.ndarray
+    frozen_mean: np.ndarray
+
+    def means(self, values: np.ndarray | None = None) -> np.ndarray:
+        """[B, S] values (``log_probs`` if none) -> means over segments' trained tokens, [B, G]."""
+        values = np.where(self.trained > 0, self.log_probs if values is None else values, 0.0)
+        return segment_means(values, self.trained, self.segment_ids, self.rewards.shape[1])[0]
+
+    def tokens(self) -> np.ndarray:
+        """T, the trained tokens of each segment, [B, G]."""
+        return segment_means(self.trained, self.trained, self.segment_ids, self.rewards.shape[1])[1]
+
+    def log_ratios(self, limit: float, log_probs: np.ndarray | None = None) -> np.ndarray:
+        """ℓ − ℓ₀ of every token, 0 where not trained, cut off at ± limit: [B, S]."""
+        log_probs = self.log_probs if log_probs is None else log_probs
+        gap = log_probs.astype(np.float64) - self.frozen_log_probs
+        return np.clip(np.where(self.trained > 0, gap, 0.0), -limit, limit)
+
+    def of_segments(self, values: np.ndarray) -> np.ndarray:
+        """[B, G] numbers -> [B, S], each segment's on all its tokens and 0 on padding."""
+        padded = np.pad(values.astype(np.float64), ((0, 0), (0, 1)))
+        places = np.minimum(self.segment_ids, values.shape[1])
+        return np.take_along_axis(padded, places, axis=1)
+
+    def over_segments(self, values: np.ndarray) -> float:
+        """Sum [B, G] losses of segments, by their weights."""
+        return float((self.segment_weights.astype(np.float64) * values).sum())
+
+    def over_tokens(self, values: np.ndarray) -> float:
+        """Sum [B, S] losses of tokens, by their weights; untrained ones do not count."""
+        chosen = np.where(self.trained > 0, values, 0.0).astype(np.float64)
+        return float((self.token_weights * chosen).sum())
 
 
 def segment_sums(values: np.ndarray, trained: np.ndarray, segment_ids: np.ndarray, places: int):
@@ -64,21 +121,61 @@ class SegmentMeans(nn.Cell):
         self.off = Tensor(0.0, ms.float32)
         self.one_hot = ops.OneHot()
         self.batch_matmul = ops.BatchMatMul()
+        self.expand, self.squeeze = ops.ExpandDims(), ops.Squeeze(1)
+        self.multiply, self.divide, self.maximum = ops.Mul(), ops.RealDiv(), ops.Maximum()
+
+    def shard(self, parallel_config: Any) -> SegmentMeans:
+        """Cut rows over data-parallel ranks, in semi-automatic parallel mode."""
+        dp = int(parallel_config.data_parallel)
+        self.one_hot.shard(((dp, 1, 1), (), ()))
+        self.batch_matmul.shard(((dp, 1, 1), (dp, 1, 1)))
+        self.expand.shard(((dp, 1),))
+        self.squeeze.shard(((dp, 1, 1),))
+        for operator in (self.multiply, self.divide):
+            operator.shard(((dp, 1), (dp, 1)))
+        self.maximum.shard(((dp, 1), ()))
+        return self
 
     def construct(self, log_probs, trained, segment_ids):
         """[B, S] log-probs, trained, segment_ids -> m [B, G], T [B, G]."""
         member = self.one_hot(segment_ids, self.places, self.on, self.off)  # [B, S, G]
-        sums = self.batch_matmul((log_probs * trained).expand_dims(1), member)  # [B, 1, G]
-        tokens = self.batch_matmul(trained.expand_dims(1), member)  # [B, 1, G]
-        tokens = tokens.squeeze(1)  # [B, G]
-        return sums.squeeze(1) / ops.maximum(tokens, self.on), tokens
+        sums = self.batch_matmul(self.expand(self.multiply(log_probs, trained), 1), member)
+        tokens = self.squeeze(self.batch_matmul(self.expand(trained, 1), member))  # [B, G]
+        return self.divide(self.squeeze(sums), self.maximum(tokens, self.on)), tokens
+
+
+class SegmentsToTokens(nn.Cell):
+    """Each segment's number on all its tokens, 0 beyond the last place."""
+
+    def __init__(self, places: int) -> None:
+        super().__init__()
+        self.places = places
+        self.on = Tensor(1.0, ms.float32)
+        self.off = Tensor(0.0, ms.float32)
+        self.one_hot = ops.OneHot()
+        self.batch_matmul = ops.BatchMatMul()
+        self.expand, self.squeeze = ops.ExpandDims(), ops.Squeeze(2)
+
+    def shard(self, parallel_config: Any) -> SegmentsToTokens:
+        """Cut rows over data-parallel ranks, in semi-automatic parallel mode."""
+        dp = int(parallel_config.data_parallel)
+        self.one_hot.shard(((dp, 1, 1), (), ()))
+        self.batch_matmul.shard(((dp, 1, 1), (dp, 1, 1)))
+        self.expand.shard(((dp, 1),))
+        self.squeeze.shard(((dp, 1, 1),))
+        return self
+
+    def construct(self, values, segment_ids):
+        """values [B, G], segment_ids [B, S] -> [B, S]."""
+        member = self.one_hot(segment_ids, self.places, self.on, self.off)  # [B, S, G]
+        return self.squeeze(self.batch_matmul(member, self.expand(values, 2)))
 
 
 class TokenLogProbs(nn.Cell):
     """log π(label) of every token from full logits, in float32.
 
-    Holds [B·S, V] float32; what never does is for long rows at a large vocabulary, and comes
-    with the chunked form.
+    Holds [B·S, V] float32, several times. ``chunked.ChunkedLogProbs`` does not; this one is the
+    faster for a small vocabulary.
     """
 
     def __init__(self) -> None:

@@ -10,29 +10,22 @@ Source: standard. MindFormers' CrossEntropyLoss divides by the trained tokens of
 
 from __future__ import annotations
 
-import numpy as np
 from mindspore import nn
 
-from pcl_reasoner.losses import segments
-
-UNIT = segments.TOKEN
+from pcl_reasoner.losses.segments import Batch
 
 
-def reference(
-    log_probs: np.ndarray,
-    trained: np.ndarray,
-    segment_ids: np.ndarray,
-    rewards: np.ndarray,
-    segment_weights: np.ndarray,
-    token_weights: np.ndarray,
-) -> float:
-    """The definition, in float64; arguments as in ``opg.reference``, token_weights [B, S]."""
-    return float(-(token_weights * trained * log_probs).astype(np.float64).sum())
+def reference(batch: Batch) -> float:
+    """The definition, in float64."""
+    return batch.over_tokens(-batch.log_probs)
 
 
 class SftLoss(nn.Cell):
     """The loss as a graph-mode Cell."""
 
-    def construct(self, log_probs, mean, trained, rewards, segment_weights, token_weights):
-        """log_probs, trained, token_weights [B, S] -> scalar; the others are not used."""
+    def __init__(self, places: int) -> None:
+        super().__init__()
+
+    def construct(self, log_probs, mean, rewards, segment_weights, token_weights, trained, *others):
+        """log_probs, token_weights, trained [B, S] -> scalar; the other columns are not used."""
         return -(token_weights * trained * log_probs).sum()

@@ -6,8 +6,13 @@
     segment_ids     [   0,    0, 0,    1, 1,    2,    2,    2]
     actual_seq_len  [3, 5]        rewards [1.0, 0.0]
 
-Labels stay unshifted. The first label of a segment is always −100: after the shift it would be
-predicted from the last token of the segment before it.
+Samples with ``frozen_log_probs`` (a float a token) give rows with them and their means:
+
+    frozen_log_probs [0, 0, −0.5, 0, −2, 0, 0, 0]   frozen_mean [−0.5, −2]
+
+Labels and frozen log-probs stay unshifted: each stands on its own token. The first label of a
+segment is always −100: after the shift it would be predicted from the last token of the segment
+before it.
 """
 
 from __future__ import annotations
@@ -35,24 +40,30 @@ SCHEMA = pa.schema(
         ("segment_ids", pa.list_(pa.int32())),
         ("rewards", pa.list_(pa.float32())),
         ("pass_rates", pa.list_(pa.float32())),
+        ("advantages", pa.list_(pa.float32())),
         ("problem_ids", pa.list_(pa.string())),
         ("sample_indices", pa.list_(pa.int32())),
     ]
 )
 """Columns of a packed folder."""
+FROZEN = pa.schema(
+    [("frozen_log_probs", pa.list_(pa.float32())), ("frozen_mean", pa.list_(pa.float32()))]
+)
+"""Columns after those, where the samples have been through the stage ``frozen``."""
 _PER_SEGMENT = {
     "rewards": "reward",
     "pass_rates": "pass_rate",
+    "advantages": "advantage",
     "problem_ids": "problem_id",
     "sample_indices": "sample_index",
 }
 
 
 class ListColumn:
-    """A column of integer lists, read one at a time where it lies: nothing is copied or joined.
+    """A column of lists, read one at a time where it lies: nothing is copied or joined.
 
     Args:
-        column: Chunked array of list<int32>.
+        column: Chunked array of list<int32> or list<float32>.
     """
 
     def __init__(self, column: pa.ChunkedArray) -> None:
@@ -61,12 +72,12 @@ class ListColumn:
         self._values = [chunk.values.to_numpy() for chunk in chunks]
         self._firsts = np.cumsum([0, *(len(chunk) for chunk in chunks)])
 
-    def __getitem__(self, index: int) -> npt.NDArray[np.int32]:
+    def __getitem__(self, index: int) -> npt.NDArray[Any]:
         """[length] the list in that row."""
         chunk = int(np.searchsorted(self._firsts, index, side="right")) - 1
         offsets = self._offsets[chunk]
         place = index - int(self._firsts[chunk])
-        found: npt.NDArray[np.int32] = self._values[chunk][offsets[place] : offsets[place + 1]]
+        found: npt.NDArray[Any] = self._values[chunk][offsets[place] : offsets[place + 1]]
         return found
 
 
@@ -92,12 +103,21 @@ class Packing:
     truncated: int
     trained_tokens: int = field(default=0)
 
+    @property
+    def frozen(self) -> bool:
+        """True when the samples have the frozen policy's log-probs."""
+        return "frozen_log_probs" in self.samples.column_names
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns of the rows."""
+        return pa.unify_schemas([SCHEMA, FROZEN]) if self.frozen else SCHEMA
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Build the rows, a few at a time."""
         tokens = ListColumn(self.samples["input_ids"])
         labels = ListColumn(self.samples["labels"])
-        columns = {name: self.samples[source] for name, source in _PER_SEGMENT.items()}
-        values = {name: column.combine_chunks().take(self.kept) for name, column in columns.items()}
+        values = {name: self._of_segments(source) for name, source in _PER_SEGMENT.items()}
         size = max(1, _BATCH_TOKENS // self.plan.seq_length)
         for start in range(0, len(self.plan.rows), size):
             rows = self.plan.rows[start : start + size]
@@ -135,7 +155,35 @@ class Packing:
             _matrix(segment_ids),
             *(_lists(values[name].take(segments), sizes) for name in _PER_SEGMENT),
         ]
-        return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+        arrays += self._frozen_columns(rows, targets) if self.frozen else []
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _of_segments(self, source: str) -> pa.Array:
+        """A number of each kept sample, null where the samples have no such column."""
+        if source not in self.samples.column_names:
+            return pa.nulls(len(self.kept), pa.float32())
+        return self.samples[source].combine_chunks().take(self.kept)
+
+    def _frozen_columns(
+        self, rows: list[list[int]], targets: npt.NDArray[np.int32]
+    ) -> list[pa.ListArray]:
+        """Log-probs by the frozen policy of the trained tokens, and their mean a segment."""
+        samples = ListColumn(self.samples["frozen_log_probs"])
+        log_probs, means = np.zeros(targets.shape, np.float32), []
+        for place, row in enumerate(rows):
+            start = 0
+            for index in row:
+                length = int(self.plan.lengths[index])
+                inside = slice(start, start + length)
+                trained = targets[place, inside] != IGNORED
+                given = samples[int(self.kept[index])][:length]
+                log_probs[place, inside] = np.where(trained, given, np.float32(0))
+                # Of what is left after a cut, not what the sample's own mean counted.
+                total = log_probs[place, inside].sum(dtype=np.float64)
+                means.append(total / max(1, int(trained.sum())))
+                start += length
+        sizes = [len(row) for row in rows]
+        return [_matrix(log_probs), _lists(pa.array(means, pa.float32()), sizes)]
 
     def accounting(self, max_segments: int) -> dict[str, Any]:
         """The plan's accounting with what became of the samples; call it after ``batches``."""
@@ -201,7 +249,7 @@ def _cuttable(
     return np.asarray(left, np.int64)
 
 
-def _matrix(values: npt.NDArray[np.int32]) -> pa.ListArray:
+def _matrix(values: npt.NDArray[Any]) -> pa.ListArray:
     """[rows, seq_length] -> a list a row."""
     return _lists(pa.array(values.reshape(-1)), [values.shape[1]] * values.shape[0])
 

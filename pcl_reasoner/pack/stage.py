@@ -1,7 +1,8 @@
 """Stages ``tokenize`` (responses -> segments) and ``pack`` (segments -> rows).
 
 tokenize: problem_id 9f0c…, sample_index 3, input_ids [151644, …], labels [−100, …], length 913,
-          reward 1.0, pass_rate 0.375; meta.json says what the model pads and ends with
+          reward 1.0, pass_rate 0.375, advantage 1.29; meta.json says what the model pads and
+          ends with
 pack:     rows of seq_length tokens, accounting.json
 """
 
@@ -31,6 +32,8 @@ _RL_COLUMNS = [
     "reward",
     "pass_rate",
 ]
+_ADVANTAGE = "advantage"
+"""Read where it is there: only some losses need it, and those say so when training starts."""
 _ROW_COLUMNS = ["conversations", "problem_id", "problem", "prompt", "response", "cot"]
 
 
@@ -126,7 +129,7 @@ def pack(
         StageError: A segment is longer than a row (policy ``error``), or there are none.
     """
     from pcl_reasoner.pack.arrow_folder import read_arrow_folder, write_arrow_folder
-    from pcl_reasoner.pack.rows import SCHEMA, plan_packing
+    from pcl_reasoner.pack.rows import plan_packing
     from pcl_reasoner.runner import write_json
 
     folder = inputs["samples"]
@@ -150,7 +153,7 @@ def pack(
             done += batch.num_rows
             context.progress.update(done, len(packing.plan.rows), "rows")
 
-    write_arrow_folder(output, SCHEMA, batches())
+    write_arrow_folder(output, packing.schema, batches())
     accounting = packing.accounting(config.max_segments)
     write_json(output / "accounting.json", accounting)
     info = {key: value for key, value in accounting.items() if key != "dropped"}
@@ -203,7 +206,7 @@ def _tables(
     if config.source == "rows":
         columns = [name for name in _ROW_COLUMNS if name in present]
     else:
-        columns = _RL_COLUMNS
+        columns = [*_RL_COLUMNS, *([_ADVANTAGE] if _ADVANTAGE in present else [])]
         _check_rewarded(present, file)
     for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns):
         table = pa.Table.from_batches([batch])

@@ -205,9 +205,10 @@ SCHEMA = pa.schema(
         ("length", pa.int32()),
         ("reward", pa.float32()),
         ("pass_rate", pa.float32()),
+        ("advantage", pa.float32()),
     ]
 )
-"""Columns of a tokenized folder, in order."""
+"""Columns of a tokenized folder, in order; ``advantage`` is null where the data have none."""
 
 
 def encode_batch(
@@ -221,8 +222,8 @@ def encode_batch(
 
     Args:
         encoder: The model's.
-        records: Row -> record as sample_of reads it, with ``reward`` and ``pass_rate`` where there
-            are any.
+        records: Row -> record as sample_of reads it, with ``reward``, ``pass_rate`` and
+            ``advantage`` where there are any.
         max_tokens: Prompt, response and end of turn together.
         over_length: What becomes of longer ones.
         tally: Counted on.
@@ -288,4 +289,5 @@ def _segment(
         len(prompt) + len(response),
         record.get("reward", 1.0),
         record.get("pass_rate", 1.0),
+        record.get("advantage"),
     )

@@ -18,10 +18,32 @@ _PANELS = (
         "p of right and wrong responses",
         (("right_p", "right", "right"), ("wrong_p", "wrong", "wrong")),
     ),
+    (
+        "Gradient weight of right and wrong responses",
+        (("right_weight", "right", "right"), ("wrong_weight", "wrong", "wrong")),
+    ),
+    (
+        "Entropy of a token, nats",
+        (("right_entropy", "right", "right"), ("wrong_entropy", "wrong", "wrong")),
+    ),
+    (
+        "Tokens of a response",
+        (("right_length", "right", "right"), ("wrong_length", "wrong", "wrong")),
+    ),
+    ("Share of responses without an advantage", (("no_advantage", "share", "plain"),)),
+    ("Share of tokens that are clipped", (("clipped", "share", "plain"),)),
     ("Gradient norm", (("grad_norm", "gradient norm", "plain"),)),
     ("Learning rate", (("learning_rate", "learning rate", "plain"),)),
 )
-"""Title -> curves: figure, name, colour."""
+"""Title -> curves of metrics.jsonl: figure, name, colour."""
+_PROBE_PANELS = (
+    (
+        "Probe: right, and ended of itself",
+        (("accuracy", "right", "right"), ("stop_ratio", "ended", "before")),
+    ),
+    ("Probe: tokens of an answer", (("mean_length", "tokens", "plain"),)),
+)
+"""The same of probe.jsonl."""
 
 
 def render(summary: Mapping[str, Any], records: Sequence[StageRecord]) -> str:
@@ -87,9 +109,10 @@ def length_chart(table: Mapping[str, Any]) -> Markup:
 def panels(record: StageRecord) -> list[tuple[str, list[tuple[str, str]], Markup]]:
     """Title, legend (name, colour) and chart of every figure that a training stage has."""
     found = []
-    for title, figures in _PANELS:
+    probes = [("probe", *panel) for panel in _PROBE_PANELS]
+    for file, title, figures in [*(("metrics", *panel) for panel in _PANELS), *probes]:
         series = [
-            charts.Series(name, style, training.curve(record, figure))
+            charts.Series(name, style, training.curve(record, figure, file))
             for figure, name, style in figures
         ]
         series = [one for one in series if one.points]

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pcl_reasoner.report.records import StageRecord
 
 _JSON_FILES = ("histogram", "accounting", "scores", "sweep")
-_JSONL_FILES = ("metrics", "hits")
+_JSONL_FILES = ("metrics", "probe", "hits")
 _RESPONSES_SHOWN = 8
 """Of one problem: more would bury the page."""
 

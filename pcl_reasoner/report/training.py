@@ -90,13 +90,14 @@ def warnings_about(training: dict[str, Any]) -> list[str]:
     return found
 
 
-def curve(record: StageRecord, name: str) -> list[tuple[float, float]]:
+def curve(record: StageRecord, name: str, file: str = "metrics") -> list[tuple[float, float]]:
     """(step, value) of a figure, steps without it left out.
 
     Args:
         record: A stage that left metrics.
-        name: One of ``FIGURES``.
+        name: A key of the file's lines.
+        file: ``metrics`` or ``probe``; a stage without it has no points.
     """
-    steps = enumerate(record.files["metrics"], start=1)
+    steps = enumerate(record.files.get(file) or [], start=1)
     pairs = [(finite(line.get("step", row)), finite(line.get(name))) for row, line in steps]
     return [(step, value) for step, value in pairs if step is not None and value is not None]

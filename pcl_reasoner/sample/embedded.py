@@ -237,6 +237,16 @@ class Step(nn.Cell):
         return self.model.logits(x)
 
 
+def _use_cpu() -> None:
+    """Run what follows on the CPU."""
+    try:
+        ms.set_device("CPU")
+    except RuntimeError:
+        # MindSpore takes no second device, and a training process has the CPU already.
+        if ms.get_context("device_target") != "CPU":
+            raise
+
+
 class EmbeddedSampler:
     """Draws samples for rows of prompts; one instance serves any number of prompt sets.
 
@@ -246,7 +256,7 @@ class EmbeddedSampler:
 
     def __init__(self, folder: Path) -> None:
         ms.set_context(mode=ms.GRAPH_MODE)
-        ms.set_device("CPU")
+        _use_cpu()
         self.shape = read_shape(folder)
         self.ends = end_tokens(folder)
         self.model = Model(self.shape, read_weights(folder))

@@ -2,6 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from pcl_reasoner.errors import StageError
+from pcl_reasoner.losses import (
+    ADVANTAGES,
+    FROZEN_LOG_PROBS,
+    FROZEN_MEAN,
+    LOSSES,
+    OPTIONAL_COLUMNS,
+    PASS_RATES,
+)
+
+_MADE_BY = {
+    PASS_RATES: "`select` makes them",
+    ADVANTAGES: "`select` makes them, and rows of a data set have none",
+    FROZEN_LOG_PROBS: "`frozen` makes them: run it after tokenize and pack its samples",
+    FROZEN_MEAN: "`frozen` makes them: run it after tokenize and pack its samples",
+}
+
 
 def column_names(compressed_mask: bool) -> list[str]:
     """Names in order; the mask is last because MindFormers offsets whatever is last.
@@ -17,5 +36,37 @@ def column_names(compressed_mask: bool) -> list[str]:
         "rewards",
         "segment_weights",
         "token_weights",
+        *OPTIONAL_COLUMNS,
         "actual_seq_len" if compressed_mask else "attention_mask",
     ]
+
+
+def check_columns(loss: str, packs: Path) -> None:
+    """Refuse packed rows that lack what a loss needs: it would be trained on zeros.
+
+    Args:
+        loss: In LOSSES.
+        packs: The pack artifact.
+
+    Raises:
+        StageError: A column is not there, or a segment has no value in it.
+    """
+    import pyarrow.compute as pc
+
+    from pcl_reasoner.pack.arrow_folder import read_arrow_folder
+
+    needs = [name for name in OPTIONAL_COLUMNS if name in LOSSES[loss].needs]
+    if not needs:
+        return
+    table = read_arrow_folder(packs)
+    for name in needs:
+        if name not in table.column_names:
+            lack = f"the packed rows have no {name}"
+        elif missing := pc.list_flatten(table[name]).null_count:
+            lack = f"{missing} values of {name} are missing in the packed rows"
+        else:
+            continue
+        raise StageError(
+            f"{packs}: the loss {loss} needs {name}, and {lack}. The stage {_MADE_BY[name]}. "
+            "Or take a loss without: opg, sft, rft."
+        )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from pcl_reasoner.stage import StageConfig
+from pcl_reasoner.files import nearest
+from pcl_reasoner.losses import LOSSES
+from pcl_reasoner.sample.settings import SamplingConfig
+from pcl_reasoner.stage import NOT_HASHED, StageConfig
+from pcl_reasoner.train.layout import layout_problems
+from pcl_reasoner.train.stopping import Stop
 
 
 class ModelShape(StageConfig):
@@ -26,11 +31,37 @@ class ModelShape(StageConfig):
     pad_token_id: int = 151643
 
 
+class Probe(SamplingConfig):
+    """A few problems that the policy answers while it is trained; fields as those of ``sample``."""
+
+    every: int = Field(gt=0)
+    """Optimizer steps from one to the next; the first is before training."""
+    problems: int = Field(16, gt=0)
+    """The first so many problems of the input ``probe``."""
+    engine: Literal["embedded", "server"] = "embedded"
+    n: int = Field(1, gt=0)
+    temperature: float = Field(1.0, ge=0)
+    top_k: int = Field(0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+
+    @field_validator("engine")
+    @classmethod
+    def _embedded(cls, engine: str) -> str:
+        if engine != "embedded":
+            raise ValueError(
+                "the training process answers itself, by the embedded engine: leave engine out, "
+                "or probe null and evaluate exported checkpoints with a server"
+            )
+        return engine
+
+
 class TrainConfig(StageConfig):
     """What is trained and how; the parallel layout comes from the launch file."""
 
-    loss: Literal["opg", "rft", "sft"]
+    loss: str
     """Which loss of pcl_reasoner/losses."""
+    loss_parameters: dict[str, float] = Field(default_factory=dict)
+    """Those of the loss that are not at their defaults."""
     seed: int
     """Of the order of rows."""
     epochs: int = Field(gt=0)
@@ -60,6 +91,15 @@ class TrainConfig(StageConfig):
     """The shape that is expected; must agree with the weights."""
     p_drop_warning: float = Field(0.02, ge=0)
     """Warn when mean p of right answers falls by more than this."""
+    stop_if: Annotated[Stop, NOT_HASHED] = Stop()
+    """What ends a run before its last step. No part of the fingerprint: with another rule it goes
+    on from its last checkpoint."""
+    entropy: bool = True
+    """Compute the entropy of every token for metrics.jsonl."""
+    logits_chunk_tokens: int | None = Field(None, gt=0)
+    """Tokens of a rank whose logits exist at a time; null for all, faster where they are small."""
+    probe: Probe | None = None
+    """Problems that are answered every so many steps; on a CPU only."""
 
     device: Literal["CPU", "Ascend"] = "Ascend"
     precision: Literal["float32", "bfloat16", "float16"] = "bfloat16"
@@ -96,6 +136,36 @@ class TrainConfig(StageConfig):
         """Micro-batches a step and rank."""
         return self.global_batch_size // (self.data_parallel * self.micro_batch_size)
 
+    @field_validator("loss")
+    @classmethod
+    def _known_loss(cls, loss: str) -> str:
+        if loss not in LOSSES:
+            raise ValueError(
+                f"no such loss.{nearest(loss, list(LOSSES))} Known: {', '.join(LOSSES)}"
+            )
+        return loss
+
+    @field_validator("loss_parameters")
+    @classmethod
+    def _known_parameters(
+        cls, parameters: dict[str, float], info: ValidationInfo
+    ) -> dict[str, float]:
+        loss = info.data.get("loss")
+        if loss is None:  # wrong itself, and said already
+            return parameters
+        known = LOSSES[loss]
+        for name, value in parameters.items():
+            if name not in known.parameters:
+                names = list(known.parameters)
+                raise ValueError(
+                    f"{loss} has no parameter {name!r}.{nearest(name, names)} "
+                    f"It has: {', '.join(names) or 'none'}"
+                )
+            # Weights, shares and clips; only a baseline is moved downwards.
+            if value < 0 and name != "delta":
+                raise ValueError(f"{loss}'s {name} must be at least 0, got {value}")
+        return parameters
+
     @model_validator(mode="after")
     def _layout(self) -> TrainConfig:
         per_step = self.data_parallel * self.micro_batch_size
@@ -121,7 +191,27 @@ class TrainConfig(StageConfig):
                 f"global_batch_size, got {self.micro_batch_size} x {self.data_parallel} for "
                 f"{self.global_batch_size}"
             )
+        if self.probe is not None and self.device != "CPU":
+            raise ValueError(
+                f"probe: the embedded engine draws on a CPU, got device {self.device}: leave probe "
+                "out, and evaluate exported checkpoints with a server"
+            )
+        problems = self.layout_problems(self.model)
+        if problems:
+            raise ValueError("; ".join(problems))
         return self
+
+    def layout_problems(self, shape: ModelShape | None) -> list[str]:
+        """What of this shape the parallel layout cannot divide, one sentence each."""
+        model = {
+            **(shape.model_dump() if shape else {}),
+            "batch_size": self.micro_batch_size,
+            "seq_length": self.seq_length,
+            **self.mindformers.get("model", {}).get("model_config", {}),
+        }
+        return layout_problems(
+            model, self.model_parallel, self.pipeline_stage, self.sequence_parallel
+        )
 
 
 class ExportConfig(StageConfig):
@@ -129,3 +219,5 @@ class ExportConfig(StageConfig):
 
     max_shard_bytes: int = Field(5_000_000_000, gt=0)
     """Largest safetensors file."""
+    logits: bool = False
+    """Compare a probe batch's logits by transformers and by MindFormers, too."""

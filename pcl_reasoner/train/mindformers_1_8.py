@@ -12,6 +12,8 @@ from typing import Any
 import mindspore as ms
 from mindspore import Tensor, nn, ops
 
+from pcl_reasoner.errors import InputError
+
 VERSION = "1.8.0"
 
 
@@ -60,6 +62,53 @@ def translate_older(config: dict[str, Any]) -> list[str]:
     if loader.pop("mock_config", None) is not None:
         changed.append("data_loader.mock_config: left out")
     return changed
+
+
+def complete_tensorboard(config: dict[str, Any]) -> None:
+    """Give the step's wrapper a loss scale where MindFormers' TensorBoard is on and it has none.
+
+    It writes that key down without looking whether it is there; 1 is what there is without it.
+
+    Args:
+        config: A MindFormers configuration, changed in place.
+    """
+    section = config.get("tensorboard") or {}
+    if section.get("tensorboard_dir") and config["runner_wrapper"].get("scale_sense") is None:
+        config["runner_wrapper"]["scale_sense"] = 1.0
+
+
+def refuse_wrong_masks(config: dict[str, Any], where: str) -> None:
+    """Refuse what MindFormers would train on with a wrong mask and no error.
+
+    Without flash attention its Llama adds a mask that the data bring to the scores as 0 and 1: a
+    forbidden token is seen, a little more than others. And ``actual_seq_len`` is heeded only
+    where the compressed mask is on: without, a row's segments see each other.
+
+    Args:
+        config: A MindFormers configuration.
+        where: Its file, for the error.
+
+    Raises:
+        InputError: It is one of the two.
+    """
+    model = config["model"].get("model_config") or {}
+    dataset = config.get("train_dataset") or {}
+    keys = ("construct_args_key", "input_columns")
+    columns = {name for key in keys for name in dataset.get(key) or []}
+    flash = model.get("use_flash_attention")
+    if "attention_mask" in columns and not flash:
+        raise InputError(
+            f"{where}: model.model_config.use_flash_attention is {flash}, and the data bring "
+            "attention_mask. MindFormers would add it to the scores as 0 and 1: every token would "
+            "see later tokens and other segments, without an error. Set use_flash_attention: True."
+        )
+    compressed = model.get("use_eod_attn_mask_compression")
+    if "actual_seq_len" in (dataset.get("construct_args_key") or []) and not compressed:
+        raise InputError(
+            f"{where}: model.model_config.use_eod_attn_mask_compression is {compressed}, and the "
+            "data bring actual_seq_len. MindFormers would not heed it: a row's segments would see "
+            "each other, without an error. Set it to True, or give attention_mask as last column."
+        )
 
 
 class CpuFlashAttentionScore(nn.Cell):

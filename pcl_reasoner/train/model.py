@@ -6,7 +6,6 @@ hidden states -> logits -> log π of the labels -> segment means -> the loss Cel
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import mindspore as ms
@@ -14,27 +13,60 @@ from mindformers.models.llama import LlamaConfig, LlamaForCausalLM
 from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
 from mindspore import Parameter, Tensor, ops
 
-from pcl_reasoner.losses import LOSSES
-from pcl_reasoner.losses.segments import SegmentMeans, TokenLogProbs
-
-FIGURES = ("right_count", "right_m", "right_p", "wrong_count", "wrong_m", "wrong_p", "tokens")
-"""What ``figures`` holds of a step: sums over the step's segments; a reward ≥ 0.5 is right."""
-
-
-def build_loss(name: str) -> Any:
-    """The loss Cell of a name in ``LOSSES``."""
-    module = importlib.import_module(f"pcl_reasoner.losses.{name}")
-    return getattr(module, LOSSES[name])()
+from pcl_reasoner.losses import build_loss
+from pcl_reasoner.losses.chunked import ChunkedLogProbs, vocabulary_parts
+from pcl_reasoner.losses.chunks import chunk_length
+from pcl_reasoner.losses.segments import SegmentMeans, SegmentsToTokens, TokenLogProbs
+from pcl_reasoner.train.figures import COLUMNS, VERDICTS, StepFigures
 
 
 @MindFormerRegister.register(MindFormerModuleType.CONFIG)
 class PclQwen2Config(LlamaConfig):
-    """LlamaConfig, the loss's name, and the places for segments in a row."""
+    """LlamaConfig, the loss's name and parameters, and the places for segments in a row.
 
-    def __init__(self, loss: str = "sft", max_segments: int = 128, **kwargs: Any) -> None:
+    ``entropy`` says whether the entropy of every token is computed, for the step's figures, and
+    ``logits_chunk_tokens`` for how many tokens of a rank logits exist at a time; None for all.
+    """
+
+    def __init__(
+        self,
+        loss: str = "sft",
+        loss_parameters: dict[str, float] | None = None,
+        max_segments: int = 128,
+        entropy: bool = False,
+        logits_chunk_tokens: int | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.loss = loss
+        self.loss_parameters = dict(loss_parameters or {})
         self.max_segments = max_segments
+        self.entropy = entropy
+        self.logits_chunk_tokens = logits_chunk_tokens
+
+
+def cuts_operators() -> bool:
+    """Whether MindSpore cuts every operator over ranks, by its strategy."""
+    modes = (ms.ParallelMode.SEMI_AUTO_PARALLEL, ms.ParallelMode.AUTO_PARALLEL)
+    return ms.get_auto_parallel_context("parallel_mode") in modes
+
+
+def chunked_log_probs(config: Any) -> ChunkedLogProbs:
+    """The Cell for a model's shape and layout, in the pipeline stage of the output weights."""
+    rows, length = config.batch_size, config.seq_length
+    parts = vocabulary_parts(config.parallel_config, config.vocab_size) if cuts_operators() else 1
+    cell = ChunkedLogProbs(
+        config.vocab_size,
+        chunk_length(config.logits_chunk_tokens or rows * length, rows, length),
+        compute_type=config.compute_dtype,
+        parts=parts,
+        entropy=bool(config.entropy),
+    )
+    if cuts_operators():
+        cell.shard(config.parallel_config, length)
+    if config.parallel_config.pipeline_stage > 1:
+        cell.pipeline_stage = config.parallel_config.pipeline_stage - 1
+    return cell
 
 
 @MindFormerRegister.register(MindFormerModuleType.MODELS)
@@ -46,10 +78,22 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
         super().__init__(config=config)
         self.token_log_probs = TokenLogProbs()
         self.segment_means = SegmentMeans(config.max_segments)
-        self.policy_loss = build_loss(config.loss)
-        self.figures = Parameter(
-            Tensor([0.0] * len(FIGURES), ms.float32), name="step_figures", requires_grad=False
+        self.policy_loss = build_loss(config.loss, config.max_segments, config.loss_parameters)
+        self.step_figures = StepFigures(
+            config.loss, self.policy_loss, config.max_segments, gradients=not cuts_operators()
         )
+        nothing = Tensor([[0.0] * len(COLUMNS)] * len(VERDICTS), ms.float32)
+        self.figures = Parameter(nothing, name="step_figures", requires_grad=False)
+        self.entropy = bool(config.entropy)
+        self.log_softmax = ops.LogSoftmax(-1)
+        # Full logits cannot be normalised where the vocabulary is cut over ranks.
+        self.is_chunked = config.logits_chunk_tokens is not None or cuts_operators()
+        if self.is_chunked:
+            self.chunked_log_probs = chunked_log_probs(config)
+        if cuts_operators():
+            for _, cell in self.cells_and_names():
+                if isinstance(cell, (SegmentMeans, SegmentsToTokens)):
+                    cell.shard(config.parallel_config)
 
     def construct(
         self,
@@ -60,38 +104,51 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
         rewards=None,
         segment_weights=None,
         token_weights=None,
+        pass_rates=None,
+        advantages=None,
+        frozen_log_probs=None,
+        frozen_mean=None,
         attention_mask=None,
         actual_seq_len=None,
         **kwargs,
     ):
-        """input_ids, labels (shifted) [B, S]; rewards [B, G] -> scalar loss."""
+        """The loader's columns, in its order -> scalar loss; those not used are not computed on."""
+        log_probs, entropies = self.label_log_probs(
+            input_ids, labels, position_ids, attention_mask, actual_seq_len
+        )
+        trained = (labels != self.ignore_token_id).astype(ms.float32)  # [B, S]
+        mean, tokens = self.segment_means(log_probs, trained, segment_ids)  # [B, G]
+        columns = (
+            rewards,
+            segment_weights,
+            token_weights,
+            trained,
+            segment_ids,
+            pass_rates,
+            advantages,
+            frozen_log_probs,
+            frozen_mean,
+        )
+        loss = self.policy_loss(log_probs, mean, *columns)
+        figures = self.step_figures(log_probs, mean, tokens, entropies, *columns)
+        # No gradient goes through what is only written down.
+        return ops.depend(loss, ops.assign(self.figures, ops.stop_gradient(figures)))
+
+    def label_log_probs(self, input_ids, labels, position_ids, attention_mask, actual_seq_len):
+        """log π of each label and the entropy of its distribution (0 where not made), [B, S]."""
         hidden = self.model(
             input_ids,
             attention_mask=attention_mask,
             position_ids=position_ids,
             actual_seq_len=actual_seq_len,
         )
+        if self.is_chunked:
+            return self.chunked_log_probs(hidden, self.lm_head.weight, labels)
         logits = self.lm_head(hidden)
         logits = self.reshape(logits, (-1, logits.shape[-1]))  # [B·S, V]
         log_probs = self.token_log_probs(logits, labels)  # [B, S]
-        trained = (labels != self.ignore_token_id).astype(ms.float32)  # [B, S]
-        mean, tokens = self.segment_means(log_probs, trained, segment_ids)  # [B, G]
-        loss = self.policy_loss(log_probs, mean, trained, rewards, segment_weights, token_weights)
-        return ops.depend(loss, self._record(mean, tokens, rewards))
-
-    def _record(self, mean, tokens, rewards):
-        """Keep the step's sums apart for right and wrong responses; no gradient goes through."""
-        has_token = (tokens > 0).astype(ms.float32)
-        right = has_token * (rewards >= 0.5).astype(ms.float32)
-        wrong = has_token - right
-        p = ops.exp(mean)
-        sums = (
-            right.sum(),
-            (right * mean).sum(),
-            (right * p).sum(),
-            wrong.sum(),
-            (wrong * mean).sum(),
-            (wrong * p).sum(),
-            tokens.sum(),
-        )
-        return ops.assign(self.figures, ops.stop_gradient(ops.stack(sums)))
+        entropies = ops.zeros_like(log_probs)
+        if self.entropy:
+            shares = self.log_softmax(logits.astype(ms.float32))
+            entropies = -(ops.exp(shares) * shares).sum(-1).reshape(labels.shape)
+        return log_probs, ops.stop_gradient(entropies)

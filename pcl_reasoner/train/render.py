@@ -14,6 +14,7 @@ from typing import Any
 from pcl_reasoner.plan import PlannedStage
 from pcl_reasoner.train.adapt import adapt_to_cpu
 from pcl_reasoner.train.config import ModelShape, TrainConfig
+from pcl_reasoner.train.probe import PROBE, PROBLEMS
 from pcl_reasoner.train.shape import planned_shape
 
 
@@ -155,8 +156,7 @@ def _dataset(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
             "global_batch_size": config.global_batch_size,
             "max_segments": config.max_segments,
             "max_steps": config.max_steps,
-            # Data parallelism averages gradients over ranks; the weights already sum to one.
-            "gradient_scale": float(config.data_parallel if config.device == "CPU" else 1),
+            "gradient_scale": gradient_scale(config),
         },
         "input_columns": _columns(config),
         "construct_args_key": _columns(config),
@@ -227,7 +227,8 @@ def _recompute(config: TrainConfig) -> dict[str, Any]:
 def _callbacks(config: TrainConfig, paths: Mapping[str, str]) -> list[dict[str, Any]]:
     return [
         {"type": "MFLossMonitor", "per_print_times": 1 if config.device != "CPU" else 20},
-        {"type": "PclMetrics", "path": paths["metrics"]},
+        _metrics(config, paths),
+        *_probe(config, paths),
         {
             "type": "CheckpointMonitor",
             "prefix": "policy",
@@ -238,6 +239,37 @@ def _callbacks(config: TrainConfig, paths: Mapping[str, str]) -> list[dict[str, 
             "async_save": False,
         },
     ]
+
+
+def gradient_scale(config: TrainConfig) -> float:
+    """What the weights are multiplied by, as they sum to one and MindFormers averages again.
+
+    On a CPU gradients are averaged over data-parallel ranks; in a pipeline
+    MFPipelineWithLossScaleCell divides by the number of micro-batches.
+    """
+    if config.device == "CPU":
+        return float(config.data_parallel)
+    return float(config.micro_batch_num if config.pipeline_stage > 1 else 1)
+
+
+def _metrics(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
+    rules = config.stop_if.model_dump(exclude_defaults=True)
+    found: dict[str, Any] = {"type": "PclMetrics", "path": paths["metrics"]}
+    if rules:
+        found["stop_if"] = rules
+    if config.pipeline_stage > 1:
+        # Only the last stage has the loss, of all micro-batches added up.
+        found["rank"] = config.devices - config.devices // config.pipeline_stage
+        found["loss_divisor"] = gradient_scale(config)
+    return found
+
+
+def _probe(config: TrainConfig, paths: Mapping[str, str]) -> list[dict[str, Any]]:
+    if config.probe is None:
+        return []
+    settings = config.probe.model_dump(exclude_defaults=True)
+    files = {"path": PROBE, "problems": f"{paths['output_dir']}/{PROBLEMS}"}
+    return [{"type": "PclProbe", **files, "policy": paths["policy"], "settings": settings}]
 
 
 def _context(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
@@ -263,7 +295,10 @@ def _model(config: TrainConfig, shape: ModelShape) -> dict[str, Any]:
     return {
         "type": "PclQwen2Config",
         "loss": config.loss,
+        "loss_parameters": config.loss_parameters,
         "max_segments": config.max_segments,
+        "entropy": config.entropy,
+        "logits_chunk_tokens": config.logits_chunk_tokens,
         "input_sliced_sig": True,
         "use_eod_attn_mask_compression": config.compressed_mask,
         "batch_size": config.micro_batch_size,

@@ -6,6 +6,7 @@ pack:    input_ids   [a b c d e . .]     two segments: a b c and d e, then paddi
 model:   labels      [b c - e - - -]     shifted here, and nowhere else: predict the next token
          position_ids[0 1 2 0 1 0 1]     restart in each segment
          segment_ids [0 0 0 1 1 2 2]     padding is a segment of its own, never trained
+         frozen_log_probs                shifted as the labels are: of token i + 1, at place i
 """
 
 from __future__ import annotations
@@ -62,15 +63,35 @@ def compressed_ends(ends: NDArray[np.int32], length: int, places: int) -> NDArra
         places: The mask's width (128 upstream).
     """
     padded = np.full(places, length, np.int32)
-    padded[: len(ends)] = ends
+    # Where all places are taken the last segment ends with the row: what follows it is padding,
+    # which it cannot see, and MindFormers counts the next row of a batch from the last end.
+    inner = ends[: places - 1]
+    padded[: len(inner)] = inner
     return padded
 
 
-def pad_places(values: list[float], places: int) -> NDArray[np.float32]:
-    """One number a segment -> [places] float32, 0 where there is no segment."""
+def pad_places(values: list[float | None] | None, places: int) -> NDArray[np.float32]:
+    """One number a segment -> [places] float32, 0 where there is no segment or no number."""
     padded = np.zeros(places, np.float32)
-    padded[: len(values)] = values
+    # A missing number is None and becomes NaN.
+    given = np.asarray(values or [], np.float32)
+    padded[: len(given)] = np.nan_to_num(given, nan=0.0)
     return padded
+
+
+def shift_log_probs(
+    log_probs: list[float] | None, trained: NDArray[np.bool_]
+) -> NDArray[np.float32]:
+    """Move every log-prob to the place that predicts its token; 0 where nothing is trained.
+
+    Args:
+        log_probs: Of each token, unshifted; None where the data have none.
+        trained: [S], places whose (shifted) label is trained on.
+    """
+    shifted = np.zeros(len(trained), np.float32)
+    if log_probs is not None:
+        shifted[:-1] = log_probs[1:]
+    return np.where(trained, shifted, np.float32(0))
 
 
 def model_row(
@@ -80,10 +101,10 @@ def model_row(
     token_weight: float,
     compressed_mask: bool,
 ) -> tuple[NDArray[Any], ...]:
-    """Make the columns of one row, in the order of ``COLUMNS``; the mask column is last.
+    """Make the columns of one row, in the order of ``column_names``; the mask column is last.
 
     Args:
-        row: A row of the pack artifact.
+        row: A row of the pack artifact; a column of OPTIONAL_COLUMNS that it lacks becomes 0.
         places: G, segments that a row can hold.
         segment_weight: 1 / number of trained segments of the row's global batch.
         token_weight: 1 / number of trained tokens of the row's global batch.
@@ -105,6 +126,10 @@ def model_row(
         pad_places(row["rewards"], places),
         has_token.astype(np.float32) * np.float32(segment_weight),
         trained.astype(np.float32) * np.float32(token_weight),
+        pad_places(row.get("pass_rates"), places),
+        pad_places(row.get("advantages"), places),
+        shift_log_probs(row.get("frozen_log_probs"), trained),
+        pad_places(row.get("frozen_mean"), places),
         mask,
     )
 

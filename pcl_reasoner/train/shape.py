@@ -67,6 +67,9 @@ def shape_of(config: TrainConfig, policy: Path) -> ModelShape:
             raise StageError(f"{policy}/config.json: {'; '.join(wrong)}. Mend train.model.")
     shape = found or config.model
     assert shape is not None
+    problems = config.layout_problems(shape)
+    if problems:
+        raise StageError(f"{policy}/config.json: {'; '.join(problems)}. Change the launch file.")
     return shape
 
 

@@ -3,6 +3,7 @@
 train/   mindformers.yaml              what the Trainer was given; paths relative to the folder
          data_order.json               {"rows": 397, "steps": 794, "order": [12, 3, …], …}
          metrics.jsonl                 one line a step
+         probe.jsonl                   where there is a probe: one line each time
          checkpoint/model.safetensors  the weights, MindFormers' names, no optimizer state
 export/  config.json, tokenizer.json, model.safetensors, …, parity.json
 """
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,11 @@ from typing import Any
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.stage import Counts, StageContext
 from pcl_reasoner.train import weights, worker
-from pcl_reasoner.train.config import ExportConfig, TrainConfig
+from pcl_reasoner.train.columns import check_columns
+from pcl_reasoner.train.config import ExportConfig, Probe, TrainConfig
+from pcl_reasoner.train.stopping import STOPPED, Stop, mean_p, right_share
+from pcl_reasoner.train.weights_slices import open_checkpoint
+from pcl_reasoner.train.weights_stream import header, weight_files
 
 __all__ = ["ExportConfig", "TrainConfig", "export", "train"]
 
@@ -33,9 +37,10 @@ def train(
     """Train on packed rows, from the last whole checkpoint where a killed run left one."""
     from pcl_reasoner.train.order import data_order
 
-    for path in weights.weight_files(inputs["policy"]):
-        weights.header(path)
+    for path in weight_files(inputs["policy"]):
+        header(path)
     rows = _packed_rows(config, inputs["packs"])
+    check_columns(config.loss, inputs["packs"])
     order = data_order(rows, config.epochs, config.global_batch_size, config.seed, config.max_steps)
     if order.steps == 0:
         raise StageError(
@@ -49,7 +54,10 @@ def train(
     whole = config.device == "CPU"
     start = worker.starting_point(inputs["policy"], work, config.devices, resume, whole)
     _write_yaml(config, inputs, output, rows, start)
-    metrics = output / "metrics.jsonl"
+    if config.probe is not None:
+        _write_probe(config.probe, inputs, work)
+    metrics, stopped = output / "metrics.jsonl", output / STOPPED
+    stopped.unlink(missing_ok=True)
     done = worker.step_of(resume) if resume else 0
     if min(done, _steps_done(metrics)) < order.steps:
         _check_local(context)
@@ -58,9 +66,39 @@ def train(
         arguments = worker.command("mindformers.yaml", config.devices, port, f"{WORK}/msrun_log")
         # MindFormers logs as soon as it is imported; nothing of it may stay in the artifact.
         env = {"LOG_MF_PATH": str(output / WORK / "log"), **context.placement.get("env", {})}
-        worker.run_worker(arguments, output, log, metrics, order.steps, env, context.progress)
-    _write_yaml(config, inputs, output, rows, {})
+        try:
+            worker.run_worker(arguments, output, log, metrics, order.steps, env, context.progress)
+        except StageError as error:
+            if stopped.exists():
+                raise _stopped(stopped.read_text(encoding="utf-8").strip(), work) from error
+            raise
+    # When a run is to stop is no part of what it made.
+    kept = config.model_copy(update={"stop_if": Stop()})
+    _write_yaml(kept, inputs, output, rows, {})
+    _keep_weights(output, inputs["policy"])
     return _finish(config, output, rows, order.left_over, order.steps, context)
+
+
+def _stopped(reason: str, work: Path) -> StageError:
+    saved = worker.newest_checkpoint(work)
+    start = f"from step {worker.step_of(saved)}, its last checkpoint" if saved else "from the start"
+    return StageError(
+        f"training was stopped at {reason} Everything so far is kept: with another train.stop_if "
+        f"the same command goes on {start}; with other settings it begins anew."
+    )
+
+
+def _write_probe(probe: Probe, inputs: Mapping[str, Path], work: Path) -> None:
+    """Write the probe's problems for the training process."""
+    from pcl_reasoner.train.probe import read_problems, write_problems
+
+    if "probe" not in inputs:
+        raise StageError(
+            "train.probe needs problems with answers: give the stage the input `probe`, e.g. "
+            "inputs: {probe: contamination}."
+        )
+    work.mkdir(exist_ok=True)
+    write_problems(read_problems(inputs["probe"], probe.problems), work)
 
 
 def _check_local(context: StageContext) -> None:
@@ -134,38 +172,30 @@ def read_metrics(metrics: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
+def _keep_weights(output: Path, policy: Path) -> None:
+    """Keep the last weights without the optimizer's state; ranks' slices are merged."""
+    if worker.newest_checkpoint(output / WORK) is None:
+        raise StageError(f"{output / WORK}: training left no whole checkpoint.")
+    (output / "checkpoint").mkdir(exist_ok=True)
+    weights.write_trained(output / WORK, policy, output / "checkpoint" / "model.safetensors")
+
+
 def _finish(
     config: TrainConfig, output: Path, rows: int, left_over: int, steps: int, context: StageContext
 ) -> Counts:
-    """Keep the last weights without the optimizer's state, and say what the run showed."""
-    from safetensors import safe_open
-    from safetensors.numpy import save_file
-
+    """Say what the run showed."""
     records = read_metrics(output / "metrics.jsonl")
     if [record["step"] for record in records] != list(range(1, steps + 1)):
         raise StageError(
             f"metrics.jsonl holds {len(records)} steps, expected 1 to {steps}, each once. "
             "Training did not run to its end."
         )
-    checkpoint = worker.newest_checkpoint(output / WORK)
-    if checkpoint is None:
-        raise StageError(f"{output / WORK}: training left no whole checkpoint.")
-    names = [name for name in weights.header(checkpoint) if _is_weight(name)]
-    (output / "checkpoint").mkdir(exist_ok=True)
-    with safe_open(checkpoint, framework="np") as opened:
-        held = {name: opened.get_tensor(name) for name in names}
-    save_file(held, output / "checkpoint" / "model.safetensors")
     worker.remove_tree(output / WORK)
     _warn(records, config, context)
     used = rows * config.epochs - left_over
     dropped = {"left_over_rows": left_over} if left_over else {}
     info = {"steps": steps, "rows": rows, "epochs": config.epochs, **_summary(records)}
     return Counts(unit="rows", read=used + left_over, kept=used, dropped=dropped, info=info)
-
-
-def _is_weight(name: str) -> bool:
-    """True for the model's own tensors: not optimizer states, counters, or step figures."""
-    return name.startswith(("model.", "lm_head.")) and not name.endswith("step_figures")
 
 
 def _summary(records: list[dict[str, Any]]) -> dict[str, Any]:
@@ -189,14 +219,8 @@ def p_change(records: list[dict[str, Any]], kind: str) -> list[float] | None:
         [first, last], or None where there is no such response.
     """
     part = max(1, len(records) // 10)
-    means = []
-    for some in (records[:part], records[-part:]):
-        count = sum(record[f"{kind}_count"] for record in some)
-        if not count:
-            return None
-        total = sum(record[f"{kind}_count"] * (record[f"{kind}_p"] or 0.0) for record in some)
-        means.append(round(total / count, 6))
-    return means
+    first, last = (mean_p(some, kind) for some in (records[:part], records[-part:]))
+    return None if first is None or last is None else [round(first, 6), round(last, 6)]
 
 
 def _warn(records: list[dict[str, Any]], config: TrainConfig, context: StageContext) -> None:
@@ -205,6 +229,12 @@ def _warn(records: list[dict[str, Any]], config: TrainConfig, context: StageCont
         context.warn(
             f"mean p of right responses fell from {change[0]:.3f} to {change[1]:.3f}: the policy "
             "unlearns what was right. Lower the learning rate, or take fewer wrong responses."
+        )
+    share = right_share(records)
+    if share is not None and share < 0.5:
+        context.warn(
+            f"{share:.1%} of the responses trained on are right. Under one half, a loss without a "
+            "baseline pushes down what right and wrong answers share."
         )
     skipped = sum(record["overflow"] for record in records)
     if skipped:
@@ -220,41 +250,15 @@ def export(
         StageError: A tensor is missing, has another shape, or differs after writing.
     """
     policy = inputs["policy"]
-    checkpoint = inputs["checkpoint"] / "checkpoint" / "model.safetensors"
-    wanted: dict[str, dict[str, Any]] = {}
-    for path in weights.weight_files(policy):
-        wanted |= weights.header(path)
-    names = weights.match(wanted, weights.header(checkpoint), checkpoint)
-    for path in sorted(policy.iterdir()):
-        weight = path.suffix == ".safetensors" or path.name.endswith(".safetensors.index.json")
-        if path.is_file() and not weight and path.name not in _NOT_COPIED:
-            shutil.copyfile(path, output / path.name)
-    written = weights.write_hugging_face(checkpoint, names, output, config.max_shard_bytes)
-    parity = _parity(checkpoint, names, written, output)
-    text = json.dumps(parity, indent=1, sort_keys=True)
-    (output / "parity.json").write_text(text + "\n", encoding="utf-8")
-    return Counts(unit="tensors", read=len(names), kept=len(names), info={"tensors": len(names)})
-
-
-_NOT_COPIED = {"manifest.json", "kept_apart.jsonl", "parity.json"}
-
-
-def _parity(
-    checkpoint: Path, names: dict[str, str], written: dict[str, str], output: Path
-) -> dict[str, Any]:
-    """Read both sides back and compare every tensor's hash."""
-    trained = {name: weights.tensor_hash(t) for name, t in weights.tensors([checkpoint])}
-    exported = {
-        name: weights.tensor_hash(t) for name, t in weights.tensors(weights.weight_files(output))
-    }
-    wrong = [
-        name
-        for name, ours in names.items()
-        if not trained[ours] == written[name] == exported.get(name)
-    ]
-    if wrong or set(exported) != set(names):
-        raise StageError(f"{output}: written tensors differ from the checkpoint: {wrong}.")
-    tensors = {
-        name: {"mindformers": ours, "sha256_16": trained[ours]} for name, ours in names.items()
-    }
-    return {"tensors": tensors}
+    found = open_checkpoint(inputs["checkpoint"])
+    shape = weights.shape_in(policy)
+    limit = config.max_shard_bytes
+    parity = weights.write_model(found, shape, inputs["checkpoint"], output, "huggingface", limit)
+    weights.copy_others(policy, output)
+    if config.logits:
+        parity["logits"] = weights.compare_logits(inputs["checkpoint"], output, "huggingface")
+    weights.write_parity(parity, output)
+    kept = len(parity["tensors"])
+    read = kept + sum(parity["left_out"].values())
+    info = {"tensors": kept}
+    return Counts(unit="tensors", read=read, kept=kept, dropped=parity["left_out"], info=info)

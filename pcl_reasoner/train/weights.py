@@ -1,203 +1,237 @@
-"""Weights between Hugging Face's names for Qwen2 and MindFormers' for LlamaForCausalLM.
+"""A model's weights from Hugging Face's folder to MindFormers' and back, and the proof of it.
 
-    model.layers.0.self_attn.q_proj.weight   <->   model.layers.0.attention.wq.weight
-    lm_head.weight                           <->   lm_head.weight
+parity.json, beside the weights that were written:
 
-Shapes and layouts are the same, so only names change and a round trip is bit-exact.
+    {"tensors": {"lm_head.weight": {"mindformers": "lm_head.weight", "dtype": "BF16",
+                                    "shape": [272, 64], "sha256": "9f86d0…"}, …},
+     "left_out": {"adam_m": 339, …},
+     "logits": {"tokens": [2, 32], "largest": 11.2, "difference": 1.4e-05, …}}
+
+``sha256`` is of the tensor's bytes as they were read, and as they were found again after writing.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import struct
-from collections.abc import Iterator
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pcl_reasoner.errors import StageError
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-_PARTS = (
-    ("embed_tokens.weight", "tok_embeddings.embedding_weight"),
-    (".self_attn.q_proj.", ".attention.wq."),
-    (".self_attn.k_proj.", ".attention.wk."),
-    (".self_attn.v_proj.", ".attention.wv."),
-    (".self_attn.o_proj.", ".attention.wo."),
-    (".mlp.gate_proj.", ".feed_forward.w1."),
-    (".mlp.down_proj.", ".feed_forward.w2."),
-    (".mlp.up_proj.", ".feed_forward.w3."),
-    (".input_layernorm.", ".attention_norm."),
-    (".post_attention_layernorm.", ".ffn_norm."),
-    ("model.norm.", "model.norm_out."),
+from pcl_reasoner.errors import InputError, StageError
+from pcl_reasoner.train.config import ModelShape
+from pcl_reasoner.train.shape import read_shape
+from pcl_reasoner.train.weights_logits import compare_apart
+from pcl_reasoner.train.weights_names import match, mindformers_name
+from pcl_reasoner.train.weights_slices import is_by_rank, open_checkpoint, whole_files
+from pcl_reasoner.train.weights_stream import (
+    INDEX,
+    NAME_MAP,
+    StoredTensor,
+    Style,
+    digest,
+    read_files,
+    weight_files,
+    write_file,
+    write_folder,
 )
 
-
-def mindformers_name(hugging_face: str) -> str:
-    """Hugging Face's name of a parameter -> MindFormers'."""
-    name = hugging_face
-    for theirs, ours in _PARTS:
-        name = name.replace(theirs, ours)
-    return name
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a Hugging Face folder: those of its index, or all.
-
-    Raises:
-        StageError: There are none, or the index names one that is not there.
-    """
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-        files = [folder / name for name in names]
-    else:
-        files = sorted(folder.glob("*.safetensors"))
-    absent = [path.name for path in files if not path.is_file()]
-    if absent or not files:
-        what = f"missing {', '.join(absent)}" if absent else "no safetensors file"
-        raise StageError(f"{folder}: {what}; the weights must be safetensors, whole.")
-    return files
-
-
-def header(path: Path) -> dict[str, dict[str, Any]]:
-    """The tensors' entries of a safetensors file, after checking that the file is whole.
-
-    Raises:
-        StageError: The file is shorter than its header says: it was cut off.
-    """
-    size = path.stat().st_size
-    with path.open("rb") as handle:
-        first = handle.read(8)
-        length = struct.unpack("<Q", first)[0] if len(first) == 8 else size
-        if 8 + length > size:
-            raise StageError(f"{path}: cut off ({size} bytes); not a whole safetensors file.")
-        entries: dict[str, dict[str, Any]] = json.loads(handle.read(length))
-    entries.pop("__metadata__", None)
-    end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
-    if 8 + length + end != size:
-        raise StageError(
-            f"{path}: {size} bytes, its header says {8 + length + end}: cut off or damaged."
-        )
-    return entries
-
-
-def is_whole(path: Path) -> bool:
-    """True when a safetensors file is all there."""
-    try:
-        header(path)
-    except (StageError, OSError, ValueError):
-        return False
-    return True
-
-
-def tensors(files: list[Path]) -> Iterator[tuple[str, NDArray[Any]]]:
-    """All tensors of the files, one at a time."""
-    from safetensors import safe_open
-
-    for path in files:
-        with safe_open(path, framework="np") as opened:
-            for name in opened.keys():  # noqa: SIM118  (not a mapping)
-                yield name, opened.get_tensor(name)
-
-
-def tensor_hash(tensor: NDArray[Any]) -> str:
-    """First 16 hex digits of SHA-256 of a tensor's bytes, with its dtype and shape."""
-    import numpy as np
-
-    digest = hashlib.sha256(f"{tensor.dtype}{tensor.shape}".encode())
-    digest.update(np.ascontiguousarray(tensor).tobytes())
-    return digest.hexdigest()[:16]
+PARITY = "parity.json"
+_NOT_COPIED = {"manifest.json", "kept_apart.jsonl", PARITY, INDEX, NAME_MAP}
+_OTHER_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".index.json")
 
 
 def write_mindformers(policy: Path, file: Path) -> None:
     """Write a Hugging Face folder's weights under MindFormers' names, all in one file."""
-    from safetensors.numpy import save_file
+    found = read_files(weight_files(policy))
+    names = match(found, shape_in(policy), "huggingface", policy).names
+    tensors = {mindformers_name(name): found[stored] for name, stored in names.items()}
+    write_file(file, tensors, "mindformers")
 
-    held = {mindformers_name(name): tensor for name, tensor in tensors(weight_files(policy))}
-    save_file(held, file)
 
-
-def match(
-    wanted: dict[str, dict[str, Any]], found: dict[str, dict[str, Any]], where: Path
-) -> dict[str, str]:
-    """Find each Hugging Face tensor in a MindFormers checkpoint.
+def write_trained(checkpoint: Path, policy: Path, file: Path) -> None:
+    """Write what a training run saved as one file: whole tensors, no optimizer state.
 
     Args:
-        wanted: Entries of the policy's files, Hugging Face names.
-        found: Entries of the checkpoint, MindFormers names; optimizer states are passed over.
-        where: The checkpoint, for errors.
-
-    Returns:
-        Hugging Face name -> MindFormers name.
+        checkpoint: MindFormers' output folder, with a folder a rank.
+        policy: The Hugging Face folder that training started from.
+        file: The safetensors file.
 
     Raises:
-        StageError: A tensor is missing or has another shape; each is named.
+        StageError: The checkpoint does not hold the policy's tensors.
     """
-    names = {name: mindformers_name(name) for name in wanted}
-    wrong = [f"{name} (as {ours}) is missing" for name, ours in names.items() if ours not in found]
-    wrong += [
-        f"{name} has shape {found[ours]['shape']}, expected {wanted[name]['shape']}"
-        for name, ours in names.items()
-        if ours in found and found[ours]["shape"] != wanted[name]["shape"]
-    ]
-    if wrong:
-        shown = "; ".join(wrong[:8]) + (f"; and {len(wrong) - 8} more" if len(wrong) > 8 else "")
-        raise StageError(f"{where}: does not hold the policy's weights: {shown}.")
-    return names
+    found = open_checkpoint(checkpoint)
+    names = match(found, shape_in(policy), "mindformers", checkpoint).names
+    write_file(file, {stored: found[stored] for stored in names.values()}, "mindformers")
 
 
-def shards(
-    names: dict[str, str], entries: dict[str, dict[str, Any]], limit: int
-) -> list[list[str]]:
-    """Split Hugging Face names into files of at most ``limit`` bytes, in their order."""
-    groups: list[list[str]] = [[]]
-    size = 0
-    for name, ours in names.items():
-        begin, end = entries[ours]["data_offsets"]
-        if groups[-1] and size + end - begin > limit:
-            groups.append([])
-            size = 0
-        groups[-1].append(name)
-        size += end - begin
-    return groups
+def shape_in(folder: Path) -> ModelShape:
+    """The model's shape from the folder's config.json.
+
+    Raises:
+        StageError: There is none, or it is not a Qwen2 model's.
+    """
+    shape = read_shape(folder)
+    if shape is None:
+        raise StageError(
+            f"{folder}: no config.json, so it is not known which tensors there must be."
+        )
+    return shape
 
 
-def write_hugging_face(
-    checkpoint: Path, names: dict[str, str], output: Path, limit: int
-) -> dict[str, str]:
-    """Write a checkpoint's tensors under Hugging Face's names, one file in memory at a time.
+def write_model(
+    found: Mapping[str, StoredTensor],
+    shape: ModelShape,
+    where: Path,
+    output: Path,
+    to: Style,
+    limit: int,
+) -> dict[str, Any]:
+    """Write a model's weights under the other names, read them back, and compare.
 
     Args:
-        checkpoint: A MindFormers safetensors file.
-        names: Hugging Face name -> MindFormers name.
-        output: The Hugging Face folder.
+        found: The stored tensors; MindFormers' names when ``to`` is Hugging Face, and back.
+        shape: The model's shape.
+        where: Where ``found`` is, for errors.
+        output: Folder that is written into.
+        to: Whose names are written.
         limit: Largest file, bytes.
 
     Returns:
-        Hugging Face name -> hash of the tensor as written.
-    """
-    from safetensors import safe_open
-    from safetensors.numpy import save_file
+        What goes into parity.json.
 
-    groups = shards(names, header(checkpoint), limit)
-    hashes: dict[str, str] = {}
-    weight_map: dict[str, str] = {}
-    with safe_open(checkpoint, framework="np") as opened:
-        for index, group in enumerate(groups):
-            file = (
-                "model.safetensors"
-                if len(groups) == 1
-                else f"model-{index + 1:05d}-of-{len(groups):05d}.safetensors"
-            )
-            held = {name: opened.get_tensor(names[name]) for name in group}
-            save_file(held, output / file, metadata={"format": "pt"})
-            hashes |= {name: tensor_hash(tensor) for name, tensor in held.items()}
-            weight_map |= dict.fromkeys(group, file)
-    if len(groups) > 1:
-        index_file = {"metadata": {}, "weight_map": dict(sorted(weight_map.items()))}
-        text = json.dumps(index_file, indent=1, sort_keys=True)
-        (output / "model.safetensors.index.json").write_text(text + "\n", encoding="utf-8")
-    return hashes
+    Raises:
+        StageError: A tensor is missing, unexpected, mis-shapen, or another after writing.
+    """
+    style: Style = "mindformers" if to == "huggingface" else "huggingface"
+    matched = match(found, shape, style, where)
+    written_as = {
+        name: name if to == "huggingface" else mindformers_name(name) for name in matched.names
+    }
+    tensors = {written_as[name]: found[stored] for name, stored in matched.names.items()}
+    read = write_folder(output, tensors, limit, to)
+    _compare(tensors, read, output)
+    entries = {
+        name: {
+            "mindformers": mindformers_name(name),
+            "dtype": found[stored].dtype,
+            "shape": list(found[stored].shape),
+            "sha256": read[written_as[name]],
+        }
+        for name, stored in matched.names.items()
+    }
+    return {"tensors": entries, "left_out": matched.left_out}
+
+
+def _compare(tensors: Mapping[str, StoredTensor], read: Mapping[str, str], output: Path) -> None:
+    """Hold what the files say now against what was read while they were written."""
+    back = read_files(weight_files(output))
+    wrong = sorted(back.keys() ^ tensors.keys())
+    wrong += [
+        name
+        for name in sorted(back.keys() & tensors.keys())
+        if (back[name].dtype, back[name].shape) != (tensors[name].dtype, tensors[name].shape)
+        or digest(back[name]) != read[name]
+    ]
+    if wrong:
+        raise StageError(
+            f"{output}: after writing these are not what was read: {', '.join(wrong)}. "
+            "Look at the disk, and write them again."
+        )
+
+
+def check_recorded(folder: Path, parity: Mapping[str, Any]) -> None:
+    """Hold what was read against the parity.json that an earlier conversion left beside it.
+
+    Two tensors of one shape that changed places have no other sign.
+
+    Raises:
+        StageError: A tensor is another; where its values are a second one's, both are named.
+    """
+    path = folder / PARITY
+    if not path.is_file():
+        return
+    recorded = json.loads(path.read_text(encoding="utf-8"))["tensors"]
+    now = {name: entry["sha256"] for name, entry in parity["tensors"].items()}
+    owners = {entry["sha256"]: name for name, entry in recorded.items()}
+    wrong = [
+        f"{name} holds the values of {owners[found]}" if found in owners else f"{name} has changed"
+        for name, found in now.items()
+        if name in recorded and recorded[name]["sha256"] != found
+    ]
+    if wrong:
+        raise StageError(
+            f"{path}: not the weights that it is about: {'; '.join(wrong[:8])}"
+            f"{f'; and {len(wrong) - 8} more' if len(wrong) > 8 else ''}. Take the right files, or "
+            "delete parity.json where the weights were changed on purpose."
+        )
+
+
+def copy_others(folder: Path, output: Path) -> None:
+    """Copy configuration, tokenizer and generation settings: all files that are no weights."""
+    for path in sorted(folder.iterdir()):
+        other = path.name in _NOT_COPIED or path.name.endswith(_OTHER_WEIGHTS)
+        if path.is_file() and not other:
+            shutil.copyfile(path, output / path.name)
+
+
+def write_parity(parity: Mapping[str, Any], output: Path) -> None:
+    """Write parity.json."""
+    text = json.dumps(parity, indent=1, sort_keys=True)
+    (output / PARITY).write_text(text + "\n", encoding="utf-8")
+
+
+def convert(
+    source: Path, destination: Path, to: Style, limit: int, like: Path | None, logits: bool
+) -> dict[str, Any]:
+    """Convert a folder; the destination is there only when it is whole and compared.
+
+    Args:
+        source: A Hugging Face folder; or a MindFormers folder, checkpoint or training output.
+        destination: A folder that is not there yet.
+        to: Whose names the destination has.
+        limit: Largest file, bytes.
+        like: Folder with config.json and tokenizer; the source itself when None.
+        logits: True to compare a probe batch's logits, too.
+
+    Returns:
+        What is in parity.json.
+
+    Raises:
+        InputError: A folder is not there, or the destination is.
+        StageError: The weights are not the model's, or differ after writing.
+    """
+    model = like or source
+    for folder in (source, model):
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder.")
+    if destination.exists():
+        raise InputError(f"{destination}: is there already. Give a folder that is not there yet.")
+    shape = shape_in(model)
+    partial = destination.with_name(destination.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        found = read_files(weight_files(source)) if to == "mindformers" else open_checkpoint(source)
+        parity = write_model(found, shape, source, partial, to, limit)
+        check_recorded(source, parity)
+        copy_others(model, partial)
+        if logits:
+            parity["logits"] = compare_logits(source, partial, to)
+        write_parity(parity, partial)
+        partial.rename(destination)
+    except OSError as error:
+        raise StageError(f"{partial}: {error.strerror}; nothing was converted.") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return parity
+
+
+def compare_logits(source: Path, output: Path, to: Style) -> dict[str, Any]:
+    """Compare a probe batch's logits: transformers with the Hugging Face folder, MindFormers with
+    the other; slices, which it could not load here, it takes from the Hugging Face folder."""
+    if to == "mindformers":
+        return compare_apart(source, weight_files(output))
+    return compare_apart(
+        output, weight_files(output) if is_by_rank(source) else whole_files(source)
+    )

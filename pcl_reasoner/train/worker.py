@@ -17,7 +17,9 @@ from typing import IO, Any
 
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.stage import Progress
-from pcl_reasoner.train.weights import is_whole, write_mindformers
+from pcl_reasoner.train.weights import write_mindformers
+from pcl_reasoner.train.weights_slices import rank_files
+from pcl_reasoner.train.weights_stream import is_whole
 
 POLL_SECONDS = 0.5
 DIE_WITH_PARENT = "PCL_DIE_WITH_PARENT"
@@ -31,17 +33,7 @@ def newest_checkpoint(output_dir: Path) -> Path | None:
     Args:
         output_dir: MindFormers' output folder.
     """
-    ranks = sorted((output_dir / "checkpoint").glob("rank_*"))
-    found = sorted(
-        (output_dir / "checkpoint" / "rank_0").glob("*.safetensors"),
-        key=lambda path: (path.stat().st_mtime_ns, path.name),
-        reverse=True,
-    )
-    for path in found:
-        names = [folder / path.name.replace("_rank_0", f"_{folder.name}") for folder in ranks]
-        if all(is_whole(name) for name in names):
-            return path
-    return None
+    return rank_files(output_dir / "checkpoint").get(0)
 
 
 def step_of(checkpoint: Path) -> int:

@@ -7,6 +7,7 @@ import pytest
 
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.grade.select import (
+    advantages,
     drop_reason,
     pass_rates,
     rewards_by_key,
@@ -45,6 +46,22 @@ def test_two_verdicts_on_one_response_are_an_error() -> None:
 def test_pass_rate_is_the_mean_of_the_group() -> None:
     rewards = {("a", 0): 1.0, ("a", 1): 0.0, ("a", 2): 0.0, ("a", 3): 1.0, ("b", 0): 0.25}
     assert pass_rates(rewards) == {"a": 0.5, "b": 0.25}
+
+
+def test_advantages_by_hand() -> None:
+    # 1, 0, 0, 0: mean 1/4, deviation sqrt(3/16). 1/4, 3/4: mean 1/2, deviation 1/4.
+    rewards = {("a", 0): 1.0, ("a", 1): 0.0, ("a", 2): 0.0, ("a", 3): 0.0}
+    found = advantages(rewards | {("b", 0): 0.25, ("b", 1): 0.75})
+    assert found["a", 0] == pytest.approx(3**0.5)
+    assert [found["a", i] for i in (1, 2, 3)] == pytest.approx([-(3**-0.5)] * 3)
+    assert (found["b", 0], found["b", 1]) == pytest.approx((-1.0, 1.0))
+
+
+@pytest.mark.parametrize("reward", [0.0, 1.0, 0.1])
+def test_equal_rewards_have_no_advantage(reward: float) -> None:
+    # Three times 0.1 has a mean of 0.10000000000000002, and a deviation that is not 0.
+    rewards = {("a", index): reward for index in range(3)}
+    assert list(advantages({**rewards, ("alone", 0): reward}).values()) == [0.0] * 4
 
 
 def test_drop_reasons() -> None:

@@ -190,7 +190,9 @@ def test_select_keeps_mixed_groups(tmp_path: Path) -> None:
     assert table["sample_index"].to_pylist() == [0, 1, 3]
     assert table["reward"].to_pylist() == [1.0, 0.0, 0.0]
     assert table["pass_rate"].to_pylist() == [0.25] * 3
-    assert table.schema.names[-2:] == ["reward", "pass_rate"]
+    # A group of one right and three wrong: mean 1/4, deviation sqrt(3)/4.
+    assert table["advantage"].to_pylist() == pytest.approx([3**0.5, -(3**-0.5), -(3**-0.5)])
+    assert table.schema.names[-3:] == ["reward", "pass_rate", "advantage"]
     assert table.schema.field("reward").type == pa.float32()
     assert table["token_ids"].to_pylist()[0] == [0, 1, 2, 3]
     assert counts.dropped == {"all_right_group": 2, "all_wrong_group": 2, "over_length": 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pytest
 from datasets import Dataset
 from pcl_reasoner.handlers.reward import RewardHandler
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.errors import InputError, StageError
 
 
 @pytest.fixture
@@ -38,3 +39,21 @@ def test_a_missing_reward_is_an_error(verdicts: str) -> None:
         RewardHandler(verdicts)(
             Dataset.from_dict({"problem_id": ["a", "a"], "sample_index": [1, 7]})
         )
+
+
+def test_a_file_and_data_with_names_of_their_own(tmp_path: Path) -> None:
+    file = tmp_path / "scores.jsonl"
+    lines = [{"question": "a", "attempt": n, "score": score} for n, score in enumerate((1.0, 0.5))]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    names = {"problem_id": "question", "sample_index": "attempt", "reward": "score"}
+    found = RewardHandler(str(file), map_keys=names)(
+        Dataset.from_dict({"question": ["a", "a"], "attempt": [1, 0]})
+    )
+    assert found["reward"] == [0.5, 1.0]
+    assert found["advantage"] == [-1.0, 1.0]
+    with pytest.raises(InputError, match="the data has no attempt, only question"):
+        RewardHandler(str(file), map_keys=names)(Dataset.from_dict({"question": ["a"]}))
+    with pytest.raises(InputError, match="scores.jsonl has no problem_id, sample_index, reward"):
+        RewardHandler(str(file))
+    with pytest.raises(InputError, match="map_keys has rewards; expected some of"):
+        RewardHandler(str(file), map_keys={"rewards": "score"})

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import mindspore as ms
@@ -12,65 +11,57 @@ import numpy as np
 import torch
 from mindspore import Tensor, nn
 
-from pcl_reasoner.losses import LOSSES
-from pcl_reasoner.losses.segments import SegmentMeans
+from pcl_reasoner.losses import LOSSES, build_loss
+from pcl_reasoner.losses.segments import Batch, SegmentMeans, segment_means
+
+Segment = dict[str, Any]
+"""``values`` (log-probs, None where not trained), ``reward``, and optionally ``pass_rate``,
+``advantage`` and ``frozen`` (log-probs like ``values``; left out, they are a little off)."""
 
 
-@dataclass(frozen=True)
-class Batch:
-    """What a loss takes, in the order in which it takes it; shapes as in losses/segments.py."""
-
-    log_probs: np.ndarray
-    trained: np.ndarray
-    segment_ids: np.ndarray
-    rewards: np.ndarray
-    segment_weights: np.ndarray
-    token_weights: np.ndarray
-
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        return (
-            self.log_probs,
-            self.trained,
-            self.segment_ids,
-            self.rewards,
-            self.segment_weights,
-            self.token_weights,
-        )
-
-    def with_log_probs(self, log_probs: np.ndarray) -> Batch:
-        return replace(self, log_probs=log_probs)
+def segment(values: list[float | None], reward: float, **others: Any) -> Segment:
+    return {"values": values, "reward": reward, **others}
 
 
-def batch_of(rows: list[list[tuple[list[float | None], float]]], length: int, places: int) -> Batch:
-    """Rows of segments (log-probs, None where not trained; reward), weighed as the loader does.
+def batch_of(rows: list[list[Any]], length: int, places: int) -> Batch:
+    """Rows of segments ((values, reward) for short), weighed as the loader does.
 
-    Padding gets the id after the last segment, at most ``places``, and log-probs that would show
-    if they were counted.
+    Padding gets the id after the last segment, at most ``places``. Log-probs of padding and of
+    untrained tokens, the frozen ones too, would show if they were counted.
     """
-    shape = (len(rows), length)
-    log_probs = np.full(shape, -3.0, np.float32)
-    trained = np.zeros(shape, np.float32)
-    segment_ids = np.empty(shape, np.int32)
-    rewards = np.zeros((len(rows), places), np.float32)
-    has_token = np.zeros((len(rows), places), np.float32)
+    tokens, per_segment = (len(rows), length), (len(rows), places)
+    log_probs, frozen = np.full(tokens, -3.0, np.float32), np.full(tokens, -95.0, np.float32)
+    trained, segment_ids = np.zeros(tokens, np.float32), np.empty(tokens, np.int32)
+    rewards, pass_rates, advantages, has_token = np.zeros((4, *per_segment), np.float32)
     for index, row in enumerate(rows):
         segment_ids[index] = min(len(row), places)
         start = 0
-        for number, (values, reward) in enumerate(row):
-            for place, value in enumerate(values, start):
+        for number, given in enumerate(row):
+            made = given if isinstance(given, dict) else segment(*given)
+            values = made["values"]
+            before = made.get("frozen", [x and 0.9 * x - 0.05 for x in values])
+            for place, (value, old) in enumerate(zip(values, before, strict=True), start):
                 log_probs[index, place] = -5.0 if value is None else value
+                frozen[index, place] = -95.0 if value is None else old
                 trained[index, place] = value is not None
             segment_ids[index, start : start + len(values)] = number
-            rewards[index, number] = reward
+            rewards[index, number] = made["reward"]
+            pass_rates[index, number] = made.get("pass_rate", 0.5)
+            advantages[index, number] = made.get("advantage", 2 * made["reward"] - 1)
             has_token[index, number] = any(value is not None for value in values)
             start += len(values)
+    frozen_mean, _ = segment_means(frozen, trained, segment_ids, places)
     return Batch(
-        log_probs,
-        trained,
-        segment_ids,
-        rewards,
-        has_token / max(1.0, has_token.sum()),
-        trained / max(1.0, trained.sum()),
+        log_probs=log_probs,
+        trained=trained,
+        segment_ids=segment_ids,
+        rewards=rewards,
+        segment_weights=has_token / max(1.0, has_token.sum()),
+        token_weights=trained / max(1.0, trained.sum()),
+        pass_rates=pass_rates,
+        advantages=advantages,
+        frozen_log_probs=frozen,
+        frozen_mean=frozen_mean.astype(np.float32),
     )
 
 
@@ -78,14 +69,29 @@ def drawn_batch(seed: int = 0) -> Batch:
     """Two rows: three segments and padding; four segments, one of them without a trained token."""
     rng = np.random.default_rng(seed)
 
-    def draw(prompt: int, response: int) -> list[float | None]:
-        return [None] * prompt + [float(x) for x in -rng.exponential(0.7, response)]
+    def draw(prompt: int, response: int, reward: float) -> Segment:
+        values = -rng.exponential(0.7, response)
+        frozen = values + rng.normal(0, 0.3, response)
+        rate = float(rng.uniform(0.1, 0.9))
+        return segment(
+            [None] * prompt + values.tolist(),
+            reward,
+            frozen=[None] * prompt + frozen.tolist(),
+            pass_rate=rate,
+            advantage=(reward - rate) / 0.4,
+        )
 
     rows = [
-        [(draw(2, 3), 1.0), (draw(1, 5), 0.0), (draw(1, 1), 0.3)],
-        [(draw(0, 4), 0.0), (draw(3, 0), 1.0), (draw(1, 6), 1.0), (draw(1, 1), 0.75)],
+        [draw(2, 3, 1.0), draw(1, 5, 0.0), draw(1, 1, 0.3)],
+        [draw(0, 4, 0.0), draw(3, 0, 1.0), draw(1, 6, 1.0), draw(1, 1, 0.75)],
     ]
     return batch_of(rows, length=18, places=4)
+
+
+def row_of(batch: Batch, row: int) -> Batch:
+    """One row of a batch, with the weights that it has in the whole."""
+    parts = {field.name: getattr(batch, field.name)[[row]] for field in fields(Batch)}
+    return Batch(**parts)
 
 
 def graph_mode() -> None:
@@ -97,62 +103,168 @@ def graph_mode() -> None:
 class WholeLoss(nn.Cell):
     """Segment means, then the loss Cell, as the model runs them."""
 
-    def __init__(self, name: str, places: int) -> None:
+    def __init__(self, name: str, places: int, parameters: dict[str, float]) -> None:
         super().__init__()
         self.means = SegmentMeans(places)
-        module = importlib.import_module(f"pcl_reasoner.losses.{name}")
-        self.loss = getattr(module, LOSSES[name])()
+        self.loss = build_loss(name, places, parameters)
 
-    def construct(self, log_probs, trained, segment_ids, rewards, segment_weights, token_weights):
+    def construct(
+        self,
+        log_probs,
+        rewards,
+        segment_weights,
+        token_weights,
+        trained,
+        segment_ids,
+        pass_rates,
+        advantages,
+        frozen_log_probs,
+        frozen_mean,
+    ):
         mean, _ = self.means(log_probs, trained, segment_ids)
-        return self.loss(log_probs, mean, trained, rewards, segment_weights, token_weights)
+        return self.loss(
+            log_probs,
+            mean,
+            rewards,
+            segment_weights,
+            token_weights,
+            trained,
+            segment_ids,
+            pass_rates,
+            advantages,
+            frozen_log_probs,
+            frozen_mean,
+        )
 
 
-def cell(name: str, batch: Batch) -> tuple[float, np.ndarray]:
+ORDER = (
+    "log_probs",
+    "rewards",
+    "segment_weights",
+    "token_weights",
+    "trained",
+    "segment_ids",
+    "pass_rates",
+    "advantages",
+    "frozen_log_probs",
+    "frozen_mean",
+)
+_compiled: dict[Any, Any] = {}
+
+
+def cell(name: str, batch: Batch, **parameters: float) -> tuple[float, np.ndarray]:
     """The Cell's loss and its gradient by log_probs, in graph mode."""
     graph_mode()
-    both = ms.value_and_grad(WholeLoss(name, batch.rewards.shape[1]), grad_position=0)
-    value, gradient = both(*(Tensor(array) for array in batch.arrays()))
+    places = batch.rewards.shape[1]
+    key = (name, places, tuple(sorted(parameters.items())))
+    # A compiled graph is kept: MindSpore keeps them by object and by shape.
+    if key not in _compiled:
+        _compiled[key] = ms.value_and_grad(WholeLoss(name, places, parameters), grad_position=0)
+    value, gradient = _compiled[key](*(Tensor(getattr(batch, column)) for column in ORDER))
     return float(value.asnumpy()), gradient.asnumpy()
 
 
-def reference(name: str, batch: Batch) -> float:
+def module_of(name: str) -> Any:
+    return importlib.import_module(f"pcl_reasoner.losses.{name}")
+
+
+def reference(name: str, batch: Batch, **parameters: Any) -> float:
     """The NumPy definition."""
-    found: Callable[..., float] = importlib.import_module(f"pcl_reasoner.losses.{name}").reference
-    return found(*batch.arrays())
+    return module_of(name).reference(batch, **{**LOSSES[name].parameters, **parameters})
 
 
-def finite_differences(name: str, batch: Batch, step: float = 1e-5) -> np.ndarray:
-    """The gradient of the NumPy definition by log_probs, in float64."""
+def with_log_probs(batch: Batch, log_probs: np.ndarray) -> Batch:
+    return replace(batch, log_probs=log_probs)
+
+
+def finite_differences(name: str, batch: Batch, step: float = 1e-5, **parameters: float) -> Any:
+    """The gradient of the NumPy definition by log_probs, in float64.
+
+    What a definition holds fixed (its stopped gradients) stays at the batch's own log-probs.
+    """
+    found = module_of(name).reference
+    held = {"held": batch.log_probs} if "held" in found.__code__.co_varnames else {}
     base = batch.log_probs.astype(np.float64)
     gradient = np.zeros_like(base)
     for place in np.ndindex(*base.shape):
-        up, down = base.copy(), base.copy()
-        up[place] += step
-        down[place] -= step
-        more, less = (reference(name, batch.with_log_probs(x)) for x in (up, down))
-        gradient[place] = (more - less) / (2 * step)
+        values = []
+        for change in (step, -step):
+            moved = base.copy()
+            moved[place] += change
+            values.append(reference(name, with_log_probs(batch, moved), **held, **parameters))
+        gradient[place] = (values[0] - values[1]) / (2 * step)
     return gradient
 
 
-def torch_loss(name: str, batch: Batch) -> tuple[float, np.ndarray]:
-    """The loss written a third time, segment by segment, and its gradient by autograd (float64)."""
-    log_probs = torch.tensor(batch.log_probs, dtype=torch.float64, requires_grad=True)
-    total = torch.zeros((), dtype=torch.float64)
+def torch_loss(name: str, batch: Batch, log_probs: Any = None) -> tuple[float, np.ndarray]:
+    """The loss written a third time, segment by segment, and its gradient by autograd (float64).
+
+    Args:
+        name: The loss; its parameters are at their defaults.
+        batch: What is given.
+        log_probs: [B, S] PyTorch values that hang on weights; the gradient is theirs as well.
+    """
+    if log_probs is None:
+        log_probs = torch.tensor(batch.log_probs, dtype=torch.float64)
+    if not log_probs.requires_grad:
+        log_probs.requires_grad_()
+    log_probs.retain_grad()
+    total = log_probs.sum() * 0
     for row, number in np.ndindex(*batch.rewards.shape):
         chosen = (batch.segment_ids[row] == number) & (batch.trained[row] > 0)
         if not chosen.any():
             continue
-        of_segment = log_probs[row][torch.from_numpy(chosen)]
-        m, r = of_segment.mean(), float(batch.rewards[row, number])
-        weight = float(batch.segment_weights[row, number])
-        if name == "opg":
-            total = total - weight * (2 * r - 1) * m.exp() + weight * r
-        elif name == "rft":
-            total = total - weight * r * m
-        else:
-            weights = torch.from_numpy(batch.token_weights[row][chosen].astype(np.float64))
-            total = total - (weights * of_segment).sum()
+        place = torch.from_numpy(chosen)
+        new = log_probs[row][place]
+        old = torch.from_numpy(batch.frozen_log_probs[row].astype(np.float64))[place]
+        r, rate, gain, weight = (
+            float(column[row, number])
+            for column in (
+                batch.rewards,
+                batch.pass_rates,
+                batch.advantages,
+                batch.segment_weights,
+            )
+        )
+        token_weight = float(batch.token_weights[row][chosen][0])
+        of_segment = TORCH[name](new, old, r, rate, gain)
+        weighs = weight if LOSSES[name].unit == "segment" else token_weight
+        total = total + weighs * of_segment
     total.backward()
     gradient: Any = log_probs.grad
     return float(total.detach()), gradient.numpy()
+
+
+def _torch_clipped(ratio: Any, gain: float, low: float, high: float) -> Any:
+    return -torch.minimum(ratio * gain, ratio.clamp(1 - low, 1 + high) * gain)
+
+
+def _torch_nft(new: Any, old: Any, r: float, rate: float) -> Any:
+    q = min(max(rate, 0.02), 0.98)
+    ratio = (new - old).exp()
+    total = 0
+    for share, x, low in ((r, ratio, 0.0), (1 - r, (1 - q * ratio) / (1 - q), 1.0)):
+        kept = x + (x.clamp(min=low) - x).detach()
+        total = total - share * (1 - q) * kept.log().mean()
+    return total
+
+
+TORCH: dict[str, Any] = {
+    "opg": lambda new, old, r, rate, gain: r - (2 * r - 1) * new.mean().exp(),
+    "sft": lambda new, old, r, rate, gain: -new.sum(),
+    "rft": lambda new, old, r, rate, gain: -r * new.mean(),
+    "signed_nll": lambda new, old, r, rate, gain: (0.8 * (1 - r) - r) * new.mean(),
+    "asymre": lambda new, old, r, rate, gain: -(r - rate + 0.1) * new.mean(),
+    "topr": lambda new, old, r, rate, gain: (
+        ((1 - r) * (new.mean() - old.mean()).exp().clamp(0, 1).detach() - r) * new.mean()
+    ),
+    "gspo": lambda new, old, r, rate, gain: _torch_clipped(
+        (new.mean() - old.mean()).exp(), gain, 3e-4, 4e-4
+    ),
+    "grpo": lambda new, old, r, rate, gain: _torch_clipped(
+        (new - old).exp(), gain, 0.2, 0.28
+    ).mean(),
+    "nft": lambda new, old, r, rate, gain: _torch_nft(new, old, r, rate),
+    "dft": lambda new, old, r, rate, gain: -(new.exp().detach() * new).sum() * r,
+}
+"""(log-probs, frozen ones, reward, pass rate, advantage) of a segment's trained tokens -> loss."""

@@ -6,7 +6,9 @@ from math import exp, log
 
 import numpy as np
 import pytest
-from losses_helpers import Batch, batch_of, cell, drawn_batch, reference
+from losses_helpers import batch_of, cell, drawn_batch, reference
+
+from pcl_reasoner.losses.segments import Batch
 
 HALF, QUARTER, EIGHTH = log(1 / 2), log(1 / 4), log(1 / 8)
 

@@ -59,6 +59,7 @@ def samples(lengths: list[int], prompt: int = 1) -> pa.Table:
                 "length": length,
                 "reward": (number % 4) / 4,
                 "pass_rate": 0.5,
+                "advantage": (number % 3) - 1.0,
             }
         )
     return pa.Table.from_pylist(rows, schema=SCHEMA)

@@ -11,14 +11,14 @@ from pack_helpers import samples
 
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.pack import rows as module
-from pcl_reasoner.pack.rows import SCHEMA, ListColumn, plan_packing
+from pcl_reasoner.pack.rows import ListColumn, plan_packing
 
 PAD = 7
 
 
 def pack(table: pa.Table, seq_length: int, **settings: Any) -> list[dict[str, Any]]:
     packing = plan_packing(table, seq_length, 128, 0, PAD, **settings)
-    return pa.Table.from_batches(packing.batches(), SCHEMA).to_pylist()
+    return pa.Table.from_batches(packing.batches(), packing.schema).to_pylist()
 
 
 def test_a_row_by_hand() -> None:
@@ -33,6 +33,8 @@ def test_a_row_by_hand() -> None:
     assert row["problem_ids"] == ["p0", "p1"]
     assert row["sample_indices"] == [0, 1]
     assert row["pass_rates"] == [0.5, 0.5]
+    assert row["advantages"] == [-1.0, 0.0]
+    assert "frozen_mean" not in row
 
 
 def test_rows_reassemble_to_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,6 +58,7 @@ def test_rows_reassemble_to_the_samples(monkeypatch: pytest.MonkeyPatch) -> None
                     "length": end - start,
                     "reward": row["rewards"][number],
                     "pass_rate": row["pass_rates"][number],
+                    "advantage": row["advantages"][number],
                 }
             )
     found.sort(key=lambda sample: int(sample["problem_id"][1:]))
@@ -104,6 +107,33 @@ def test_trained_tokens_are_those_of_the_rows() -> None:
     found = packing.accounting(128)
     assert found["trained_tokens"] == 1 + 8 + 2
     assert (found["tokens"], found["segments"], found["truncated"]) == (17, 3, 1)
+
+
+def with_frozen(table: pa.Table) -> pa.Table:
+    """Samples as the stage ``frozen`` leaves them: token j of a sample has −(j + 1)."""
+    values = [[-float(j + 1) for j in range(length)] for length in table["length"].to_pylist()]
+    frozen = pa.array(values, pa.list_(pa.float32()))
+    table = table.append_column("frozen_log_probs", frozen)
+    return table.append_column("frozen_mean", pa.array([-99.0] * len(values), pa.float32()))
+
+
+def test_frozen_log_probs_stand_on_their_own_tokens() -> None:
+    (row,) = pack(with_frozen(samples([4, 3], prompt=2)), 9)
+    assert row["frozen_log_probs"] == [0, 0, -3, -4, 0, 0, -3, 0, 0]
+    # The mean is of the row's trained tokens, whatever the sample says.
+    assert row["frozen_mean"] == [-3.5, -3.0]
+
+
+def test_a_cut_takes_frozen_log_probs_with_it() -> None:
+    rows = pack(with_frozen(samples([3, 12])), 6, over_length="truncate")
+    (cut,) = [row for row in rows if row["problem_ids"] == ["p1"]]
+    assert cut["frozen_log_probs"] == [0, -2, -3, -4, -5, -6]
+    assert cut["frozen_mean"] == [-4.0]
+
+
+def test_samples_without_a_column_of_advantages_have_none() -> None:
+    (row,) = pack(samples([3]).drop_columns("advantage"), 4)
+    assert row["advantages"] == [None]
 
 
 def test_one_a_row_has_no_neighbours() -> None:

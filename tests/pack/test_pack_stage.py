@@ -40,6 +40,7 @@ def write_selected(path: Path, rows: list[dict[str, Any]] = RESPONSES, **drop: A
         "finish_reason": ["stop" if row["token_ids"] else "error" for row in rows],
         "reward": pa.array([row["reward"] for row in rows], pa.float32()),
         "pass_rate": pa.array([0.5] * len(rows), pa.float32()),
+        "advantage": pa.array([2 * (row["reward"] or 0.0) for row in rows], pa.float32()),
     }
     table = pa.table(columns).drop_columns(list(drop))
     pq.write_table(table, path / "select" / "responses.parquet")
@@ -56,6 +57,13 @@ def run_tokenize(path: Path, config: TokenizeConfig = RL, name: str = "tokenize"
     return tokenize(config, inputs, path / name, context(path))
 
 
+def test_responses_without_advantages_are_encoded_all_the_same(tmp_path: Path) -> None:
+    """Only some losses need them; those say so when training starts."""
+    write_selected(tmp_path, advantage=True)
+    run_tokenize(tmp_path)
+    assert read_arrow_folder(tmp_path / "tokenize")["advantage"].to_pylist() == [None, None]
+
+
 def write_rows(path: Path, rows: dict[str, Any], file: str) -> None:
     target = path / "select" / file
     target.parent.mkdir(parents=True)
@@ -70,6 +78,7 @@ def test_tokenize_sampled_responses(tmp_path: Path) -> None:
     assert table["problem_id"].to_pylist() == ["a", "a"]
     assert table["sample_index"].to_pylist() == [0, 3]
     assert table["reward"].to_pylist() == [1.0, 0.25]  # a fraction stays one
+    assert table["advantage"].to_pylist() == [2.0, 0.5]
     assert [ids[-3:] for ids in table["labels"].to_pylist()] == [[70, 71, 2], [-100, 72, 2]]
     assert table["length"].to_pylist() == [len(ids) for ids in table["input_ids"].to_pylist()]
     assert (counts.unit, counts.read, counts.kept) == ("segments", 3, 2)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from pcl_reasoner.report.page import panels
 from pcl_reasoner.report.records import StageRecord
 from pcl_reasoner.report.training import curve, digest, warnings_about
 
@@ -45,3 +46,24 @@ def test_supervised_training_is_not_graded():
 def test_a_curve_leaves_out_what_cannot_be_drawn():
     steps = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": float("nan")}, {"step": 3, "loss": None}]
     assert curve(_record([*steps, {"step": 4, "loss": 1.0}]), "loss") == [(1.0, 2.0), (4.0, 1.0)]
+
+
+def test_a_panel_is_there_where_its_figures_are():
+    steps = [
+        {"step": step, "loss": 0.5, "right_weight": 0.2, "wrong_entropy": 0.3, "no_advantage": None}
+        for step in (1, 2)
+    ]
+    probe = [{"step": 0, "accuracy": 0.25, "stop_ratio": 1.0, "mean_length": 41.0}]
+    record = StageRecord("r", "train", {"stage": "train"}, {"metrics": steps, "probe": probe})
+    found = {title: (legend, str(chart)) for title, legend, chart in panels(record)}
+    assert list(found) == [
+        "Loss",
+        "Gradient weight of right and wrong responses",
+        "Entropy of a token, nats",
+        "Probe: right, and ended of itself",
+        "Probe: tokens of an answer",
+    ]
+    # Wrong responses have no weight here, so their colour is not explained.
+    assert found["Gradient weight of right and wrong responses"][0] == [("right", "right")]
+    assert "right, step 0: 0.25" in found["Probe: right, and ended of itself"][1]
+    assert "tokens, step 0: 41" in found["Probe: tokens of an answer"][1]

@@ -1,11 +1,15 @@
 """MindFormers logs as soon as it is imported: not into the folder that the tests run in."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+# The batches by hand are the losses room's.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "losses"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -29,7 +29,11 @@ from train_helpers import train_config
             {"global_batch_size": 4, "micro_batch_size": 2},
             "a CPU cannot accumulate gradients: .* got 2 x 1 for 4",
         ),
-        ({"loss": "dpo"}, "'opg', 'rft' or 'sft'"),
+        ({"loss": "opgg"}, "no such loss. Did you mean 'opg'. Known: opg, "),
+        (
+            {"loss": "opg", "loss_parameters": {"delta": 0.1}},
+            "opg has no parameter 'delta'. It has: none",
+        ),
         ({"learning_rate": 0}, "greater than 0"),
         ({"warmup_ratio": 1.0}, "less than 1"),
         ({"seq_lenght": 8}, "Extra inputs are not permitted"),

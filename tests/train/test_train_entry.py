@@ -16,6 +16,8 @@ from safetensors.numpy import load_file
 from train_helpers import LENGTH, VOCABULARY, write_policy
 from transformers import AutoModelForCausalLM
 
+from pcl_reasoner.errors import InputError
+from pcl_reasoner.train.entry import import_mindformers, read_config
 from pcl_reasoner.train.worker import environment
 
 ROWS = 4
@@ -95,3 +97,52 @@ def test_it_says_what_it_changed(ran: tuple[Path, dict[str, Any], str]) -> None:
     assert (
         "changed for MindFormers 1.8.0: data_loader.path -> data_loader.dataset_path\n" in printed
     )
+
+
+PUBLISHED = str(Path(__file__).parent / "published_v1.yaml")
+DENSE = "train_dataset.construct_args_key=[input_ids, labels, position_ids, attention_mask]"
+MODEL = "model.model_config"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (
+            [f"{MODEL}.use_flash_attention=False", DENSE],
+            "use_flash_attention is False, and the data bring attention_mask",
+        ),
+        (
+            [f"{MODEL}.use_eod_attn_mask_compression=False"],
+            "use_eod_attn_mask_compression is False, and the data bring actual_seq_len",
+        ),
+    ],
+)
+def test_masks_that_mindformers_gets_wrong_are_refused(overrides: list[str], words: str) -> None:
+    import_mindformers()
+    with pytest.raises(InputError, match=rf"published_v1.yaml: .*{words}"):
+        read_config(PUBLISHED, overrides, "Ascend")
+
+
+def test_the_published_masks_are_taken_and_a_cpu_gets_flash_attention() -> None:
+    import_mindformers()
+    config, _ = read_config(PUBLISHED, [], "Ascend")
+    assert config.model.model_config.use_flash_attention is True
+    config, changed = read_config(PUBLISHED, [f"{MODEL}.use_flash_attention=False"], "CPU")
+    assert config.model.model_config.use_flash_attention is True
+    assert f"for the CPU: {MODEL}.use_flash_attention: False -> True" in changed
+
+
+def test_mindformers_tensorboard_gets_the_key_that_it_fails_without(tmp_path: Path) -> None:
+    import_mindformers()
+    own = tmp_path / "own.yaml"
+    own.write_text(Path(PUBLISHED).read_text() + "\ntensorboard: {tensorboard_dir: curves}\n")
+    assert read_config(str(own), [], "Ascend")[0].runner_wrapper.scale_sense == 1.0
+    assert "scale_sense" not in read_config(PUBLISHED, [], "Ascend")[0].runner_wrapper
+
+
+def test_a_wrong_override_or_file_is_named() -> None:
+    import_mindformers()
+    with pytest.raises(InputError, match="modle.x=1: expected key.key=value"):
+        read_config(PUBLISHED, ["modle.x=1"], "CPU")
+    with pytest.raises(InputError, match="absent.yaml: no such file"):
+        read_config("absent.yaml", [], "CPU")

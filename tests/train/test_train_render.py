@@ -94,7 +94,8 @@ def test_v1_has_its_published_values() -> None:
         "train_dataset.data_loader.mock_config.eod_pad_length": 128,
         # 207 272 rows x 4 epochs / 8 data-parallel ranks
         "train_dataset.data_loader.mock_config.size": 103636,
-        "train_dataset.data_loader.gradient_scale": 1.0,
+        # 128 rows a step / 8 ranks: 16 micro-batches, by whose number MindFormers divides.
+        "train_dataset.data_loader.gradient_scale": 16.0,
     }
     assert {key: found[key] for key in expected} == expected
 
@@ -124,6 +125,18 @@ def test_a_laptop_gets_what_a_cpu_can_run() -> None:
     }
     assert {key: found[key] for key in expected} == expected
     assert not [key for key in found if key.startswith("context.ascend_config")]
+
+
+def test_in_a_pipeline_the_last_stage_writes_the_loss() -> None:
+    (metrics,) = [one for one in v1()["callbacks"] if one["type"] == "PclMetrics"]
+    # 128 ranks in 2 stages: ranks 64 to 127 have the loss.
+    assert (metrics["rank"], metrics["loss_divisor"]) == (64, 16.0)
+    (laptop,) = [
+        one
+        for one in render(train_config(), SMALL, PATHS)["callbacks"]
+        if one["type"] == "PclMetrics"
+    ]
+    assert "rank" not in laptop and "loss_divisor" not in laptop
 
 
 def test_two_ranks_on_a_cpu_weigh_twice_what_they_then_average() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pcl_reasoner.losses import OPTIONAL_COLUMNS
 from pcl_reasoner.train.columns import column_names
 from pcl_reasoner.train.rows import model_row, trained_counts
 
@@ -17,6 +18,11 @@ ROW: dict[str, Any] = {
     "segment_ids": [0, 0, 0, 1, 1, 2, 2],
     "actual_seq_len": [3, 5],
     "rewards": [1.0, 0.25],
+    "pass_rates": [0.5, 0.125],
+    "advantages": [1.5, -0.25],
+    # Unshifted, as the labels: of c and of e. What stands on other tokens is not taken.
+    "frozen_log_probs": [-9.0, -9.0, -0.5, -9.0, -2.0, -9.0, -9.0],
+    "frozen_mean": [-0.5, -2.0],
 }
 
 
@@ -36,6 +42,10 @@ def test_a_row_by_hand() -> None:
         "rewards": [1.0, 0.25, 0.0, 0.0],
         "segment_weights": [1 / 8, 1 / 8, 0.0, 0.0],
         "token_weights": [0, 1 / 32, 0, 1 / 32, 0, 0, 0],
+        "pass_rates": [0.5, 0.125, 0.0, 0.0],
+        "advantages": [1.5, -0.25, 0.0, 0.0],
+        "frozen_log_probs": [0, -0.5, 0, -2.0, 0, 0, 0],
+        "frozen_mean": [-0.5, -2.0, 0.0, 0.0],
     }
     assert {name: found[name].tolist() for name in expected} == expected
     # 1 is forbidden: later tokens, and other segments.
@@ -54,8 +64,18 @@ def test_a_row_by_hand() -> None:
     assert dtypes == {
         **dict.fromkeys(("input_ids", "labels", "position_ids", "segment_ids"), "int32"),
         **dict.fromkeys(("rewards", "segment_weights", "token_weights"), "float32"),
+        **dict.fromkeys(OPTIONAL_COLUMNS, "float32"),
         "attention_mask": "uint8",
     }
+
+
+def test_columns_that_the_data_lack_are_zeros() -> None:
+    row = {key: value for key, value in ROW.items() if key not in OPTIONAL_COLUMNS}
+    found = columns({**row, "advantages": [None, 0.5]}, compressed=False)
+    assert found["advantages"].tolist() == [0.0, 0.5, 0.0, 0.0]
+    for name in set(OPTIONAL_COLUMNS) - {"advantages"}:
+        assert found[name].dtype == np.float32 and not found[name].any()
+    assert found["frozen_log_probs"].shape == (7,)
 
 
 def test_the_compressed_mask_is_the_ends_and_then_the_rows_length() -> None:
@@ -68,7 +88,8 @@ def test_a_full_row_of_as_many_segments_as_there_are_places() -> None:
     row = {**ROW, "actual_seq_len": [3, 5], "rewards": [0.0, 1.0]}
     found = columns(row, compressed=True, places=2)
     assert found["segment_ids"].tolist() == [0, 0, 0, 1, 1, 2, 2]
-    assert found["actual_seq_len"].tolist() == [3, 5]
+    # The last end is the row's: from there MindFormers counts the next row of a batch.
+    assert found["actual_seq_len"].tolist() == [3, 7]
     assert found["segment_weights"].tolist() == [1 / 8, 1 / 8]
 
 

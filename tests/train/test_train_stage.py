@@ -267,7 +267,9 @@ def test_two_ranks_with_unequal_segments_are_one_process(
     both = run_train(tmp_path, config, inputs, master_port=port)
     for ours, alone in zip(both.records, sft.records, strict=True):
         # Float32 sums in another order, step upon step.
-        for key in ("loss", "grad_norm", "learning_rate", "right_p", "wrong_p"):
+        figures = ("p", "weight", "entropy", "length")
+        sides = [f"{side}_{figure}" for side in ("right", "wrong") for figure in figures]
+        for key in ("loss", "grad_norm", "learning_rate", *sides):
             if alone[key] is None:  # no such response in the step
                 assert ours[key] is None
                 continue
@@ -280,6 +282,31 @@ def test_two_ranks_with_unequal_segments_are_one_process(
     assert ours.keys() == alone.keys()
     for name in alone:
         assert ours[name] == pytest.approx(alone[name], abs=2e-4), name
+
+
+@pytest.mark.slow
+def test_steps_that_overflow_are_skipped_and_counted(
+    sft: Trained, tmp_path: Path, inputs: dict[str, Path]
+) -> None:
+    """A CPU computes in float32, so the scale is one that overflows that: 2^127."""
+    scale = {"runner_wrapper": {"scale_sense": {"loss_scale_value": 2.0**127}}}
+    config = config_of(precision="float16", max_steps=5, mindformers=scale)
+    trained = run_train(tmp_path, config, inputs)
+    records = trained.records
+    skipped = [record["overflow"] for record in records]
+    count = sum(skipped)
+    assert 0 < count < 5 and skipped == [1] * count + [0] * (5 - count)
+    assert [record["loss_scale"] for record in records[:count]] == [
+        2.0 ** (126 - place) for place in range(count)
+    ]
+    # Unchanged weights have the loss of an untrained model on each skipped step's rows.
+    for step in range(1, count + 2):
+        expected = torch_losses(inputs["policy"], trained.batch(step))["sft"]
+        assert records[step - 1]["loss"] == pytest.approx(expected, rel=1e-5)
+    # The schedule waits for the first step that counts.
+    assert records[count]["learning_rate"] == sft.records[0]["learning_rate"]
+    assert trained.counts.info["skipped_steps"] == count
+    assert f"{count} of 5 steps were skipped for overflow." in trained.context.warnings
 
 
 def test_rows_of_another_length_or_too_few_are_refused(
@@ -297,6 +324,23 @@ def test_packs_that_are_not_there_are_an_error_of_ours(
 ) -> None:
     with pytest.raises(StageError, match=r"absent.*accounting\.json"):
         run_train(tmp_path, config_of(), {**inputs, "packs": tmp_path / "absent"})
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        ("topr", "topr needs frozen_mean, and the packed rows have no .* `frozen` makes them"),
+        ("nft", "nft needs frozen_log_probs"),
+        ("grpo", "grpo needs advantages, and 2 values of advantages are missing.*`select`"),
+    ],
+)
+def test_a_loss_whose_columns_the_data_lack_is_refused(
+    tmp_path: Path, inputs: dict[str, Path], loss: str, words: str
+) -> None:
+    without = write_packs(tmp_path / "packs", SIZES, without_advantage=(1, 4))
+    with pytest.raises(StageError, match=words):
+        run_train(tmp_path, config_of(loss=loss), {**inputs, "packs": without})
+    assert not (tmp_path / "logs").exists()
 
 
 def test_several_hosts_are_not_started_from_here(tmp_path: Path, inputs: dict[str, Path]) -> None:

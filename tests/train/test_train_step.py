@@ -10,23 +10,48 @@ from typing import Any
 import numpy as np
 import pytest
 
-FIGURES = np.float32([2, -1.0, 0.5, 1, -3.0, 0.25, 40])
+FIGURES = np.float32(
+    [
+        # count, tokens, m, p, weight, entropy, no_advantage, clipped
+        [2, 30, -1.0, 0.5, 0.5, 15, 1, 3],
+        [1, 10, -3.0, 0.25, 0.25, 20, 0, 1],
+    ]
+)
 
 
 def test_means_by_verdict_by_hand() -> None:
-    from pcl_reasoner.train.step import means_by_verdict
+    from pcl_reasoner.train.step import Known, by_verdict
 
-    assert means_by_verdict(FIGURES) == {
+    known = Known(entropy=True, advantage=True, clip=True)
+    assert by_verdict(FIGURES, 1, known) == {
         "tokens": 40,
+        "no_advantage": pytest.approx(1 / 3),
+        "clipped": 0.1,
         "right_count": 2,
+        "right_weight": 0.5,
         "right_m": -0.5,
         "right_p": 0.25,
+        "right_length": 15.0,
+        "right_entropy": 0.5,
         "wrong_count": 1,
+        "wrong_weight": 0.25,
         "wrong_m": -3.0,
         "wrong_p": 0.25,
+        "wrong_length": 10.0,
+        "wrong_entropy": 2.0,
     }
-    none = means_by_verdict(np.float32([0, 0, 0, 1, -3.0, 0.25, 40]))
-    assert (none["right_count"], none["right_m"], none["right_p"]) == (0, None, None)
+    # Two ranks have weights twice as large each, as their gradients are averaged.
+    assert by_verdict(FIGURES, 2, known)["right_weight"] == 0.25
+
+
+def test_what_has_no_meaning_is_none() -> None:
+    from pcl_reasoner.train.step import Known, by_verdict
+
+    found = by_verdict(np.float32([[0] * 8, FIGURES[1]]), 1, Known())
+    kinds = ("m", "p", "length", "entropy")
+    assert (found["right_count"], found["right_weight"]) == (0, 0.0)
+    assert [found[f"right_{kind}"] for kind in kinds] == [None] * 4
+    assert found["wrong_entropy"] is found["no_advantage"] is found["clipped"] is None
 
 
 def run_context(step: int, loss: float, skipped: int) -> Any:
@@ -37,7 +62,9 @@ def run_context(step: int, loss: float, skipped: int) -> Any:
     args = SimpleNamespace(
         cur_step_num=step,
         net_outputs=[np.float32(loss), np.bool_(False), 1.0, 1e-3, ms.Tensor(2.0)],
-        train_network=SimpleNamespace(get_parameters=lambda: [figures]),
+        train_network=SimpleNamespace(
+            get_parameters=lambda: [figures], cells_and_names=lambda: iter(())
+        ),
         train_dataset=SimpleNamespace(get_init_step=lambda: skipped),
     )
     return SimpleNamespace(original_args=lambda: args)
@@ -70,6 +97,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_is_on_record(tmp_path: Path)
     with pytest.raises(RuntimeError, match="step 7: the loss is nan"):
         metrics.on_train_step_end(run_context(7, float("nan"), skipped=0))
     assert json.loads(path.read_text())["step"] == 7
+    assert (tmp_path / "stopped.txt").read_text().startswith("step 7: the loss is nan")
 
 
 def test_other_ranks_write_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

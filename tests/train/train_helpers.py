@@ -64,11 +64,10 @@ def write_policy(folder: Path, tied: bool = False, layers: int = 1) -> Path:
     return folder
 
 
-def write_packs(folder: Path, sizes: list[int], seed: int = 0) -> Path:
-    """Samples of the given sizes, packed to LENGTH; rewards 1, 0, 0.25, 1, 0, … in turn."""
+def samples_of(sizes: list[int], seed: int = 0, without_advantage: tuple[int, ...] = ()) -> Any:
+    """Samples of the given sizes, as tokenize writes them; rewards 1, 0, 0.25, 1, 0, … in turn."""
     import pyarrow as pa
 
-    folder.mkdir(parents=True)
     rng = np.random.default_rng(seed)
     samples = []
     for index, size in enumerate(sizes):
@@ -83,13 +82,45 @@ def write_packs(folder: Path, sizes: list[int], seed: int = 0) -> Path:
                 "length": size,
                 "reward": (1.0, 0.0, 0.25)[index % 3],
                 "pass_rate": 0.5,
+                "advantage": None if index in without_advantage else (1.5, -0.5, -1.0)[index % 3],
             }
         )
-    table = pa.Table.from_pylist(samples, schema=SAMPLES)
+    return pa.Table.from_pylist(samples, schema=SAMPLES)
+
+
+def write_samples(folder: Path, sizes: list[int]) -> Path:
+    """A tokenized folder."""
+    folder.mkdir(parents=True)
+    write_arrow_folder(folder, SAMPLES, samples_of(sizes).to_batches())
+    (folder / "meta.json").write_text(json.dumps({"pad_token_id": 0}))
+    return folder
+
+
+def write_packs(
+    folder: Path, sizes: list[int], seed: int = 0, without_advantage: tuple[int, ...] = ()
+) -> Path:
+    """Those samples, packed to LENGTH."""
+    folder.mkdir(parents=True)
+    table = samples_of(sizes, seed, without_advantage)
     packing = plan_packing(table, LENGTH, PLACES, seed, pad_token_id=0)
     write_arrow_folder(folder, SCHEMA, packing.batches())
     (folder / "accounting.json").write_text(json.dumps(accounting(packing.plan, PLACES)))
     return folder
+
+
+def packed_row(ends: list[int], length: int, seed: int = 0) -> dict[str, Any]:
+    """A packed row of drawn tokens: each segment's first three are its prompt."""
+    drawn = np.random.default_rng(seed).integers(3, VOCABULARY, length)
+    segments = np.searchsorted(ends, np.arange(length), side="right")
+    starts = np.array([0, *ends])[segments]
+    trained = (np.arange(length) - starts >= 3) & (segments < len(ends))
+    return {
+        "input_ids": np.where(segments < len(ends), drawn, 0),
+        "labels": np.where(trained, drawn, -100),
+        "actual_seq_len": ends,
+        "segment_ids": segments,
+        "rewards": [1.0, 0.0, 0.25, 1.0][: len(ends)],
+    }
 
 
 def torch_losses(policy: Path, rows: list[dict[str, Any]]) -> dict[str, float]:

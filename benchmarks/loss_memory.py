@@ -1,0 +1,173 @@
+"""Log-probs in chunks against full logits: bytes by count, peak memory and time on this CPU.
+
+    python benchmarks/loss_memory.py [--tokens 4096] [--hidden 256] [--vocabulary 32768]
+                                     [--chunk-tokens 1024] [--rows 1] [--rounds 3] [--entropy]
+
+First the count for the published runs, at vocabulary 152 064, a rank. Then forward and backward of
+the loss on its own, each way in processes of its own that take turns: the peak of resident memory
+over what there was before the first step, and the fastest step, wall and CPU. Time is a ratio of
+one run; the machine's load is in both. A CPU's graph mode frees few buffers between chunks, so the
+measured ratio of memory is not the count's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from pcl_reasoner.losses.chunks import chunk_length, extra_bytes, full_logits_bytes
+
+PUBLISHED = {"V1": (32_768, 1_024), "V1.5": (51_200, 2_048)}
+"""Tokens a row and a chunk; a rank has one row at a time."""
+VOCABULARY, HIDDEN = 152_064, 5_120
+STEPS = 5
+
+
+def count() -> None:
+    """Print bytes a rank for the published runs, in bfloat16 or float16, entropies made."""
+    print("by count, MiB a rank: all logits in float32 once, and what chunks take beyond the")
+    print("weights' gradient as full logits have it")
+    for name, (tokens, chunk_tokens) in PUBLISHED.items():
+        for parallel in (1, 8):
+            rows = VOCABULARY // parallel
+            full = full_logits_bytes(tokens, rows)
+            extra = extra_bytes(chunk_tokens, rows, HIDDEN, entropy=True)
+            print(
+                f"  {name:5} {parallel} tensor-parallel: full {full / 2**20:8,.0f}   "
+                f"{chunk_tokens} tokens a chunk {extra / 2**20:6,.0f}   1/{full / extra:.1f}"
+            )
+
+
+def build(given: argparse.Namespace) -> Any:
+    """A function that makes one forward and backward pass, and its arguments."""
+    import mindspore as ms
+    from mindspore import Tensor, nn, ops
+
+    from pcl_reasoner.losses.chunked import ChunkedLogProbs
+    from pcl_reasoner.losses.segments import TokenLogProbs
+
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_device("CPU")
+
+    class Full(nn.Cell):
+        """As the model does it without chunks."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.matmul, self.log_probs = ops.MatMul(transpose_b=True), TokenLogProbs()
+            self.log_softmax, self.entropy = ops.LogSoftmax(-1), given.entropy
+
+        def construct(self, hidden, weight, labels):
+            logits = self.matmul(hidden.reshape((-1, hidden.shape[-1])), weight)
+            log_probs = self.log_probs(logits, labels)
+            if not self.entropy:
+                return log_probs, ops.zeros_like(log_probs)
+            shares = self.log_softmax(logits)
+            entropies = -(ops.exp(shares) * shares).sum(-1).reshape(labels.shape)
+            return log_probs, ops.stop_gradient(entropies)
+
+    class Loss(nn.Cell):
+        """A weight a token, as a loss's gradient by log-probs gives."""
+
+        def __init__(self, log_probs: nn.Cell) -> None:
+            super().__init__()
+            self.log_probs = log_probs
+
+        def construct(self, hidden, weight, labels, weights):
+            log_probs, entropies = self.log_probs(hidden, weight, labels)
+            return (log_probs * weights).sum(), entropies
+
+    length = given.tokens // given.rows
+    step = chunk_length(given.chunk_tokens, given.rows, length)
+    chunked = ChunkedLogProbs(given.vocabulary, step, entropy=given.entropy)
+    cell = Loss(Full() if given.way == "full" else chunked)
+    rng = np.random.default_rng(0)
+    shape = (given.rows, length)
+    arguments = (
+        Tensor(rng.standard_normal((*shape, given.hidden)), ms.float32),
+        Tensor(0.05 * rng.standard_normal((given.vocabulary, given.hidden)), ms.float32),
+        Tensor(rng.integers(0, given.vocabulary, shape), ms.int32),
+        Tensor(rng.random(shape), ms.float32),
+    )
+    return ms.value_and_grad(cell, (0, 1), has_aux=True), arguments
+
+
+def one_way(given: argparse.Namespace) -> None:
+    """Measure in this process, and print one JSON line."""
+    step, arguments = build(given)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    walls, processors, norms = [], [], []
+    for _ in range(STEPS + 1):
+        began, spent = time.perf_counter(), time.process_time()
+        _, gradients = step(*arguments)
+        norms = [float(np.linalg.norm(gradient.asnumpy())) for gradient in gradients]
+        walls.append(time.perf_counter() - began)
+        processors.append(time.process_time() - spent)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    # The first step compiles.
+    found = {"wall": min(walls[1:]), "cpu": min(processors[1:]), "peak": peak * 1024}
+    print(json.dumps(found | {"norms": norms}))
+
+
+def measure(given: argparse.Namespace) -> None:
+    """Both ways in turn, and their ratios."""
+    found: dict[str, list[dict[str, Any]]] = {"full": [], "chunked": []}
+    for _ in range(given.rounds):
+        for way, results in found.items():
+            command = [sys.executable, __file__, *sys.argv[1:], "--way", way]
+            out = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+            results.append(json.loads(out.splitlines()[-1]))
+    print(
+        f"\nmeasured, float32: {given.rows} rows, {given.tokens} tokens, hidden {given.hidden}, "
+        f"vocabulary {given.vocabulary}, {given.chunk_tokens} tokens a chunk, entropies "
+        f"{'made' if given.entropy else 'not made'}; {os.cpu_count()} cores, "
+        f"load {os.getloadavg()[0]:.1f}"
+    )
+    best = {
+        way: {key: min(one[key] for one in results) for key in ("wall", "cpu", "peak")}
+        for way, results in found.items()
+    }
+    for way, one in best.items():
+        print(
+            f"  {way:8} {1e3 * one['wall']:9.1f} ms wall  {1e3 * one['cpu']:9.1f} ms CPU  "
+            f"peak +{one['peak'] / 2**20:7,.0f} MiB"
+        )
+    ratio = {key: best["chunked"][key] / best["full"][key] for key in best["full"]}
+    print(
+        f"  chunked : full  wall {ratio['wall']:.2f}, CPU {ratio['cpu']:.2f}, "
+        f"memory {ratio['peak']:.2f}"
+    )
+    ours, theirs = found["chunked"][0]["norms"], found["full"][0]["norms"]
+    worst = max(abs(a / b - 1) for a, b in zip(ours, theirs, strict=True))
+    print(f"  norms of both gradients agree to {worst:.1e}")
+
+
+def main() -> None:
+    """Count, then measure."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--tokens", type=int, default=4096)
+    parser.add_argument("--hidden", type=int, default=256)
+    parser.add_argument("--vocabulary", type=int, default=32_768)
+    parser.add_argument("--chunk-tokens", type=int, default=1024)
+    parser.add_argument("--rows", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--entropy", action="store_true")
+    parser.add_argument("--way", choices=["full", "chunked"], help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.way:
+        one_way(given)
+        return
+    count()
+    measure(given)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""For MindFormers' own way of finding classes, without our entry module.
+
+    export REGISTER_PATH=$(python -c 'import pcl_reasoner.handlers as here; print(*here.__path__)')
+
+    train_dataset: {data_loader: {auto_register: pclr_ms.PclPackedDataLoader, …}}
+    model: {model_config: {auto_register: pclr_ms.PclQwen2Config, …}, …}
+
+MindFormers copies this file into its cache and runs it there, after it has set up its context. One
+``auto_register`` is enough: the first one makes all names known, the handlers' too. It must stand
+where MindFormers looks first, which is the data loader while training.
+"""
+
+from pcl_reasoner.handlers import register
+
+from pcl_reasoner.train.loader import PclPackedDataLoader
+from pcl_reasoner.train.mindformers_1_8 import install_cpu_operators
+from pcl_reasoner.train.model import PclQwen2Config, PclQwen2ForCausalLM
+from pcl_reasoner.train.step import PclMetrics, PclTrainOneStepCell
+
+__all__ = [
+    "PclMetrics",
+    "PclPackedDataLoader",
+    "PclQwen2Config",
+    "PclQwen2ForCausalLM",
+    "PclTrainOneStepCell",
+]
+
+register()
+install_cpu_operators()

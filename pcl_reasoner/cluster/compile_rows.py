@@ -1,0 +1,41 @@
+"""Made-up packed rows: a compile asks for the shapes of one batch, never for what is in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.pack.arrow_folder import write_arrow_folder
+from pcl_reasoner.pack.rows import SCHEMA
+from pcl_reasoner.pack.tokens import IGNORED
+
+_A_TOKEN = ("input_ids", "labels", "segment_ids", "frozen_log_probs")
+
+
+def write_rows(folder: Path, count: int, length: int) -> None:
+    """Write rows of one segment each, of which all but the first token is trained.
+
+    Args:
+        folder: Exists.
+        count: Rows.
+        length: Tokens a row.
+    """
+    import pyarrow as pa
+
+    arrays = [_column(field, length) for field in SCHEMA]
+    row = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    write_arrow_folder(folder, SCHEMA, (row for _ in range(count)))
+
+
+def _column(field: Any, length: int) -> Any:
+    """One row of a column: a list of a number a token, or of one a segment."""
+    import pyarrow as pa
+
+    value: list[Any] = [0] * length if field.name in _A_TOKEN else [0]
+    if field.name == "labels":
+        value = [IGNORED, *value[1:]]
+    elif field.name == "actual_seq_len":
+        value = [length]
+    if pa.types.is_string(field.type.value_type):
+        value = [str(item) for item in value]
+    return pa.array([value], field.type)

@@ -1,0 +1,301 @@
+"""What the front-end parallel compile takes from inside MindSpore 2.7, all in this file.
+
+MindSpore refuses tensor and pipeline parallelism on a CPU, but all that decides about them is its
+front end, which needs no device: operator strategies, redistribution, the split into pipeline
+stages, optimizer sharding. ``pretend`` makes one process believe that it is rank k of N on Ascend,
+``MS_DEV_PRECOMPILE_ONLY`` (MindSpore's own) stops it before a back end is asked for. No file of the
+wheel is changed. Nothing can run in such a process: it compiles, and ends.
+
+The text of the graph that comes out is read in mindspore_2_7_graph.py.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+VERSIONS = ("2.7.1", "2.7.2")
+"""Wheels whose insides are those that are assumed here."""
+
+GRAPH_PASS = "validate"
+"""The last pass before a back end would take over; its graph is what is read."""
+
+_TARGET = "Ascend"
+_WORLD = "hccl_world_group"
+_MANAGER_METHODS = 7
+"""Places in CommManager's virtual table: two destructors, CreateGroupSync, DestroyGroup, GetRankID,
+GetRankSize, GetRank."""
+
+_alive: list[Any] = []
+"""What C++ holds pointers to must not be collected."""
+
+
+def environment(graphs: Path) -> dict[str, str]:
+    """What must stand in the environment before MindSpore is imported.
+
+    Args:
+        graphs: Folder for the graph's text.
+    """
+    return {
+        "MS_DEV_PRECOMPILE_ONLY": "1",
+        "MS_DEV_SAVE_GRAPHS": "1",
+        "MS_DEV_SAVE_GRAPHS_PATH": str(graphs),
+        "MS_DEV_DUMP_IR_PASSES": GRAPH_PASS,
+        # Errors with their reasons, without warnings.
+        "GLOG_v": "3",
+        "GLOG_logtostderr": "1",
+    }
+
+
+def machine_problem(machine: str = "", version: str = "") -> str | None:
+    """Why this machine or wheel cannot do it; None when it can.
+
+    Args:
+        machine: Its architecture; this machine's when empty.
+        version: MindSpore's version; the installed one's when empty.
+    """
+    machine = machine or platform.machine()
+    if machine != "x86_64":
+        return (
+            f"the front-end parallel compile is for x86-64 only, this machine is {machine}: it "
+            "steps into MindSpore's x86-64 wheel. Compile on an x86-64 machine; on one with CANN, "
+            "--with-cann does not need it."
+        )
+    version = version or _installed_version()
+    if version not in VERSIONS:
+        return (
+            "the front-end parallel compile knows the insides of MindSpore "
+            f"{' and '.join(VERSIONS)}, got {version}. Install one of them: "
+            f"pip install mindspore=={VERSIONS[-1]}"
+        )
+    return None
+
+
+def _installed_version() -> str:
+    from importlib import metadata
+
+    return metadata.version("mindspore")
+
+
+def pretend(rank: int, world: int) -> dict[str, list[int]]:
+    """Make this process rank ``rank`` of ``world`` on Ascend, for compiling only.
+
+    Must run before a Cell is built and before mindformers is imported.
+
+    Args:
+        rank: From 0.
+        world: Ranks in all.
+
+    Returns:
+        Communication groups by name, filled while a graph is compiled: ranks in order.
+
+    Raises:
+        RuntimeError: The wheel's layout is another than the one assumed.
+    """
+    os.environ.update(RANK_ID=str(rank), RANK_SIZE=str(world), DEVICE_ID="0")
+    groups: dict[str, list[int]] = {}
+    import mindspore
+
+    libraries = Path(mindspore.__file__).parent / "lib"
+    try:
+        _set_target(ctypes.CDLL(str(libraries / "libmindspore_core.so")))
+        common = ctypes.CDLL(str(libraries / "libmindspore_common.so"))
+        _replace_manager(common, rank, world, groups)
+    except (AttributeError, ValueError, UnicodeDecodeError) as error:
+        raise RuntimeError(_other_layout(str(error))) from error
+    _replace_python_side(rank, world, groups)
+    return groups
+
+
+def _other_layout(what: str) -> str:
+    return (
+        f"MindSpore's wheel has another layout than the one that is assumed ({what}). The "
+        f"front-end parallel compile was made for {' and '.join(VERSIONS)} on x86-64."
+    )
+
+
+def _text(address: int) -> str:
+    """A std::string of the older ABI: one pointer to zero-terminated characters."""
+    characters = ctypes.c_void_p.from_address(address).value
+    found = ctypes.cast(characters or 0, ctypes.c_char_p).value
+    return (found or b"").decode()
+
+
+def _set_target(core: Any) -> None:
+    """MsContext's ``device_target`` becomes Ascend; its setter would look for the plugin."""
+    from mindspore import context
+    from mindspore._c_expression import ms_ctx_param
+
+    instance = ctypes.c_void_p.in_dll(core, "_ZN9mindspore9MsContext13inst_context_E").value
+    read = core._ZNK9mindspore9MsContext9get_paramISsEERKT_NS_10MsCtxParamE
+    read.argtypes, read.restype = [ctypes.c_void_p, ctypes.c_int], ctypes.c_void_p
+    place = read(instance, int(ms_ctx_param.device_target))
+    if _text(place) != context.get_context("device_target"):
+        raise ValueError("device_target is not where it is looked for")
+    assign = ctypes.CDLL("libstdc++.so.6")._ZNSs6assignEPKcm
+    assign.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
+    assign.restype = ctypes.c_void_p
+    assign(place, _TARGET.encode(), len(_TARGET))
+    if context.get_context("device_target") != _TARGET:
+        raise ValueError("device_target did not change")
+
+
+def _replace_manager(common: Any, rank: int, world: int, groups: dict[str, list[int]]) -> None:
+    """Give the default CommManager, which knows no ranks, a virtual table that answers for N."""
+    get = common._ZN9mindspore11CommManager11GetInstanceEv
+    get.argtypes, get.restype = [], ctypes.c_void_p
+    manager = get()
+    place = ctypes.c_void_p.from_address(manager)
+    first = int(place.value or 0)
+    old = (ctypes.c_void_p * _MANAGER_METHODS).from_address(first)
+    type_information = ctypes.c_void_p.from_address(first - ctypes.sizeof(ctypes.c_void_p)).value
+    ours = _manager_methods(rank, world, groups)
+    create, rank_id, rank_size, own_rank = (ctypes.cast(it, ctypes.c_void_p).value for it in ours)
+    methods = (old[0], old[1], create, old[3], rank_id, rank_size, own_rank)
+    table = (ctypes.c_void_p * (_MANAGER_METHODS + 2))(0, type_information, *methods)
+    place.value = ctypes.addressof(table) + 2 * ctypes.sizeof(ctypes.c_void_p)
+    _alive.extend([*ours, table])
+    # Asked through C++'s own virtual call: is the table as assumed?
+    ask = common._ZN9mindspore7GetRankEv
+    ask.argtypes, ask.restype = [], ctypes.c_uint32
+    if ask() != rank:
+        raise ValueError(f"C++ says rank {ask()}, expected {rank}")
+
+
+def _manager_methods(rank: int, world: int, groups: dict[str, list[int]]) -> list[Any]:
+    """CreateGroupSync, GetRankID, GetRankSize and GetRank, as C++ calls them."""
+    with_output = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+    def create(_: int, name: int, vector: int) -> bool:
+        begin, end = (ctypes.c_void_p * 2).from_address(vector)
+        size = ((end or 0) - (begin or 0)) // ctypes.sizeof(ctypes.c_uint32)
+        groups[_text(name)] = list((ctypes.c_uint32 * size).from_address(begin)) if begin else []
+        return True
+
+    def rank_id(_: int, name: int, output: int) -> bool:
+        ranks = groups.get(_text(name), range(world))
+        ctypes.c_uint32.from_address(output).value = ranks.index(rank) if rank in ranks else 0
+        return True
+
+    def rank_size(_: int, name: int, output: int) -> bool:
+        ctypes.c_uint32.from_address(output).value = len(groups.get(_text(name), range(world)))
+        return True
+
+    own_rank = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)(lambda _: rank)
+    return [with_output(create), with_output(rank_id), with_output(rank_size), own_rank]
+
+
+def _replace_python_side(rank: int, world: int, groups: dict[str, list[int]]) -> None:
+    """Communication operators ask Python for their group's size while they are built."""
+    import mindspore.communication as communication
+    import mindspore.communication.comm_func as functions
+    from mindspore import context
+    from mindspore.communication import _comm_helper as helper
+    from mindspore.communication import management
+
+    helper.CollectiveManager = _collective_manager(rank, world, groups)
+    helper.GlobalComm.INITED = True
+    helper.GlobalComm.BACKEND = "hccl"
+    helper.GlobalComm.WORLD_COMM_GROUP = _WORLD
+    management.init = communication.init = _nothing
+    functions.barrier = _nothing
+    # The setter would load the plugin of a device that is not here.
+    context._Context.set_device_target = _nothing
+    context._Context.setters["device_target"] = _nothing
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """In the place of what would talk to other ranks or to a device."""
+
+
+def _collective_manager(rank: int, world: int, groups: dict[str, list[int]]) -> type:
+    """MindSpore's CollectiveManager, answering for rank ``rank`` of ``world``."""
+
+    def ranks_of(name: str) -> list[int]:
+        return groups.get(name) or list(range(world))
+
+    class Pretended:
+        """Answers; creates groups by writing them down."""
+
+        @classmethod
+        def get_instance(cls) -> type:
+            return cls
+
+        initialized = staticmethod(lambda: True)
+        get_rank_id = staticmethod(
+            lambda name: ranks_of(name).index(rank) if rank in ranks_of(name) else 0
+        )
+        get_group_size = staticmethod(lambda name: len(ranks_of(name)))
+        get_local_rank_id = staticmethod(lambda name: rank % 8)
+        get_local_group_size = staticmethod(lambda name: min(8, world))
+        get_group_ranks = staticmethod(ranks_of)
+        get_group_map = staticmethod(lambda: dict(groups))
+        get_world_rank_from_group_rank = staticmethod(lambda name, place: ranks_of(name)[place])
+        get_group_rank_from_world_rank = staticmethod(lambda it, name: ranks_of(name).index(it))
+
+        @staticmethod
+        def create_group(name: str, ranks: list[int], options: Any = None) -> bool:
+            groups[name] = list(ranks)
+            return True
+
+    return Pretended
+
+
+def compile_in_place_of_training(done: Callable[[Any, float], None]) -> None:
+    """Make ``Model.train`` compile its step on the first batch, and then call ``done``.
+
+    Args:
+        done: Takes the compiled network, and the seconds that it took.
+    """
+    import mindspore
+    from mindspore.common.api import _cell_graph_executor
+    from mindspore.train import Model
+
+    def train(self: Any, epoch: int, dataset: Any, *_: Any, **__: Any) -> None:
+        network = self._train_network
+        network.set_train()
+        batch = next(dataset.create_tuple_iterator(num_epochs=1, output_numpy=True))
+        columns = [mindspore.Tensor(column) for column in batch]
+        began = time.monotonic()
+        _cell_graph_executor.compile(network, *columns, phase="train")
+        done(network, time.monotonic() - began)
+
+    Model.train = train
+
+
+def parameters_of(network: Any, groups: Mapping[str, list[int]]) -> list[dict[str, Any]]:
+    """The compiled rank's trained parameters: whole shape, slice, optimizer shard.
+
+    MindSpore's layout of a parameter is (device matrix, tensor map, slice shape, field size,
+    uniform split, optimizer-shard group, shapes before and after a reshape …).
+
+    Args:
+        network: Compiled.
+        groups: Ranks by group name.
+    """
+    trained = {parameter.name for parameter in network.weights}
+    found = []
+    for name, layout in network.parameter_layout_dict.items():
+        if name not in trained:
+            continue
+        matrix, tensor_map, cut, group = layout[0], layout[1], list(layout[2]), layout[5]
+        ranks = groups[group] if group else []
+        held = [cut[0] // len(ranks), *cut[1:]] if ranks else cut
+        # A place of the tensor map counts the device matrix's axes from its end; -1 is not cut.
+        parts = [1 if axis < 0 else matrix[-1 - axis] for axis in tensor_map]
+        whole = [size * part for size, part in zip(cut, parts, strict=True)]
+        found.append(
+            {
+                "name": name,
+                "whole": whole,
+                "slice": cut,
+                "optimizer_group": ranks,
+                "held": held,
+            }
+        )
+    return found

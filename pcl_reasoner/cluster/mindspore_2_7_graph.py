@@ -1,0 +1,215 @@
+"""The text that MindSpore 2.7 writes of a compiled graph, and of what went wrong in it.
+
+    subgraph @1527_forward(%para1) {
+      %3(h) = AllGather(%2) {instance name: redistribution_op_17AllGather_} primitive_attrs:
+              {group: "2-50", group_rank_ids: (0, 2), …} cnode_attrs: …
+          : (<Tensor[BFloat16], (2048, 64)>) -> (<Tensor[BFloat16], (4096, 64)>)
+          # Fullname with scope: (Default/network-…/lm_head-Linear/AllGather-op2)
+
+A graph that is called for every micro-batch stands there once, so what is in it counts as often as
+it is called.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+_OPERATIONS = (
+    "AllReduce|AllGather|ReduceScatter|AlltoAllV?|AllToAllv?|NeighborExchange(?:V2)?|Broadcast|"
+    "Send|Receive"
+)
+_NODE = re.compile(rf"  %\d+\(.*?\) = (?:PrimFunc_)?({_OPERATIONS})\(")
+_CALL = re.compile(r"  %\d+\(.*?\) = (?:call @(\S+?)\(|%\d+\[(@.*?)\]\()")
+_INSTANCE = re.compile(r"\{instance name: (.*?)\}")
+_RANKS = re.compile(r"group_rank_ids: \(([\d, ]*)\)")
+_TENSOR = re.compile(r"Tensor\[(\w+)\]{1,2}>?, \(([\d, ]*)\)")
+_SCOPE = re.compile(r"# Fullname with scope: \((.*)\)")
+_BYTES = {
+    "Bool": 1,
+    "Int8": 1,
+    "UInt8": 1,
+    "Int16": 2,
+    "UInt16": 2,
+    "Float16": 2,
+    "BFloat16": 2,
+    "Int64": 8,
+    "UInt64": 8,
+    "Float64": 8,
+}
+_WIDTH = 4
+"""Bytes of every other type."""
+
+_PURPOSES = (
+    ("grad_parallel_optimizer", "gradients to their optimizer shard"),
+    ("parallel_optimizer", "parameters from their optimizer shards"),
+    ("grad_redistribution", "redistribution, backward"),
+    ("redistribution", "redistribution"),
+    ("grad_mirror", "gradients"),
+    ("PARALLEL_GLOBALNORM", "gradient norm"),
+    ("gradforward", "operator, backward"),
+    ("forward", "operator"),
+    ("AllReduce", "operator"),
+)
+"""Start of an instance's name -> why the operation is there."""
+REDISTRIBUTION = "redistribution"
+
+_LOGGED = re.compile(
+    r"^\[(?:ERROR|CRITICAL)\] PARALLEL\([^)]*\):\S+ \[[^\]]*\] \w+\] (.*)$", re.MULTILINE
+)
+_RAISED = re.compile(r"^(?:\w+\.)*(\w*(?:Error|Exception): .*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Communication:
+    """One communication operation of the graph.
+
+    Args:
+        operation: AllReduce, AllGather, …
+        purpose: Why MindSpore put it there.
+        ranks: Its group.
+        sent: Type and shape of what goes in.
+        received: Of what comes out.
+        bytes: Of the larger of both.
+        where: The Cell that it is in, from the network on.
+        count: How often a step makes it.
+    """
+
+    operation: str
+    purpose: str
+    ranks: tuple[int, ...]
+    sent: str
+    received: str
+    bytes: int
+    where: str
+    count: int = 1
+
+
+def communications(lines: Iterable[str]) -> list[Communication]:
+    """Every communication operation of a graph, each with its count a step.
+
+    Args:
+        lines: The graph's text.
+    """
+    found: list[tuple[str, Communication]] = []
+    calls: dict[str, Counter[str]] = {}
+    entry = ""
+    for graph, line, types, scope in _nodes(lines):
+        entry = entry or graph
+        called = calls.setdefault(graph, Counter())
+        if node := _NODE.match(line):
+            found.append((graph, _communication(node[1], line, types, scope)))
+        elif call := _CALL.match(line):
+            called.update(_graphs_called(call))
+    times = _times(entry, calls)
+    return [replace(one, count=times[graph]) for graph, one in found if times[graph]]
+
+
+def _nodes(lines: Iterable[str]) -> Iterator[tuple[str, str, str, str]]:
+    """(graph, node, its types, its scope) of all nodes that communicate or call."""
+    graph, node, types = "", "", ""
+    for line in lines:
+        if line.startswith("subgraph @"):
+            graph = line[len("subgraph @") :].split("(")[0].strip()
+        elif line.startswith("  %"):
+            if node:
+                yield graph, node, types, ""
+            node = line if _NODE.match(line) or _CALL.match(line) else ""
+            types = ""
+        elif node and not types and line.lstrip().startswith(": ("):
+            types = line.strip()
+        elif node and (scope := _SCOPE.search(line)):
+            yield graph, node, types, scope[1]
+            node = ""
+        elif node and line.startswith("}"):
+            yield graph, node, types, ""
+            node = ""
+
+
+def _communication(operation: str, line: str, types: str, scope: str) -> Communication:
+    instance = _INSTANCE.search(line)
+    name = instance[1].strip("_") if instance else ""
+    purposes = (words for start, words in _PURPOSES if name.startswith(start))
+    pipeline = "pipeline" if operation in ("Send", "Receive") else "other"
+    ranks = _RANKS.search(line)
+    before, _, after = types.partition(" -> ")
+    return Communication(
+        operation=operation,
+        purpose=next(purposes, pipeline),
+        ranks=tuple(int(rank) for rank in ranks[1].split(",") if rank.strip()) if ranks else (),
+        sent=_tensors(before),
+        received=_tensors(after),
+        bytes=max(_size(before), _size(after)),
+        where=_where(scope),
+    )
+
+
+def _tensors(types: str) -> str:
+    return ", ".join(f"{kind}[{shape.rstrip(',')}]" for kind, shape in _TENSOR.findall(types))
+
+
+def _size(types: str) -> int:
+    total = 0
+    for kind, shape in _TENSOR.findall(types):
+        elements = 1
+        for size in shape.split(","):
+            elements *= int(size) if size.strip() else 1
+        total += elements * _BYTES.get(kind, _WIDTH)
+    return total
+
+
+def _where(scope: str) -> str:
+    """Default/network-…/PipelineCell/network-PclQwen2ForCausalLM/lm_head-Linear/AllGather-op3
+    -> PclQwen2ForCausalLM/lm_head-Linear"""
+    *cells, _ = scope.split("/")
+    models = [place for place, cell in enumerate(cells) if cell.endswith("ForCausalLM")]
+    if models:
+        cells = [cells[models[-1]].partition("-")[2], *cells[models[-1] + 1 :]]
+    return "/".join(cells)
+
+
+def _graphs_called(call: re.Match[str]) -> list[str]:
+    """The graphs that a call may enter; of a condition's branches, all."""
+    if call[1]:
+        return [call[1]]
+    names = re.findall(r"@([^@,()\[\]\s]+)", call[2])
+    return [name for name in names if name not in ("Partial", "FuncUnion")]
+
+
+def _times(entry: str, calls: dict[str, Counter[str]]) -> Counter[str]:
+    """How often each graph is entered in a step."""
+    times = Counter({entry: 1})
+    waiting = {name: sum(one[name] > 0 for one in calls.values()) for name in calls}
+    ready = [entry]
+    while ready:
+        graph = ready.pop()
+        for called, count in calls.get(graph, Counter()).items():
+            times[called] += times[graph] * count
+            waiting[called] = waiting.get(called, 1) - 1
+            if waiting[called] == 0:
+                ready.append(called)
+    return times
+
+
+def reason(log: str) -> str | None:
+    """Why a compile failed, from what it wrote on standard error.
+
+        [ERROR] PARALLEL(77,7f,python):2026-11-21-10:13:42.474.163 [operator_info.cc:248]
+            CheckStrategyByVector] LogSoftmaxInfo77: … 512 … cannot be divisible by … 3
+        RuntimeError: Failure:operator LogSoftmax init failed
+
+    What MindSpore raises says that an operator failed; why stands in its log only, in one line.
+
+    Args:
+        log: All that was written on standard error.
+
+    Returns:
+        None where nothing is found.
+    """
+    said = dict.fromkeys(_LOGGED.findall(log))
+    raised = _RAISED.findall(log)
+    parts = [raised[-1].strip()] if raised else []
+    parts += [f"  {line.strip()}" for line in said if not line.rstrip().endswith("failed.")]
+    return "\n".join(parts) or None

@@ -1,0 +1,48 @@
+"""Asymmetric REINFORCE: a baseline below the group's mean reward.
+
+    loss = Σ_segments w · ( −(r − V)·m ),  V = mean_G r + δ,  m = (1/T) Σ_t log π(y_t)
+
+With δ < 0 right responses weigh more than wrong ones. Off-policy, its authors find, a baseline at
+or above the mean reward (δ ≥ 0) ends in collapse, and one below it improves the policy.
+
+Source: arXiv 2506.20520. The group's mean is the column ``pass_rates``.
+"""
+
+from __future__ import annotations
+
+from mindspore import nn
+
+from pcl_reasoner.losses.segments import Batch
+
+
+def reference(batch: Batch, delta: float) -> float:
+    """The definition, in float64.
+
+    Args:
+        batch: What is given.
+        delta: δ, added to the group's mean reward.
+    """
+    return batch.over_segments((batch.pass_rates + delta - batch.rewards) * batch.means())
+
+
+class AsymreLoss(nn.Cell):
+    """The loss as a graph-mode Cell."""
+
+    def __init__(self, places: int, delta: float) -> None:
+        super().__init__()
+        self.delta = delta
+
+    def construct(
+        self,
+        log_probs,
+        mean,
+        rewards,
+        segment_weights,
+        token_weights,
+        trained,
+        segment_ids,
+        pass_rates,
+        *others,
+    ):
+        """mean, rewards, segment_weights, pass_rates [B, G] -> scalar; others are not used."""
+        return (segment_weights * (pass_rates + self.delta - rewards) * mean).sum()

@@ -1,0 +1,284 @@
+"""log π of every label from hidden states, a chunk of tokens at a time: never all logits.
+
+    z = h Wᵀ        log π(y) = z_y − log Σ_v e^{z_v}        entropy = −Σ_v π(v) log π(v)
+
+The backward pass makes a chunk's logits again, and from them its part of both gradients:
+
+    ∂L/∂z = c (onehot(y) − π),  c = ∂L/∂ log π(y)        ∂L/∂h = ∂L/∂z W        ∂L/∂W = Σ (∂L/∂z)ᵀ h
+
+Under tensor parallelism a rank holds a part of the vocabulary. ``PartScores`` stays inside of the
+part: it communicates nothing, forward or backward, and what MindSpore does not cut for a rank (a
+``bprop``) is right as it stands on the rank's own piece. ``ChunkedLogProbs`` then puts the parts
+together: three AllReduces of a number a token.
+
+Shapes: B rows, S tokens a row, H hidden size, V vocabulary, P parts of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Layout, Tensor, nn, ops
+
+from pcl_reasoner.losses.chunks import weight_pieces
+
+
+def vocabulary_parts(parallel_config: Any, vocab_size: int) -> int:
+    """In how many parts MindFormers cuts the output weights."""
+    parts = int(parallel_config.model_parallel)
+    return 1 if parallel_config.vocab_emb_dp or vocab_size % parts else parts
+
+
+class PartScores(nn.Cell):
+    """What each part of the vocabulary says of a label, chunk by chunk, with a gradient by hand.
+
+    Args:
+        vocab_size: V.
+        parts: P.
+        step: Tokens of each row that make a chunk.
+        entropy: Whether entropies are made; they have no gradient.
+    """
+
+    # MindSpore 2.7 loses Python functions (min, ops.zeros_like) that both construct and bprop
+    # call: operators are primitives, and what the two share they write out.
+    def __init__(self, vocab_size: int, parts: int, step: int, entropy: bool) -> None:
+        super().__init__()
+        self.parts, self.step, self.entropy = parts, step, entropy
+        self.part_size = vocab_size // parts
+        self.pieces = weight_pieces(vocab_size)
+        self.zeros = ops.ZerosLike()
+        self.on = Tensor(1.0, ms.float32)
+        self.off = Tensor(0.0, ms.float32)
+        self.slice_hidden, self.slice_index = ops.StridedSlice(), ops.StridedSlice()
+        self.matmul, self.again = ops.MatMul(transpose_b=True), ops.MatMul(transpose_b=True)
+        self.reshape, self.cast, self.concat = ops.Reshape(), ops.Cast(), ops.Concat(1)
+        self.log_softmax, self.gather = ops.LogSoftmax(-1), ops.GatherD()
+        self.maximum, self.subtract = ops.ReduceMax(keep_dims=True), ops.Sub()
+        self.exp, self.multiply, self.sum = ops.Exp(), ops.Mul(), ops.ReduceSum(keep_dims=True)
+        self.negate = ops.Neg()
+        # Those of bprop. MindSpore does not cut them: on a rank they see the rank's own piece.
+        self.softmax, self.one_hot = ops.Softmax(-1), ops.OneHot()
+        self.by_hidden, self.by_weight = ops.MatMul(), ops.MatMul(transpose_a=True)
+
+    def shard(self, data_parallel: int, length: int) -> None:
+        """Cut rows over data-parallel ranks, and parts over tensor-parallel ones.
+
+        Args:
+            data_parallel: Ranks that rows are spread over.
+            length: S.
+        """
+        dp, mp = data_parallel, self.parts
+        part = (dp, mp, 1)
+        self.pieces = weight_pieces(self.part_size)  # a rank has one part
+        self.slice_hidden.shard(((dp, 1, 1),))
+        self.slice_index.shard(((dp, 1, mp),))
+        self.matmul.shard(((dp, 1), (mp, 1)))
+        self.concat.shard(((dp, 1, mp),) * -(-length // self.step))
+        for one in (
+            self.cast,
+            self.log_softmax,
+            self.maximum,
+            self.exp,
+            self.sum,
+            self.negate,
+            self.zeros,
+        ):
+            one.shard((part,))
+        for two in (self.gather, self.subtract, self.multiply):
+            two.shard((part, part))
+
+    def construct(self, hidden, weight, index):
+        """The label's log-prob among its part, the part's log Σ e^z, the part's entropy.
+
+        Args:
+            hidden: [B, S, H] float.
+            weight: [V, H], as hidden.
+            index: [B, S, P] int32, the label's place in each part, within it.
+
+        Returns:
+            Three times [B, S, P] float32; the second is 0 for a vocabulary in one part, the third
+            where entropies are not made.
+        """
+        rows, length, width = hidden.shape
+        chosen: Any = ()
+        totals: Any = ()
+        entropies: Any = ()
+        for start in range(0, length, self.step):
+            end = start + self.step if start + self.step < length else length
+            chunk, place = hidden, index
+            if self.step < length:
+                chunk = self.slice_hidden(hidden, (0, start, 0), (rows, end, width), (1, 1, 1))
+                place = self.slice_index(index, (0, start, 0), (rows, end, self.parts), (1, 1, 1))
+            if start > 0:
+                # Without an order all chunks could be alive at once.
+                chunk = ops.depend(chunk, chosen[-1])
+            logits = self.matmul(self.reshape(chunk, (-1, width)), weight)
+            logits = self.reshape(logits, (rows * (end - start), self.parts, -1))
+            logits = self.cast(logits, ms.float32)  # [n, P, V / P]
+            one, total, entropy = self._of_chunk(logits, self.reshape(place, (-1, self.parts, 1)))
+            shape = (rows, end - start, self.parts)
+            chosen += (self.reshape(one, shape),)
+            totals += (self.reshape(total, shape),)
+            entropies += (self.reshape(entropy, shape),)
+        if len(chosen) == 1:
+            return chosen[0], totals[0], entropies[0]
+        return self.concat(chosen), self.concat(totals), self.concat(entropies)
+
+    def _of_chunk(self, logits, place):
+        """logits [n, P, V / P], place [n, P, 1] -> three times [n, P, 1]."""
+        log_probs = self.log_softmax(logits)
+        chosen = self.gather(log_probs, 2, place)
+        total = entropy = self.zeros(chosen)
+        if self.parts > 1:
+            # At the largest logit: z = log π + log Σ e^z.
+            total = self.subtract(self.maximum(logits, -1), self.maximum(log_probs, -1))
+        if self.entropy:
+            entropy = self.negate(self.sum(self.multiply(self.exp(log_probs), log_probs), -1))
+        return chosen, total, entropy
+
+    def bprop(self, hidden, weight, index, out, dout):
+        """Gradients by hidden and weight; on a rank, of its rows and by its part."""
+        rows, length, width = hidden.shape
+        parts = index.shape[2]  # 1 on a rank of several
+        size = weight.shape[0] // parts
+        by_hidden: Any = ()
+        by_weight: Any = ()
+        for start in range(0, length, self.step):
+            chunk = self._cut(hidden, start).reshape((-1, width))
+            if start > 0:
+                chunk = ops.depend(chunk, by_weight[-1])
+            logits = self.again(chunk, weight).reshape((-1, size))  # [n P, V / P]
+            probs = self.softmax(logits.astype(ms.float32))
+            target = self.one_hot(self._cut(index, start).reshape((-1,)), size, self.on, self.off)
+            by_chosen = self._cut(dout[0], start).reshape((-1, 1))
+            by_logits = target - probs
+            if self.parts > 1:
+                by_total = self._cut(dout[1], start).reshape((-1, 1))
+                by_logits = target * by_chosen + probs * (by_total - by_chosen)
+            by_logits = by_logits.reshape((chunk.shape[0], -1)).astype(weight.dtype)
+            by_chunk = self.by_hidden(by_logits, weight)
+            if self.parts == 1:
+                # One factor a token: cheaper on H numbers than on V.
+                by_chunk = by_chunk * by_chosen
+                chunk = (chunk * by_chosen).astype(weight.dtype)
+            by_hidden += (by_chunk.astype(hidden.dtype).reshape((rows, -1, width)),)
+            by_weight = self._add(by_weight, self.by_weight(by_logits, chunk))
+        return ops.concat(by_hidden, 1), ops.concat(by_weight, 0), self.zeros(index)
+
+    def _cut(self, values, start):
+        """A chunk of [B, S, …]; a slice of all is a slow copy on a CPU."""
+        whole = self.step >= values.shape[1]
+        return values if whole else values[:, start : start + self.step]
+
+    def _add(self, sums, product):
+        """Add a chunk's [V, H] in float32, in pieces, so that few copies of it exist."""
+        added: Any = ()
+        for number, (first, last) in enumerate(self.pieces):
+            piece = product
+            if len(self.pieces) > 1:
+                piece = product[first:last]
+            piece = piece.astype(ms.float32)
+            if len(sums) > 0:
+                piece = sums[number] + piece
+            added += (piece,)
+        return added
+
+
+class ChunkedLogProbs(nn.Cell):
+    """log π(label) and the entropy of every token, from hidden states and output weights.
+
+    Args:
+        vocab_size: V.
+        step: Tokens of each row whose logits exist at a time.
+        compute_type: Of the logits' matrix product; softmax, sums and logarithms are float32.
+        parts: P; more than one only under tensor parallelism, and in tests.
+        entropy: Whether entropies are made.
+    """
+
+    def __init__(
+        self,
+        vocab_size: int,
+        step: int,
+        compute_type: Any = ms.float32,
+        parts: int = 1,
+        entropy: bool = False,
+    ) -> None:
+        super().__init__()
+        self.parts, self.compute_type, self.entropy = parts, compute_type, entropy
+        self.scores = PartScores(vocab_size, parts, step, entropy)
+        self.last_place = vocab_size // parts - 1
+        first = np.arange(parts, dtype=np.int32) * (vocab_size // parts)
+        self.first = Tensor(first.reshape(1, 1, parts))
+        self.is_cut = False
+        self.zero = Tensor(0.0, compute_type)
+        self.force_hidden = ops.Add().add_prim_attr("keep_alive", True)
+        self.force_weight = ops.Add().add_prim_attr("keep_alive", True)
+        self.reshape, self.cast = ops.Reshape(), ops.Cast()
+        self.subtract, self.lower, self.upper = ops.Sub(), ops.Maximum(), ops.Minimum()
+        self.equal, self.mask, self.add = ops.Equal(), ops.Mul(), ops.Add()
+        self.largest, self.relative = ops.ReduceMax(keep_dims=True), ops.Sub()
+        self.exp, self.sum, self.log = ops.Exp(), ops.ReduceSum(keep_dims=True), ops.Log()
+        self.add_largest, self.inside, self.minus = ops.Add(), ops.Sub(), ops.Sub()
+        self.no_entropy = ops.ZerosLike()
+
+    def shard(self, parallel_config: Any, length: int) -> ChunkedLogProbs:
+        """Set the strategy of every operator, for semi-automatic parallel mode.
+
+        Args:
+            parallel_config: MindFormers', with data_parallel and model_parallel.
+            length: S.
+        """
+        dp, mp = int(parallel_config.data_parallel), self.parts
+        self.scores.shard(dp, length)
+        self.is_cut = True
+        self.force_hidden.shard(((dp, 1, 1), ()))
+        # By axis names: (mp, 1) alone would lay the parts over other ranks than matmul does.
+        axes = Layout((dp, int(parallel_config.model_parallel)), ("rows", "parts"))
+        cut = axes("parts" if mp > 1 else "None", "None")
+        self.force_weight.shard((cut, axes()))
+        part, whole = (dp, 1, mp), (dp, 1, 1)
+        self.subtract.shard((whole, (1, 1, mp)))
+        for one in (self.cast, self.largest, self.exp, self.sum):
+            one.shard((part,))
+        for two in (self.equal, self.mask, self.add, self.minus):
+            two.shard((part, part))
+        for scalar in (self.lower, self.upper):
+            scalar.shard((part, ()))
+        for across in (self.relative, self.inside):
+            across.shard((part, whole))
+        self.log.shard((whole,))
+        self.add_largest.shard((whole, whole))
+        return self
+
+    def construct(self, hidden, weight, labels):
+        """hidden [B, S, H], weight [V, H], labels [B, S] (−100: 0) -> log π, entropy [B, S]."""
+        shape = labels.shape
+        hidden = hidden.reshape(shape + (-1,)).astype(self.compute_type)
+        weight = weight.astype(self.compute_type)
+        if self.is_cut:
+            # What goes into a Cell with a bprop must lie as the bprop reads it, and a parameter's
+            # gradients are added up over ranks only where an operator outside of it takes it.
+            hidden = self.force_hidden(hidden, self.zero)
+            weight = self.force_weight(weight, self.zero)
+        place = self.subtract(self.reshape(labels.astype(ms.int32), shape + (1,)), self.first)
+        index = self.upper(self.lower(place, 0), self.last_place)  # [B, S, P]
+        is_in = self.cast(self.equal(place, index), ms.float32)
+        chosen, totals, entropies = self.scores(hidden, weight, index)
+        if self.parts > 1:
+            return self._whole(chosen, totals, entropies, is_in, shape)
+        log_probs = self.reshape(self.mask(chosen, is_in), shape)
+        return log_probs, ops.stop_gradient(self.reshape(entropies, shape))
+
+    def _whole(self, chosen, totals, entropies, is_in, shape):
+        """Scores of the parts [B, S, P] -> those of the whole vocabulary, [B, S]."""
+        largest = ops.stop_gradient(self.largest(totals, -1))
+        total = self.log(self.sum(self.exp(self.relative(totals, largest)), -1))
+        log_share = self.inside(totals, self.add_largest(total, largest))  # log π(part)
+        log_probs = self.sum(self.mask(self.add(chosen, log_share), is_in), -1)
+        log_probs = self.reshape(log_probs, shape)
+        if not self.entropy:
+            return log_probs, self.no_entropy(log_probs)
+        entropies = self.mask(self.exp(log_share), self.minus(entropies, log_share))
+        return log_probs, ops.stop_gradient(self.reshape(self.sum(entropies, -1), shape))

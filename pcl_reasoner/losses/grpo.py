@@ -1,0 +1,62 @@
+"""Group relative policy optimization: a clipped ratio a token, no KL term.
+
+    ρ_t = e^(ℓ_t − ℓ₀_t),  ℓ_t = log π(y_t)
+    loss = Σ_segments w · (1/T) Σ_t ( −min( ρ_t·A, clip(ρ_t, 1 − ε_low, 1 + ε_high)·A ) )
+
+ℓ₀ is the log-prob under the frozen policy, A = (r − mean_G r) / std_G r. At ℓ = ℓ₀ the gradient is
+−A·(1/T) Σ_t ∇ℓ_t; a group whose rewards are all equal has A = 0 and gives none.
+
+Source: arXiv 2402.03300; the higher upper clip and no KL term: DAPO (2503.14476). ℓ − ℓ₀ is cut
+off at ±20 against overflow.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from mindspore import nn
+
+from pcl_reasoner.losses.ratios import RATIO_LIMIT, ClippedGain, bounded_ratio, clipped_gain
+from pcl_reasoner.losses.segments import Batch, SegmentMeans, SegmentsToTokens
+
+
+def reference(batch: Batch, eps_low: float, eps_high: float) -> float:
+    """The definition, in float64.
+
+    Args:
+        batch: What is given.
+        eps_low: How far ρ may fall below 1 where that lowers the loss.
+        eps_high: How far it may rise above 1 where that lowers the loss.
+    """
+    ratio = np.exp(batch.log_ratios(RATIO_LIMIT))
+    gain = clipped_gain(ratio, batch.of_segments(batch.advantages), eps_low, eps_high)
+    return -batch.over_segments(batch.means(gain))
+
+
+class GrpoLoss(nn.Cell):
+    """The loss as a graph-mode Cell."""
+
+    def __init__(self, places: int, eps_low: float, eps_high: float) -> None:
+        super().__init__()
+        self.to_tokens = SegmentsToTokens(places)
+        self.gain = ClippedGain(eps_low, eps_high)
+        self.means = SegmentMeans(places)
+
+    def construct(
+        self,
+        log_probs,
+        mean,
+        rewards,
+        segment_weights,
+        token_weights,
+        trained,
+        segment_ids,
+        pass_rates,
+        advantages,
+        frozen_log_probs,
+        *others,
+    ):
+        """log_probs, frozen_log_probs [B, S]; segment_weights, advantages [B, G] -> scalar."""
+        ratio = bounded_ratio(log_probs, frozen_log_probs)  # [B, S]
+        gain = self.gain(ratio, self.to_tokens(advantages, segment_ids))  # [B, S]
+        of_segments, _ = self.means(gain, trained, segment_ids)  # [B, G]
+        return -(segment_weights * of_segments).sum()

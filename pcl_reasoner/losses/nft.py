@@ -1,0 +1,87 @@
+"""Negative-aware fine-tuning: wrong responses teach what the right ones' policy is not.
+
+    ρ = e^(ℓ_t − ℓ₀_t),  x₊ = ρ,  x₋ = (1 − q̂ρ) / (1 − q̂),  x̃ = x + sg(max(x, ε) − x)
+    loss = Σ_segments w · (1 − q̂) · (1/T) Σ_t ( −log x̃₊ if r = 1;  −log x̃₋ if r = 0 )
+
+ℓ₀ is the log-prob under the frozen policy, q̂ the group's pass rate in [0.02, 0.98]. sg holds a
+value fixed while the gradient is taken, so a token below ε still has the gradient −∇x / ε: x₋ falls
+below 0 where the policy has made a wrong token much likelier, and that is where it is needed.
+
+Source: arXiv 2505.18116; its script has ε = 0 for right and 1 for wrong responses. ℓ − ℓ₀ is cut
+off at ±20 against overflow. A fractional reward counts as both: r parts right, 1 − r parts wrong.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from mindspore import nn, ops
+
+from pcl_reasoner.losses.ratios import RATIO_LIMIT, bounded_ratio
+from pcl_reasoner.losses.segments import Batch, SegmentMeans, SegmentsToTokens
+
+LOWEST_RATE, HIGHEST_RATE = 0.02, 0.98
+
+
+def reference(
+    batch: Batch, eps_right: float, eps_wrong: float, held: np.ndarray | None = None
+) -> float:
+    """The definition, in float64.
+
+    Args:
+        batch: What is given.
+        eps_right: ε of right responses.
+        eps_wrong: ε of wrong responses.
+        held: [B, S] log-probs at which max(x, ε) − x is taken; the batch's own when None.
+    """
+    rate = np.clip(batch.pass_rates.astype(np.float64), LOWEST_RATE, HIGHEST_RATE)
+    q, r = batch.of_segments(rate), batch.of_segments(batch.rewards)
+
+    def both(log_probs: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        ratio = np.exp(batch.log_ratios(RATIO_LIMIT, log_probs))
+        return ratio, (1 - q * ratio) / (1 - q)
+
+    losses = np.zeros_like(q)
+    eps = (eps_right, eps_wrong)
+    for share, x, at, low in zip((r, 1 - r), both(None), both(held), eps, strict=True):
+        losses = losses - share * np.log(x + (np.maximum(at, low) - at))
+    return batch.over_segments((1 - rate) * batch.means(losses))
+
+
+class NftLoss(nn.Cell):
+    """The loss as a graph-mode Cell."""
+
+    def __init__(self, places: int, eps_right: float, eps_wrong: float) -> None:
+        super().__init__()
+        self.eps_right, self.eps_wrong = eps_right, eps_wrong
+        self.to_tokens = SegmentsToTokens(places)
+        self.means = SegmentMeans(places)
+
+    def construct(
+        self,
+        log_probs,
+        mean,
+        rewards,
+        segment_weights,
+        token_weights,
+        trained,
+        segment_ids,
+        pass_rates,
+        advantages,
+        frozen_log_probs,
+        *others,
+    ):
+        """log_probs, frozen_log_probs [B, S]; rewards, pass_rates [B, G] -> scalar."""
+        rate = ops.clamp(pass_rates, LOWEST_RATE, HIGHEST_RATE)  # [B, G]
+        q = self.to_tokens(rate, segment_ids)  # [B, S]
+        r = self.to_tokens(rewards, segment_ids)  # [B, S]
+        ratio = bounded_ratio(log_probs, frozen_log_probs)  # [B, S]
+        right = self._log(ratio, self.eps_right)
+        wrong = self._log((1.0 - q * ratio) / (1.0 - q), self.eps_wrong)
+        of_segments, _ = self.means(-r * right - (1.0 - r) * wrong, trained, segment_ids)
+        return (segment_weights * (1.0 - rate) * of_segments).sum()
+
+    def _log(self, x, low):
+        """log x̃: the value is that of max(x, low), the gradient ∇x / max(x, low)."""
+        kept = ops.stop_gradient(ops.maximum(x, low))
+        # Not log(x + sg(…)): at x = −1e8 float32 rounds that sum to 0.
+        return ops.log(kept) + (x - ops.stop_gradient(x)) / kept

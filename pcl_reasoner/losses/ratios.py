@@ -1,0 +1,41 @@
+"""Ratios of the policy to the frozen one, and their clip, in NumPy and as Cells."""
+
+from __future__ import annotations
+
+import numpy as np
+from mindspore import nn, ops
+
+RATIO_LIMIT = 20.0
+"""Log-ratios are cut off at ± this much, e^20 = 4.9e8: the exponential, its square in a gradient
+norm and their sums stay finite in float32."""
+
+
+def clipped_gain(
+    ratio: np.ndarray, advantages: np.ndarray, eps_low: float, eps_high: float
+) -> np.ndarray:
+    """min(ρ·A, clip(ρ, 1 − ε_low, 1 + ε_high)·A), in any one shape."""
+    clipped = np.clip(ratio, 1 - eps_low, 1 + eps_high)
+    return np.minimum(ratio * advantages, clipped * advantages)
+
+
+class ClippedGain(nn.Cell):
+    """min(ρ·A, clip(ρ, 1 − ε_low, 1 + ε_high)·A), elementwise.
+
+    Written as A₊·min(ρ, 1 + ε_high) + A₋·max(ρ, 1 − ε_low), which is the same: at ρ = 1 the two
+    sides of the outer min are equal, and its gradient would hang on how an operator breaks ties.
+    """
+
+    def __init__(self, eps_low: float, eps_high: float) -> None:
+        super().__init__()
+        self.lowest, self.highest = 1.0 - eps_low, 1.0 + eps_high
+
+    def construct(self, ratio, advantages):
+        """ratio, advantages, any one shape -> the same."""
+        right = ops.maximum(advantages, 0.0) * ops.minimum(ratio, self.highest)
+        wrong = ops.minimum(advantages, 0.0) * ops.maximum(ratio, self.lowest)
+        return right + wrong
+
+
+def bounded_ratio(log_probs, frozen):
+    """e^(ℓ − ℓ₀) or e^(m − m₀) in a Cell, its logarithm cut off at ± RATIO_LIMIT."""
+    return ops.exp(ops.clamp(log_probs - frozen, -RATIO_LIMIT, RATIO_LIMIT))

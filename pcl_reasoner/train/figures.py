@@ -1,0 +1,81 @@
+"""What is kept of a step, apart for right and wrong responses.
+
+    columns   count tokens      m     p  weight  entropy  no_advantage  clipped
+    right   [     2     30   -1.0   1.2     0.4     21.0             0        0 ]   sums over the
+    wrong   [     1     10   -3.0   0.1     0.0      9.0             1        0 ]   step's segments
+
+A response's gradient weight is Σ_t |∂loss / ∂ log π(y_t)|, the weight of its segment in the global
+batch included: by how much the step leans on it. A token is clipped where the loss has a clip, the
+advantage is not 0 and yet the token has no gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindspore as ms
+from mindspore import Tensor, nn, ops
+
+from pcl_reasoner.losses import ADVANTAGES, LOSSES, PASS_RATES
+
+COLUMNS = ("count", "tokens", "m", "p", "weight", "entropy", "no_advantage", "clipped")
+VERDICTS = ("right", "wrong")
+"""A reward of at least 0.5 is right."""
+CLIP = "eps_low"
+"""A loss with this parameter takes the gradient from tokens whose ratio has gone too far."""
+
+
+class StepFigures(nn.Cell):
+    """Sums over segments, [2, columns]; two matrix products, as every small kernel costs time.
+
+    Args:
+        loss_name: In LOSSES.
+        loss: Its Cell.
+        places: G, segments that a row can hold.
+        gradients: Whether gradient weights and clips are made. MindSpore 2.7 cannot compile a
+            gradient inside of ``construct`` where it cuts operators over ranks.
+    """
+
+    def __init__(self, loss_name: str, loss: Any, places: int, gradients: bool = True) -> None:
+        super().__init__()
+        needs = LOSSES[loss_name].needs
+        self.by_advantage, self.by_pass_rate = ADVANTAGES in needs, PASS_RATES in needs
+        self.has_advantage = self.by_advantage or self.by_pass_rate
+        self.has_gradients = gradients
+        self.has_clip = gradients and CLIP in LOSSES[loss_name].parameters
+        self.loss, self.places = loss, places
+        self.gradients = ops.GradOperation(get_all=True)
+        self.on = Tensor(1.0, ms.float32)
+        self.off = Tensor(0.0, ms.float32)
+        self.one_hot = ops.OneHot()
+        self.by_segment = ops.BatchMatMul()
+        self.by_verdict = ops.BatchMatMul(transpose_b=True)
+
+    def construct(self, log_probs, mean, tokens, entropies, rewards, *columns):
+        """The loss's own columns, with T [B, G] and entropies [B, S] -> [2, columns]."""
+        trained, segment_ids = columns[2], columns[3]
+        by_token, by_mean = ops.zeros_like(log_probs), ops.zeros_like(mean)
+        if self.has_gradients:
+            found = self.gradients(self.loss)(log_probs, mean, rewards, *columns)
+            by_token, by_mean = found[0], ops.abs(found[1])
+        silent = trained * (by_token == 0).astype(ms.float32)
+        of_tokens = ops.stack((ops.abs(by_token), silent, entropies * trained), 1)  # [B, 3, S]
+        member = self.one_hot(segment_ids, self.places, self.on, self.off)  # [B, S, G]
+        sums = self.by_segment(of_tokens, member)  # [B, 3, G]
+        flat = self._no_advantage(columns[4], columns[5])
+        # A loss goes through tokens or through means: the other gradient is 0 everywhere.
+        clipped = sums[:, 1] * (by_mean == 0).astype(ms.float32) * (1.0 - flat)
+        weight = sums[:, 0] + by_mean
+        kept = (ops.ones_like(mean), tokens, mean, ops.exp(mean), weight, sums[:, 2], flat, clipped)
+        has_token = (tokens > 0).astype(ms.float32)
+        right = has_token * (rewards >= 0.5).astype(ms.float32)
+        verdicts = ops.stack((right, has_token - right), 1)  # [B, 2, G]
+        return self.by_verdict(verdicts, ops.stack(kept, 1)).sum(0)
+
+    def _no_advantage(self, pass_rates, advantages):
+        """1 where the group's rewards are all equal, so that there is nothing to prefer: [B, G]."""
+        if self.by_advantage:
+            return (advantages == 0).astype(ms.float32)
+        if self.by_pass_rate:
+            return (pass_rates * (1.0 - pass_rates) == 0).astype(ms.float32)
+        return ops.zeros_like(pass_rates)

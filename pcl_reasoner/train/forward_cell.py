@@ -1,0 +1,70 @@
+"""What the trainer's model says of given rows: log-probs, entropies, the loss's gradient."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindspore as ms
+from mindspore import nn, ops
+
+from pcl_reasoner.losses.segments import SegmentsToTokens
+
+
+class Forward(nn.Cell):
+    """The model without its loss.
+
+    Args:
+        model: PclQwen2ForCausalLM.
+        places: G, segments that a row can hold.
+        compressed: Whether the last column is ``actual_seq_len`` in place of a dense mask.
+        gradient: Give entropies and the gradient of the model's loss by log π, too.
+    """
+
+    def __init__(self, model: Any, places: int, compressed: bool, gradient: bool) -> None:
+        super().__init__(auto_prefix=False)
+        self.model, self.compressed, self.gradient = model, compressed, gradient
+        self.gradients = ops.GradOperation(get_all=True)
+        self.to_tokens = SegmentsToTokens(places)
+        self.set_train(False)
+
+    def construct(
+        self,
+        input_ids,
+        labels,
+        position_ids,
+        segment_ids,
+        rewards,
+        segment_weights,
+        token_weights,
+        pass_rates,
+        advantages,
+        frozen_log_probs,
+        frozen_mean,
+        mask,
+    ):
+        """The loader's columns, in its order -> one or three times [B, S] float32."""
+        dense, ends = (None, mask) if self.compressed else (mask, None)
+        log_probs, entropies = self.model.label_log_probs(
+            input_ids, labels, position_ids, dense, ends
+        )
+        if not self.gradient:
+            return (log_probs,)
+        trained = (labels != self.model.ignore_token_id).astype(ms.float32)
+        mean, tokens = self.model.segment_means(log_probs, trained, segment_ids)
+        found = self.gradients(self.model.policy_loss)(
+            log_probs,
+            mean,
+            rewards,
+            segment_weights,
+            token_weights,
+            trained,
+            segment_ids,
+            pass_rates,
+            advantages,
+            frozen_log_probs,
+            frozen_mean,
+        )
+        # Of the mean every trained token has an equal share.
+        share = found[1] / ops.maximum(tokens, 1.0)
+        by_token = found[0] + self.to_tokens(share, segment_ids) * trained
+        return log_probs, entropies, by_token

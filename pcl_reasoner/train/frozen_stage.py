@@ -1,0 +1,116 @@
+"""Stage ``frozen``: what the policy that training starts from says of every token.
+
+    tokenize's columns, and
+    frozen_log_probs  [0, 0, −0.41, …]   log π of each token where it is trained on, 0 elsewhere
+    frozen_mean       −0.37              their mean over the trained tokens
+
+A forward pass by the trainer's own model at temperature 1: never the server's log-probs, whose
+samples were drawn at another temperature and with top-k and top-p. Losses that compare the policy
+with the one that sampled need it: put it between tokenize and pack.
+
+    frozen: {seq_length: 51200}
+    pack: {inputs: {samples: frozen}, seq_length: 51200}
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from pcl_reasoner.errors import StageError
+from pcl_reasoner.stage import Counts, StageConfig, StageContext
+from pcl_reasoner.train.config import ModelShape
+
+__all__ = ["FrozenConfig", "frozen"]
+
+WORK = "work"
+_SAMPLES_A_BATCH = 256
+
+
+class FrozenConfig(StageConfig):
+    """How the policy is evaluated; fields as those of ``train``."""
+
+    seq_length: int = Field(gt=0)
+    """Tokens a row; no sample may be longer."""
+    max_segments: int = Field(128, gt=0, le=128)
+    """Segments a row at most."""
+    rows: int = Field(1, gt=0)
+    """Rows at a time."""
+    model: ModelShape | None = None
+    """The shape that is expected; must agree with the weights."""
+    device: Literal["CPU", "Ascend"] = "Ascend"
+    precision: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+    compressed_mask: bool = True
+    max_device_memory: str = "58GB"
+    mindformers: dict[str, Any] = Field(default_factory=dict)
+    """Native MindFormers keys, merged last, untouched."""
+
+
+def frozen(
+    config: FrozenConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
+) -> Counts:
+    """Evaluate the policy on every sample; writes tokenize's folder with two more columns.
+
+    Raises:
+        StageError: A sample is longer than a row, or the forward pass failed.
+    """
+    from pcl_reasoner.pack.arrow_folder import read_arrow_folder, write_arrow_folder
+    from pcl_reasoner.train.frozen import Evaluation, evaluate, forward_config
+
+    hosts = context.placement.get("hosts", ["localhost"])
+    if len(hosts) > 1:
+        raise StageError(
+            f"the launch file names {len(hosts)} hosts, and this stage runs in one process on one "
+            "device. Run it on a machine whose device holds the model, with a launch file of one "
+            "host, and give pack its folder as a source."
+        )
+    samples = read_arrow_folder(inputs["samples"])
+    meta = json.loads((inputs["samples"] / "meta.json").read_text(encoding="utf-8"))
+    settings = config.model_dump(exclude={"model"})
+    given = forward_config("sft", model=config.model, entropy=False, **settings)
+    what = Evaluation(given, inputs["policy"], samples, meta["pad_token_id"])
+    log = output.parent / "logs" / f"{output.name.removesuffix('.partial')}.log"
+    env = context.placement.get("env", {})
+    found = evaluate(what, output / WORK, log, env, context.progress)
+    schema = _schema(samples)
+    kept = write_arrow_folder(output, schema, _with_columns(samples, found, schema))
+    shutil.copyfile(inputs["samples"] / "meta.json", output / "meta.json")
+    shutil.rmtree(output / WORK)
+    return Counts(unit="segments", read=samples.num_rows, kept=kept)
+
+
+def _schema(samples: Any) -> Any:
+    import pyarrow as pa
+
+    names = {"frozen_log_probs": pa.list_(pa.float32()), "frozen_mean": pa.float32()}
+    kept = [field for field in samples.schema if field.name not in names]
+    return pa.schema(kept + [pa.field(name, kind) for name, kind in names.items()])
+
+
+def _with_columns(samples: Any, found: Iterator[Any], schema: Any) -> Iterator[Any]:
+    """Samples with their log-probs, some at a time."""
+    import numpy as np
+    import pyarrow as pa
+
+    from pcl_reasoner.pack.rows import ListColumn
+    from pcl_reasoner.pack.tokens import IGNORED
+
+    labels = ListColumn(samples["labels"])
+    for start in range(0, samples.num_rows, _SAMPLES_A_BATCH):
+        part = samples.slice(start, _SAMPLES_A_BATCH).combine_chunks()
+        log_probs, means = [], []
+        for index in range(start, start + part.num_rows):
+            (values,) = next(found)
+            trained = int((labels[index][1:] != IGNORED).sum())
+            log_probs.append(values)
+            means.append(values.sum(dtype=np.float64) / max(1, trained))
+        columns = {name: part[name] for name in schema.names if name in part.column_names}
+        columns["frozen_log_probs"] = pa.array(log_probs, pa.list_(pa.float32()))
+        columns["frozen_mean"] = pa.array(np.asarray(means, np.float32))
+        table = pa.table(columns, schema=schema)
+        yield from table.to_batches()

@@ -1,0 +1,165 @@
+"""What a loss does to single responses, for given weights and without training.
+
+    Inspected(problem_id="9f0c…", sample_index=3, reward=1.0, advantage=1.29, length=41, m=-0.21,
+              p=0.81, weight=0.05, entropy=0.3, tokens=[Token(18, "=", -1.2, 0.004), …])
+
+A token's figure is |∂loss / ∂z|, z being the token's own logit: |∂loss / ∂ log π| · (1 − π). What
+the model says with certainty moves nothing, however much its response weighs. A response's weight
+is Σ_t |∂loss / ∂ log π(y_t)| of the responses that are looked at, taken as one global batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pcl_reasoner.errors import InputError, StageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pcl_reasoner.plan import Plan, PlannedStage
+    from pcl_reasoner.train.frozen import Evaluation
+
+TOKENS_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Token:
+    """One of a response's tokens.
+
+    Args:
+        place: 0-based in prompt and response together.
+        text: Decoded.
+        log_prob: log π.
+        figure: |∂loss / ∂ its own logit|.
+    """
+
+    place: int
+    text: str
+    log_prob: float
+    figure: float
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """One response; ``advantage`` and ``pass_rate`` are None where the data have none."""
+
+    problem_id: str
+    sample_index: int
+    reward: float
+    pass_rate: float | None
+    advantage: float | None
+    length: int
+    m: float
+    p: float
+    weight: float
+    entropy: float
+    tokens: list[Token]
+
+
+def find_train(plan: Plan, name: str) -> PlannedStage:
+    """The train stage of a plan that ends with it.
+
+    Raises:
+        InputError: The stage is of another kind.
+    """
+    planned = plan.stages[-1]
+    if planned.spec.type != "train":
+        raise InputError(f"stage {planned.title}: is a {planned.spec.type} stage, not training.")
+    return planned
+
+
+def find_samples(plan: Plan, train: PlannedStage) -> PlannedStage:
+    """The stage whose samples the rows of training are packed from.
+
+    Raises:
+        InputError: The packed rows come from a source.
+    """
+    by_folder = {stage.folder: stage for stage in plan.stages}
+    packs = by_folder.get(train.inputs["packs"].path)
+    samples = by_folder.get(packs.inputs["samples"].path) if packs else None
+    if samples is None:
+        raise InputError(
+            f"stage {train.title}: its rows are packed from a source, not by a stage. Give the "
+            "recipe a pack stage that reads tokenize or frozen."
+        )
+    return samples
+
+
+def chosen(count: int, wanted: int) -> list[int]:
+    """Evenly spaced places among ``count``, at most ``wanted`` of them."""
+    wanted = min(count, wanted)
+    return [index * count // wanted for index in range(wanted)]
+
+
+def inspect(
+    what: Evaluation, tokenizer_file: Path, folder: Path, env: dict[str, str]
+) -> list[Inspected]:
+    """Evaluate samples and look at each.
+
+    Args:
+        what: Samples, weights and the loss; with ``gradient``.
+        tokenizer_file: The model's tokenizer.json.
+        folder: For the work; the caller removes it.
+        env: Further environment of the process.
+
+    Returns:
+        An Inspected a sample, in their order.
+
+    Raises:
+        StageError: The loss needs what the samples lack, or the evaluation failed.
+    """
+    from tokenizers import Tokenizer
+
+    from pcl_reasoner.stage import NoProgress
+    from pcl_reasoner.train.frozen import evaluate
+
+    if not tokenizer_file.is_file():
+        raise StageError(f"{tokenizer_file}: not found; it is needed to show tokens.")
+    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    found = evaluate(what, folder, folder / "evaluate.log", env, NoProgress())
+    records = what.samples.to_pylist()
+    return [look(record, one, tokenizer) for record, one in zip(records, found, strict=True)]
+
+
+def look(
+    record: dict[str, Any], values: Sequence[NDArray[np.float32]], tokenizer: Any
+) -> Inspected:
+    """One response's figures.
+
+    Args:
+        record: A row of a tokenized folder.
+        values: [length] each: log π of each token, entropy in nats, ∂loss / ∂ log π.
+        tokenizer: Decodes.
+    """
+    log_probs, entropies, gradient = values
+    places = [i for i, label in enumerate(record["labels"]) if i and label != -100]
+    length = max(1, len(places))
+    m = sum(float(log_probs[i]) for i in places) / length
+    weighed = [
+        Token(
+            i,
+            tokenizer.decode([record["input_ids"][i]], skip_special_tokens=False),
+            float(log_probs[i]),
+            abs(float(gradient[i])) * -math.expm1(float(log_probs[i])),
+        )
+        for i in places
+    ]
+    return Inspected(
+        problem_id=record["problem_id"],
+        sample_index=record["sample_index"],
+        reward=record["reward"],
+        pass_rate=record.get("pass_rate"),
+        advantage=record.get("advantage"),
+        length=len(places),
+        m=m,
+        p=math.exp(m) if places else 0.0,
+        weight=sum(abs(float(gradient[i])) for i in places),
+        entropy=sum(float(entropies[i]) for i in places) / length,
+        tokens=sorted(weighed, key=lambda token: -token.figure)[:TOKENS_SHOWN],
+    )

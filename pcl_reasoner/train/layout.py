@@ -1,0 +1,86 @@
+"""What a parallel layout must divide evenly, checked before anything is built.
+
+MindFormers and MindSpore say some of it only while they compile, and some of it not at all: a
+vocabulary that the tensor-parallel ranks cannot share is kept whole on each of them, silently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_BY_MODEL_PARALLEL = ("num_heads", "n_kv_heads", "intermediate_size", "vocab_size")
+
+
+def layout_problems(
+    model: Mapping[str, Any], model_parallel: int, pipeline_stage: int, sequence_parallel: bool
+) -> list[str]:
+    """Say what cannot be divided.
+
+    Args:
+        model: MindFormers' ``model_config``, or as much of it as is known: the shape by
+            ModelShape's names, ``batch_size``, ``seq_length``, and ``offset`` (layers that a stage
+            has more or fewer than its equal share).
+        model_parallel: Tensor-parallel ranks.
+        pipeline_stage: Pipeline stages.
+        sequence_parallel: Whether activations are cut along their tokens.
+
+    Returns:
+        One sentence a problem.
+    """
+    return [
+        *_heads(model),
+        *_by_model_parallel(model, model_parallel),
+        *_by_stages(model, pipeline_stage),
+        *(_tokens(model, model_parallel) if sequence_parallel else ()),
+    ]
+
+
+def _heads(model: Mapping[str, Any]) -> Iterator[str]:
+    for name, by in (("hidden_size", "num_heads"), ("num_heads", "n_kv_heads")):
+        if name in model and by in model and model[name] % model[by]:
+            yield f"{name} must be a multiple of {by}, got {model[name]} for {model[by]}"
+
+
+def _by_model_parallel(model: Mapping[str, Any], model_parallel: int) -> Iterator[str]:
+    for name in _BY_MODEL_PARALLEL:
+        if name in model and model[name] % model_parallel:
+            yield (
+                f"{name} must be a multiple of model_parallel, got {model[name]} for "
+                f"{model_parallel}"
+            )
+
+
+def _by_stages(model: Mapping[str, Any], stages: int) -> Iterator[str]:
+    if "num_layers" not in model:
+        return
+    layers = stage_layers(model["num_layers"], stages, model.get("offset", 0))
+    if sum(layers) != model["num_layers"] or min(layers) < 1:
+        yield (
+            f"num_layers must be a multiple of pipeline_stage, got {model['num_layers']} for "
+            f"{stages} (an uneven split: mindformers.model.model_config.offset, one number a "
+            f"stage; with {model.get('offset', 0)} the stages have {layers} layers)"
+        )
+
+
+def _tokens(model: Mapping[str, Any], model_parallel: int) -> Iterator[str]:
+    tokens = model.get("batch_size", 1) * model.get("seq_length", 0)
+    if tokens % model_parallel:
+        yield (
+            "with sequence_parallel, micro_batch_size x seq_length must be a multiple of "
+            f"model_parallel, got {tokens} for {model_parallel}"
+        )
+
+
+def stage_layers(num_layers: int, stages: int, offset: int | list[int] = 0) -> list[int]:
+    """Layers of each pipeline stage, as MindFormers deals them.
+
+    Args:
+        num_layers: Of the whole model.
+        stages: Pipeline stages.
+        offset: MindFormers' ``offset``: added to every stage's share, or one number a stage.
+    """
+    offsets = offset if isinstance(offset, list) else [offset] * stages
+    if len(offsets) != stages:
+        return [0] * stages
+    return [num_layers // stages + extra for extra in offsets]

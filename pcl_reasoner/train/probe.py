@@ -1,0 +1,163 @@
+"""A few problems that the policy answers while it is trained, by the embedded engine.
+
+probe.jsonl, a line each time:
+
+    {"step": 50, "problems": 16, "responses": 16, "accuracy": 0.81, "stop_ratio": 1.0,
+     "mean_length": 43.2}
+
+The engine has random streams of its own, so a run trains to the same losses with and without it.
+Importing this module is cheap; MindSpore is imported when a probe is made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pcl_reasoner.errors import StageError
+
+if TYPE_CHECKING:
+    from pcl_reasoner.sample.embedded import Drawn
+    from pcl_reasoner.train.config import Probe
+
+PROBE = "probe.jsonl"
+PROBLEMS = "probe_problems.jsonl"
+_KEYS = {"id": ("id", "problem_id"), "problem": ("problem",), "answer": ("answer", "ground_truth")}
+
+ProbeProblem = dict[str, str]
+"""``id``, ``problem`` and ``answer``."""
+
+
+def read_problems(path: Path, limit: int) -> list[ProbeProblem]:
+    """The first problems of a stage's clean.parquet, or of a benchmark's JSON lines.
+
+    Args:
+        path: A folder with clean.parquet or with a .jsonl file, or that file.
+        limit: How many at most.
+
+    Raises:
+        StageError: There are none, or one has no problem or no answer.
+    """
+    table = path / "clean.parquet"
+    files = [path] if path.is_file() else sorted(path.glob("*.jsonl"))
+    files = [file for file in files if file.name != "kept_apart.jsonl"]
+    if table.is_file():
+        import pyarrow.parquet as pq
+
+        records = next(pq.ParquetFile(table).iter_batches(limit)).to_pylist()
+    elif files:
+        lines = files[0].read_text(encoding="utf-8").splitlines()
+        records = [json.loads(line) for line in lines if line.strip()][:limit]
+    else:
+        raise StageError(f"{path}: no clean.parquet and no .jsonl. The role probe needs one.")
+    if not records:
+        raise StageError(f"{path}: no problems for the probe.")
+    return [_problem(record, f"{path}, record {row}") for row, record in enumerate(records, 1)]
+
+
+def _problem(record: Mapping[str, Any], where: str) -> ProbeProblem:
+    found = {}
+    for name, keys in _KEYS.items():
+        value = next((record[key] for key in keys if record.get(key) not in (None, "")), None)
+        if value is None:
+            raise StageError(f"{where}: no {' or '.join(keys)}; it has {', '.join(record)}.")
+        found[name] = str(value)
+    return found
+
+
+def write_problems(problems: Sequence[ProbeProblem], folder: Path) -> None:
+    """Write them for the training process."""
+    text = "".join(json.dumps(problem, ensure_ascii=False) + "\n" for problem in problems)
+    (folder / PROBLEMS).write_text(text, encoding="utf-8")
+
+
+class Prober:
+    """Answers the same problems each time, by the weights that it is given.
+
+    Args:
+        settings: How it draws.
+        policy: The Hugging Face folder that training starts from: shape, tokenizer, template.
+        problems: As read_problems gives them.
+    """
+
+    def __init__(self, settings: Probe, policy: Path, problems: Sequence[ProbeProblem]) -> None:
+        from pcl_reasoner.sample.draw import Filters, stream_seed
+        from pcl_reasoner.sample.embedded import EmbeddedSampler, Row
+        from pcl_reasoner.sample.generate import Dialogue, Problem
+
+        self.problems, self.settings = problems, settings
+        self.dialogue = Dialogue(policy, settings)
+        self.sampler = EmbeddedSampler(policy)
+        self.filters = Filters(
+            settings.temperature,
+            settings.top_k,
+            settings.top_p,
+            settings.min_p,
+            settings.repetition_penalty,
+        )
+        prompts = [self.dialogue.prompt(Problem(one["id"], one["problem"])) for one in problems]
+        longest = min(settings.max_model_len, self.sampler.shape.context)
+        rooms = [self.dialogue.room(prompt, longest) for prompt in prompts]
+        if min(rooms) < 1:
+            name = problems[rooms.index(min(rooms))]["id"]
+            raise StageError(f"probe: the prompt of problem {name} leaves no room to answer.")
+        self.prompts = [prompt.ids for prompt in prompts]
+        self.rows = [
+            Row(index, stream_seed(settings.seed, problem["id"], sample))
+            for index, problem in enumerate(problems)
+            for sample in range(settings.n)
+        ]
+        self.rooms = [rooms[row.prompt] for row in self.rows]
+        self.sampler.prepare(self._layout())
+
+    def _layout(self) -> Any:
+        """One layout for every batch, so that two graphs serve all probes."""
+        from pcl_reasoner.sample.embedded import PROMPT_MULTIPLE, Layout
+
+        slots = -(-max(map(len, self.prompts)) // PROMPT_MULTIPLE) * PROMPT_MULTIPLE
+        rows = min(self.settings.batch, len(self.rows))
+        return Layout(len(self.prompts), slots, rows, slots + max(self.rooms))
+
+    def ask(self, weights: Mapping[str, Any]) -> dict[str, Any]:
+        """Answer and grade every problem.
+
+        Args:
+            weights: Hugging Face name -> float32 array.
+
+        Returns:
+            A line of probe.jsonl without its step.
+        """
+        from pcl_reasoner.sample.embedded import Model
+
+        fresh = Model(self.sampler.shape, dict(weights))
+        held = self.sampler.model.get_parameters()
+        for old, new in zip(held, fresh.get_parameters(), strict=True):
+            old.set_data(new)
+        drawn: list[Drawn] = []
+        for start in range(0, len(self.rows), self.settings.batch):
+            part = slice(start, start + self.settings.batch)
+            drawn += self.sampler.sample(
+                self.prompts, self.rows[part], self.rooms[part], self.filters
+            )
+        return self._graded(drawn)
+
+    def _graded(self, drawn: Sequence[Drawn]) -> dict[str, Any]:
+        from pcl_reasoner.grade.answers import grade_by_rule
+
+        right = stopped = tokens = 0
+        for row, one in zip(self.rows, drawn, strict=True):
+            text = self.dialogue.response(one.token_ids, one.finish_reason)
+            verdict = grade_by_rule(text, self.problems[row.prompt]["answer"], one.finish_reason)
+            right += verdict.outcome == "right"
+            stopped += one.finish_reason == "stop"
+            tokens += len(one.token_ids)
+        count = len(drawn)
+        return {
+            "problems": len(self.problems),
+            "responses": count,
+            "accuracy": right / count,
+            "stop_ratio": stopped / count,
+            "mean_length": tokens / count,
+        }

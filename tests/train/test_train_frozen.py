@@ -1,0 +1,159 @@
+"""The frozen policy's log-probs: by the trainer's own model, and as transformers has them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from train_helpers import LENGTH, PLACES, train_config, write_policy, write_samples
+from transformers import AutoModelForCausalLM
+
+from pcl_reasoner.errors import StageError
+from pcl_reasoner.pack.arrow_folder import read_arrow_folder
+from pcl_reasoner.pack.stage import PackConfig, pack
+from pcl_reasoner.stage import StageContext
+from pcl_reasoner.train.forward import whole_rows
+from pcl_reasoner.train.frozen_stage import FrozenConfig, frozen
+from pcl_reasoner.train.stage import read_metrics, train
+
+SIZES = [5, 9, 14, 20, 7, 25, 30, 11, 6, 17]
+CONFIG = FrozenConfig(
+    seq_length=LENGTH,
+    max_segments=PLACES,
+    rows=2,
+    device="CPU",
+    precision="float32",
+    compressed_mask=False,
+)
+
+
+def run_frozen(inputs: dict[str, Path], output: Path, **placement: Any) -> list[dict[str, Any]]:
+    output.mkdir(exist_ok=True)
+    context = StageContext("frozen", output / "kept_apart.jsonl", placement)
+    counts = frozen(CONFIG, inputs, output, context)
+    assert (counts.read, counts.kept) == (len(SIZES), len(SIZES))
+    return read_arrow_folder(output).to_pylist()
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("inputs")
+    return {
+        "policy": write_policy(folder / "policy"),
+        "samples": write_samples(folder / "samples", SIZES),
+    }
+
+
+@pytest.fixture(scope="module")
+def made(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    output = tmp_path_factory.mktemp("frozen") / "frozen.partial"
+    run_frozen(inputs, output)
+    return output
+
+
+def test_log_probs_are_transformers_own_one_a_token(inputs: dict[str, Path], made: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(inputs["policy"], torch_dtype=torch.float64)
+    before = read_arrow_folder(inputs["samples"]).to_pylist()
+    after = read_arrow_folder(made).to_pylist()
+    assert [{key: row[key] for key in before[0]} for row in after] == before
+    for row in after:
+        with torch.no_grad():
+            logits = model.eval()(torch.tensor([row["input_ids"]])).logits[0]
+        log_probs = logits.log_softmax(-1).numpy()
+        expected = [
+            log_probs[i - 1, token] if row["labels"][i] != -100 else 0.0
+            for i, token in enumerate(row["input_ids"])
+        ]
+        assert row["frozen_log_probs"] == pytest.approx(expected, abs=2e-5)
+        trained = [value for value in row["frozen_log_probs"] if value != 0]
+        assert row["frozen_mean"] == pytest.approx(np.mean(trained), rel=1e-6)
+
+
+def test_the_folder_is_tokenizes_with_two_columns_and_no_work(
+    inputs: dict[str, Path], made: Path
+) -> None:
+    names = {path.name for path in made.iterdir()}
+    kept = {path.name for path in inputs["samples"].iterdir()}
+    assert names == kept
+    assert (made / "meta.json").read_bytes() == (inputs["samples"] / "meta.json").read_bytes()
+
+
+def test_rows_of_a_cut_off_file_are_made_again_by_whole_batches(tmp_path: Path) -> None:
+    path = tmp_path / "values.f32"
+    assert whole_rows(path, 8, 2) == 0
+    # Two batches of two rows of 8 bytes, one row of the third, and half a row.
+    path.write_bytes(bytes(8 * 4 + 8 + 4))
+    assert whole_rows(path, 8, 2) == 4
+    assert path.stat().st_size == 32
+
+
+@pytest.mark.slow
+def test_a_run_that_was_cut_off_goes_on_to_the_same_bytes(
+    inputs: dict[str, Path], made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pcl_reasoner.train import worker
+
+    output = tmp_path / "frozen.partial"
+    real = worker.run_worker
+
+    def cut(arguments: list[str], folder: Path, *others: Any) -> None:
+        real(arguments, folder, *others)
+        values = folder / "values.f32"
+        values.write_bytes(values.read_bytes()[: 4 * LENGTH * 3 + 5])
+        raise StageError("cut off")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "run_worker", cut)
+        with pytest.raises(StageError, match="cut off"):
+            run_frozen(inputs, output)
+    assert sorted(path.name for path in output.iterdir()) == ["work"]
+    run_frozen(inputs, output)
+    for path in made.iterdir():
+        assert (output / path.name).read_bytes() == path.read_bytes(), path.name
+
+
+@pytest.mark.slow
+def test_training_starts_at_the_frozen_means(
+    inputs: dict[str, Path], made: Path, tmp_path: Path
+) -> None:
+    """Packed from it, GRPO's first step sees ratios of 1: no clip, and m is the frozen mean."""
+    packs = tmp_path / "packs"
+    packs.mkdir()
+    context = StageContext("pack", packs / "apart.jsonl")
+    pack(PackConfig(seq_length=LENGTH, max_segments=PLACES), {"samples": made}, packs, context)
+    config = train_config(loss="grpo", max_steps=2, learning_rate=1e-3)
+    output = tmp_path / "train.partial"
+    output.mkdir()
+    given = {"packs": packs, "policy": inputs["policy"]}
+    train(config, given, output, StageContext("train", output / "apart.jsonl"))
+    first = read_metrics(output / "metrics.jsonl")[0]
+    rows = read_arrow_folder(packs).to_pylist()
+    order = json.loads((output / "data_order.json").read_text())["order"][:2]
+    segments = [
+        (reward, mean, advantage)
+        for row in order
+        for reward, mean, advantage in zip(
+            rows[row]["rewards"], rows[row]["frozen_mean"], rows[row]["advantages"], strict=True
+        )
+    ]
+    for verdict, chosen in (
+        ("right", [s for s in segments if s[0] >= 0.5]),
+        ("wrong", [s for s in segments if s[0] < 0.5]),
+    ):
+        assert first[f"{verdict}_count"] == len(chosen) > 0
+        assert first[f"{verdict}_m"] == pytest.approx(np.mean([s[1] for s in chosen]), rel=1e-6)
+        # At a ratio of 1 the gradient by log π is −A / T for each of T tokens, times 1 / N.
+        weight = sum(abs(s[2]) for s in chosen) / len(segments)
+        assert first[f"{verdict}_weight"] == pytest.approx(weight, rel=1e-5)
+    assert first["clipped"] == 0.0
+    # −mean A at a ratio of 1.
+    assert first["loss"] == pytest.approx(-np.mean([s[2] for s in segments]), abs=1e-6)
+
+
+def test_several_hosts_are_refused(inputs: dict[str, Path], tmp_path: Path) -> None:
+    with pytest.raises(StageError, match="names 2 hosts"):
+        run_frozen(inputs, tmp_path / "frozen.partial", hosts=["a", "b"])

@@ -1,0 +1,128 @@
+"""Rules that stop a run and problems answered on the way, by the real Trainer on a tiny model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from train_helpers import train_config, write_packs, write_policy
+
+from pcl_reasoner.errors import StageError
+from pcl_reasoner.stage import StageContext
+from pcl_reasoner.train.config import Probe
+from pcl_reasoner.train.probe import Prober, read_problems
+from pcl_reasoner.train.stage import read_metrics, train
+
+SIZES = [5, 9, 14, 20, 7, 25, 30, 11, 6, 17, 22, 13, 8, 19, 28, 10]
+PROBLEMS = [{"id": f"q{i}", "problem": "12-3=9", "answer": str(i)} for i in range(3)]
+PROBE = {"every": 3, "problems": 2, "n": 2, "max_tokens": 6, "max_model_len": 64}
+STEPS = 7
+
+
+def run(folder: Path, inputs: dict[str, Path], **changes: Any) -> tuple[list[Any], Path]:
+    output = folder / "train.partial"
+    output.mkdir(parents=True, exist_ok=True)
+    settings = {"loss": "opg", "epochs": 2, "max_steps": STEPS, "learning_rate": 1e-3}
+    config = train_config(checkpoint_steps=2, **settings | changes)
+    train(config, inputs, output, StageContext("train", output / "kept_apart.jsonl"))
+    return read_metrics(output / "metrics.jsonl"), output
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("inputs")
+    problems = folder / "problems.jsonl"
+    problems.write_text("".join(json.dumps(one) + "\n" for one in PROBLEMS))
+    return {
+        "policy": write_policy(folder / "policy"),
+        "packs": write_packs(folder / "packs", SIZES),
+        "probe": problems,
+    }
+
+
+@pytest.mark.slow
+def test_a_stopped_run_says_why_and_goes_on_where_it_is_not_stopped(
+    tmp_path: Path, inputs: dict[str, Path]
+) -> None:
+    """With a probe, which changes no loss; stopped at its fifth step, and gone on from its 4th."""
+    rule = {"right_share_below": 1.0, "window": 2}
+    with pytest.raises(StageError) as stopped:
+        run(tmp_path / "a", inputs, stop_if=rule, probe=PROBE)
+    said = str(stopped.value)
+    output = tmp_path / "a" / "train.partial"
+    made = read_metrics(output / "metrics.jsonl")
+    assert f"stopped at step {len(made)}: " in said and "(stop_if.right_share_below)" in said
+    assert 4 <= len(made) < STEPS
+    assert f"goes on from step {len(made) // 2 * 2}, its last checkpoint" in said
+
+    records, output = run(tmp_path / "a", inputs, probe=PROBE)
+    assert records[: len(made)] == made
+    plain, without = run(tmp_path / "b", inputs)
+    assert records == plain
+    assert [record["step"] for record in records] == list(range(1, STEPS + 1))
+    weights = "checkpoint/model.safetensors"
+    assert (output / weights).read_bytes() == (without / weights).read_bytes()
+    assert not (output / "stopped.txt").exists() and not (without / "probe.jsonl").exists()
+
+    answers = [json.loads(line) for line in (output / "probe.jsonl").read_text().splitlines()]
+    assert [answer["step"] for answer in answers] == [0, 3, 6]
+    assert {(one["problems"], one["responses"]) for one in answers} == {(2, 4)}
+    assert all(0 < one["mean_length"] <= 6 for one in answers)
+    fresh = asked(inputs["policy"])
+    assert {"step": 0, **fresh} == answers[0]
+
+
+def asked(policy: Path, changed: float = 0.0) -> dict[str, Any]:
+    """A prober on the policy's own weights, in this process."""
+    from pcl_reasoner.sample.weights import read_weights
+
+    weights = read_weights(policy)
+    prober = Prober(Probe(**PROBE), policy, PROBLEMS[:2])
+    first = prober.ask(weights)
+    assert prober.ask(weights) == first
+    if changed:
+        # Only the token that ends a response is left to be drawn.
+        head = np.zeros_like(weights["lm_head.weight"])
+        head[prober.dialogue.ends[0]] = changed
+        norm = np.ones_like(weights["model.norm.weight"])
+        other = weights | {"lm_head.weight": head, "model.norm.weight": norm}
+        return prober.ask(other)
+    return first
+
+
+def test_the_weights_that_are_given_answer(inputs: dict[str, Path]) -> None:
+    first = asked(inputs["policy"])
+    assert first["accuracy"] == 0.0
+    other = asked(inputs["policy"], changed=50.0)
+    # A response's logit of the end is ±50·Σ h: half of all hidden states end at once.
+    assert other["mean_length"] != first["mean_length"]
+
+
+def test_problems_are_the_first_of_a_file_and_need_an_answer(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "problems.jsonl"
+    path.write_text("".join(json.dumps(one) + "\n" for one in PROBLEMS))
+    assert read_problems(path, 2) == PROBLEMS[:2] == read_problems(tmp_path, 2)
+    table = [{"problem_id": "a", "problem": "1+1", "ground_truth": "2", "pass_rate": 0.5}]
+    pq.write_table(pa.Table.from_pylist(table), tmp_path / "clean.parquet")
+    assert read_problems(tmp_path, 5) == [{"id": "a", "problem": "1+1", "answer": "2"}]
+    path.write_text('{"id": 1, "problem": "1+1", "answer": ""}\n')
+    with pytest.raises(StageError, match="record 1: no answer or ground_truth"):
+        read_problems(path, 2)
+
+
+def test_a_probe_needs_problems_a_cpu_and_the_embedded_engine(
+    tmp_path: Path, inputs: dict[str, Path]
+) -> None:
+    given = {name: path for name, path in inputs.items() if name != "probe"}
+    with pytest.raises(StageError, match="give the stage the input `probe`"):
+        run(tmp_path, given, probe=PROBE)
+    with pytest.raises(ValueError, match="evaluate exported checkpoints with a server"):
+        train_config(probe={**PROBE, "engine": "server"})
+    with pytest.raises(ValueError, match="draws on a CPU, got device Ascend"):
+        train_config(probe=PROBE, device="Ascend", data_parallel=2)
