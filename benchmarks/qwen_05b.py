@@ -10,9 +10,11 @@ own.
 
 Printed: the largest relative differences of losses and gradient norms over the steps and of the
 logits of the first batch at the end, seconds a step and peak memory. Exit code 1 when one is over
-its tolerance (both_sides.py). MindFormers' AdamW needs more memory on a CPU than 23 GiB for this
-model, so AdamW is that of adamw_in_place.py; ``--stock-optimizer`` takes MindFormers', and
-``--layers`` makes the model shallower, at full width and vocabulary, so that it fits.
+its tolerance (both_sides.py).
+
+For this model MindFormers' AdamW takes more than 23 GiB on a CPU, so the optimizer is that of
+adamw_in_place.py. ``--stock-optimizer`` takes MindFormers' own, and ``--layers`` makes the model
+shallower, at full width and vocabulary, so that it fits.
 """
 
 from __future__ import annotations
