@@ -47,6 +47,8 @@ class PartScores(nn.Cell):
         super().__init__()
         self.parts, self.step, self.entropy = parts, step, entropy
         self.part_size = vocab_size // parts
+        # One part has no axis of its own: sums over the last of three axes are slow on a CPU.
+        self.part_axis = (parts,) if parts > 1 else ()
         self.pieces = weight_pieces(vocab_size)
         self.zeros = ops.ZerosLike()
         self.on = Tensor(1.0, ms.float32)
@@ -56,8 +58,8 @@ class PartScores(nn.Cell):
         self.reshape, self.cast, self.concat = ops.Reshape(), ops.Cast(), ops.Concat(1)
         self.log_softmax, self.gather = ops.LogSoftmax(-1), ops.GatherD()
         self.maximum, self.subtract = ops.ReduceMax(keep_dims=True), ops.Sub()
-        self.exp, self.multiply, self.sum = ops.Exp(), ops.Mul(), ops.ReduceSum(keep_dims=True)
-        self.negate = ops.Neg()
+        self.shares, self.multiply = ops.Softmax(-1), ops.Mul()
+        self.sum, self.negate = ops.ReduceSum(keep_dims=True), ops.Neg()
         # Those of bprop. MindSpore does not cut them: on a rank they see the rank's own piece.
         self.softmax, self.one_hot = ops.Softmax(-1), ops.OneHot()
         self.by_hidden, self.by_weight = ops.MatMul(), ops.MatMul(transpose_a=True)
@@ -70,21 +72,15 @@ class PartScores(nn.Cell):
             length: S.
         """
         dp, mp = data_parallel, self.parts
-        part = (dp, mp, 1)
+        part = (dp, *self.part_axis, 1)
         self.pieces = weight_pieces(self.part_size)  # a rank has one part
         self.slice_hidden.shard(((dp, 1, 1),))
         self.slice_index.shard(((dp, 1, mp),))
         self.matmul.shard(((dp, 1), (mp, 1)))
         self.concat.shard(((dp, 1, mp),) * -(-length // self.step))
-        for one in (
-            self.cast,
-            self.log_softmax,
-            self.maximum,
-            self.exp,
-            self.sum,
-            self.negate,
-            self.zeros,
-        ):
+        for one in (self.cast, self.log_softmax, self.shares, self.maximum, self.sum):
+            one.shard((part,))
+        for one in (self.negate, self.zeros):
             one.shard((part,))
         for two in (self.gather, self.subtract, self.multiply):
             two.shard((part, part))
@@ -115,9 +111,11 @@ class PartScores(nn.Cell):
                 # Without an order all chunks could be alive at once.
                 chunk = ops.depend(chunk, chosen[-1])
             logits = self.matmul(self.reshape(chunk, (-1, width)), weight)
-            logits = self.reshape(logits, (rows * (end - start), self.parts, -1))
-            logits = self.cast(logits, ms.float32)  # [n, P, V / P]
-            one, total, entropy = self._of_chunk(logits, self.reshape(place, (-1, self.parts, 1)))
+            logits = self.cast(
+                self.reshape(logits, (-1, *self.part_axis, self.part_size)), ms.float32
+            )
+            place = self.reshape(place, (-1, *self.part_axis, 1))
+            one, total, entropy = self._of_chunk(logits, place)
             shape = (rows, end - start, self.parts)
             chosen += (self.reshape(one, shape),)
             totals += (self.reshape(total, shape),)
@@ -127,15 +125,16 @@ class PartScores(nn.Cell):
         return self.concat(chosen), self.concat(totals), self.concat(entropies)
 
     def _of_chunk(self, logits, place):
-        """logits [n, P, V / P], place [n, P, 1] -> three times [n, P, 1]."""
+        """logits [n, P, V / P], place [n, P, 1] -> three times [n, P, 1]; without P if it is 1."""
         log_probs = self.log_softmax(logits)
-        chosen = self.gather(log_probs, 2, place)
+        chosen = self.gather(log_probs, logits.ndim - 1, place)
         total = entropy = self.zeros(chosen)
         if self.parts > 1:
             # At the largest logit: z = log π + log Σ e^z.
             total = self.subtract(self.maximum(logits, -1), self.maximum(log_probs, -1))
         if self.entropy:
-            entropy = self.negate(self.sum(self.multiply(self.exp(log_probs), log_probs), -1))
+            shares = self.shares(logits)  # on a CPU cheaper than exp(log_probs)
+            entropy = self.negate(self.sum(self.multiply(shares, log_probs), -1))
         return chosen, total, entropy
 
     def bprop(self, hidden, weight, index, out, dout):
