@@ -1,7 +1,7 @@
 """Log-probs in chunks against full logits: bytes by count, peak memory and time on this CPU.
 
-    python benchmarks/loss_memory.py [--tokens 4096] [--hidden 256] [--vocabulary 32768]
-                                     [--chunk-tokens 1024] [--rows 1] [--rounds 3] [--entropy]
+    python benchmarks/loss_memory.py [--tokens 2048] [--hidden 256] [--vocabulary 32768]
+                                     [--chunk-tokens 512] [--rows 1] [--rounds 3] [--entropy]
 
 First the count for the published runs, at vocabulary 152 064, a rank. Then forward and backward of
 the loss alone, each way in processes of its own that take turns: in chunks; with full logits as
@@ -172,10 +172,10 @@ def measure(given: argparse.Namespace) -> None:
 def main() -> None:
     """Count, then measure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--tokens", type=int, default=4096)
+    parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--hidden", type=int, default=256)
     parser.add_argument("--vocabulary", type=int, default=32_768)
-    parser.add_argument("--chunk-tokens", type=int, default=1024)
+    parser.add_argument("--chunk-tokens", type=int, default=512)
     parser.add_argument("--rows", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--entropy", action="store_true")
