@@ -56,6 +56,7 @@ HEAVY = {
     "math_verify",
     "jinja2",
     "huggingface_hub",
+    "ray",
 }
 
 MINDSPORE_ROOMS = ("losses", "train")

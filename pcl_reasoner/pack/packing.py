@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pcl_reasoner.pack.bound import least_rows
+
 _TRIPLE_TRIES = 32
 """Third segments that are tried when a row is to be closed by three."""
 _BATCH_SIZES = (1, 8, 32, 128)
@@ -231,9 +233,11 @@ def next_fit_rows(lengths: Sequence[int], seq_length: int, max_segments: int) ->
 def accounting(plan: RowPlan, max_segments: int) -> dict[str, Any]:
     """What a plan costs: rows, fill, steps, and what filling in file order would cost.
 
-    Fill is the share of row tokens that are a segment's.
+    Fill is the share of row tokens that are a segment's; ``rows_bound`` is least_rows, which no
+    packing of these lengths can go below.
     """
     rows, tokens = len(plan.rows), int(plan.lengths.sum())
+    bound = least_rows(plan.lengths, plan.seq_length)
     in_order = next_fit_rows(plan.lengths.tolist(), plan.seq_length, max_segments)
     per_row = Counter(len(row) for row in plan.rows)
     return {
@@ -245,5 +249,7 @@ def accounting(plan: RowPlan, max_segments: int) -> dict[str, Any]:
         "segments_a_row": {str(size): per_row[size] for size in sorted(per_row)},
         "rows_next_fit": in_order,
         "rows_saved": in_order - rows,
+        "rows_bound": bound,
+        "rows_over_bound": rows - bound,
         "steps_an_epoch": {str(size): math.ceil(rows / size) for size in _BATCH_SIZES},
     }

@@ -191,6 +191,12 @@ class TrainConfig(StageConfig):
                 f"global_batch_size, got {self.micro_batch_size} x {self.data_parallel} for "
                 f"{self.global_batch_size}"
             )
+        if not self.compressed_mask and self.pipeline_stage > 1 and self.data_parallel > 1:
+            # MindSpore would scatter the mask over the ranks, and has no such operator for uint8.
+            raise ValueError(
+                "compressed_mask false does not compile with pipeline_stage and data_parallel over "
+                f"1, got {self.pipeline_stage} and {self.data_parallel}: set it to true"
+            )
         if self.probe is not None and self.device != "CPU":
             raise ValueError(
                 f"probe: the embedded engine draws on a CPU, got device {self.device}: leave probe "

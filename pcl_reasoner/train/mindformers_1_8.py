@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import mindspore as ms
-from mindspore import Tensor, nn, ops
+from mindspore import Tensor, ops
 
 from pcl_reasoner.errors import InputError
 
@@ -111,81 +111,14 @@ def refuse_wrong_masks(config: dict[str, Any], where: str) -> None:
         )
 
 
-class CpuFlashAttentionScore(nn.Cell):
-    """The contract of FlashAttentionScore from plain operators: BNSD and TND, grouped queries.
-
-    ``attn_mask`` is 1 where attention is forbidden; ``actual_seq_qlen`` holds cumulative segment
-    ends. Scores are held in full, so this is for short rows.
-    """
-
-    def __init__(
-        self,
-        head_num: int,
-        keep_prob: float = 1.0,
-        scale_value: float = 1.0,
-        pre_tokens: int = 0,
-        next_tokens: int = 0,
-        inner_precise: int = 0,
-        input_layout: str = "BNSD",
-        sparse_mode: int = 0,
-    ) -> None:
-        super().__init__(auto_prefix=False)
-        if input_layout not in ("BNSD", "TND") or keep_prob != 1.0:
-            raise ValueError(
-                f"attention on CPU: layout {input_layout} with keep_prob {keep_prob}; "
-                "expected BNSD or TND without dropout."
-            )
-        self.scale = scale_value
-        self.layout = input_layout
-        self.sparse_mode = sparse_mode
-        self.low = Tensor(-1e30, ms.float32)
-
-    def construct(
-        self,
-        query,
-        key,
-        value,
-        real_shift=None,
-        drop_mask=None,
-        padding_mask=None,
-        attn_mask=None,
-        prefix=None,
-        actual_seq_qlen=None,
-        actual_seq_kvlen=None,
-    ):
-        """query [B, N, S, D] or [T, N, D] -> four outputs, the last of query's shape."""
-        if self.layout == "TND":
-            query = query.swapaxes(0, 1).expand_dims(0)  # [1, N, T, D]
-            key = key.swapaxes(0, 1).expand_dims(0)
-            value = value.swapaxes(0, 1).expand_dims(0)
-        groups = query.shape[1] // key.shape[1]
-        if groups > 1:
-            key = ops.repeat_interleave(key, groups, 1)
-            value = ops.repeat_interleave(value, groups, 1)
-        scores = ops.matmul(query.astype(ms.float32), key.astype(ms.float32).swapaxes(-1, -2))
-        length = query.shape[2]
-        positions = ops.arange(0, length)
-        if self.layout == "TND":
-            past_ends = positions.expand_dims(1) >= actual_seq_qlen.expand_dims(0)
-            segment = past_ends.astype(ms.int32).sum(-1)
-            later = positions.expand_dims(1) < positions.expand_dims(0)
-            forbidden = ops.logical_or(later, segment.expand_dims(1) != segment.expand_dims(0))
-        elif self.sparse_mode == 2:
-            forbidden = positions.expand_dims(1) < positions.expand_dims(0)
-        else:
-            forbidden = attn_mask.astype(ms.bool_)
-        scores = ops.masked_fill(scores * self.scale, forbidden, self.low)
-        output = ops.matmul(ops.softmax(scores, -1), value.astype(ms.float32))
-        output = output.astype(query.dtype)
-        if self.layout == "TND":
-            output = output.squeeze(0).swapaxes(0, 1)
-        return None, None, None, output
-
-
 def install_cpu_operators() -> None:
-    """Put the plain attention in the place of the fused one; call before a model is built."""
+    """Put the CPU's operators in the place of MindFormers' own; call before a model is built."""
     if not on_cpu():
         return
     import mindformers.modules.flash_attention as flash_attention
+    from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
+
+    from pcl_reasoner.train.cpu_operators import CpuAdamW, CpuFlashAttentionScore
 
     flash_attention.FlashAttentionScore = CpuFlashAttentionScore
+    MindFormerRegister.registry[MindFormerModuleType.OPTIMIZER]["AdamW"] = CpuAdamW

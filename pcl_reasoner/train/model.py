@@ -84,6 +84,8 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
         )
         nothing = Tensor([[0.0] * len(COLUMNS)] * len(VERDICTS), ms.float32)
         self.figures = Parameter(nothing, name="step_figures", requires_grad=False)
+        self.is_flash = bool(config.use_flash_attention)
+        self.is_compressed = bool(config.use_eod_attn_mask_compression)
         self.entropy = bool(config.entropy)
         self.log_softmax = ops.LogSoftmax(-1)
         # Full logits cannot be normalised where the vocabulary is cut over ranks.
@@ -113,6 +115,17 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
         **kwargs,
     ):
         """The loader's columns, in its order -> scalar loss; those not used are not computed on."""
+        # Also where MindFormers is started by another program than ours, which checks the YAML.
+        if attention_mask is not None and not self.is_flash:
+            raise ValueError(
+                "use_flash_attention is False, and the data bring attention_mask: MindFormers "
+                "would add it to the scores as 0 and 1. Set use_flash_attention: True."
+            )
+        if actual_seq_len is not None and not self.is_compressed:
+            raise ValueError(
+                "use_eod_attn_mask_compression is False, and the data bring actual_seq_len: "
+                "MindFormers would not heed it. Set it to True, or give attention_mask."
+            )
         log_probs, entropies = self.label_log_probs(
             input_ids, labels, position_ids, attention_mask, actual_seq_len
         )

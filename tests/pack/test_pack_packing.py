@@ -102,5 +102,7 @@ def test_accounting() -> None:
         "segments_a_row": {"2": 2},
         "rows_next_fit": 3,
         "rows_saved": 1,
+        "rows_bound": 2,
+        "rows_over_bound": 0,
         "steps_an_epoch": {"1": 2, "8": 1, "32": 1, "128": 1},
     }

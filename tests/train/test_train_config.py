@@ -29,6 +29,10 @@ from train_helpers import train_config
             {"global_batch_size": 4, "micro_batch_size": 2},
             "a CPU cannot accumulate gradients: .* got 2 x 1 for 4",
         ),
+        (
+            {"device": "Ascend", "global_batch_size": 4, "data_parallel": 2, "pipeline_stage": 2},
+            "compressed_mask false does not compile with .* over 1, got 2 and 2",
+        ),
         ({"loss": "opgg"}, "no such loss. Did you mean 'opg'. Known: opg, "),
         (
             {"loss": "opg", "loss_parameters": {"delta": 0.1}},
@@ -48,6 +52,7 @@ def test_the_papers_layout() -> None:
     config = train_config(
         device="Ascend",
         precision="bfloat16",
+        compressed_mask=True,
         global_batch_size=128,
         data_parallel=8,
         model_parallel=8,

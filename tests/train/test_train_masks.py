@@ -88,6 +88,21 @@ def test_without_flash_attention_mindformers_lets_every_token_see_later_ones(pol
     assert (before[10] != after[10]).any()
 
 
+@pytest.mark.parametrize(
+    ("changes", "compressed", "said"),
+    [
+        ({"use_flash_attention": False}, False, "use_flash_attention is False, and the data bring"),
+        ({}, True, "use_eod_attn_mask_compression is False, and the data bring actual_seq_len"),
+    ],
+)
+def test_the_model_refuses_both_traps_whoever_starts_it(
+    policy: Path, changes: dict[str, Any], compressed: bool, said: str
+) -> None:
+    model = build(policy, **changes)
+    with pytest.raises(ValueError, match=said):
+        model(**columns([packed_row(ENDS, LENGTH)], PLACES, compressed))
+
+
 LONG, LONG_ENDS = 2048, [700, 701, 1600, 2000]
 
 

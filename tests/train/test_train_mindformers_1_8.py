@@ -10,7 +10,8 @@ import pytest
 import torch
 from mindspore import Tensor
 
-from pcl_reasoner.train.mindformers_1_8 import CpuFlashAttentionScore, translate_older
+from pcl_reasoner.train.cpu_operators import CpuFlashAttentionScore
+from pcl_reasoner.train.mindformers_1_8 import translate_older
 from pcl_reasoner.train.rows import attention_mask
 
 HEADS, GROUPS, SIZE, LENGTH = 4, 2, 8, 10

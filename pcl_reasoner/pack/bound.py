@@ -1,0 +1,38 @@
+"""The fewest rows that any packing can need, from the lengths alone.
+
+lengths [7, 7, 4], rows of 10: 18 tokens would fit into 2 rows, but no two segments share one
+-> 3
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+
+def least_rows(lengths: npt.NDArray[np.int64], seq_length: int) -> int:
+    """Martello and Toth's bound L2 on the number of rows; no packing has fewer.
+
+    For each a up to half a row: a segment longer than half a row needs a row of its own, nothing
+    of a tokens or more fits beside one longer than seq_length − a, and the segments from a to half
+    a row fill what room the others leave. The largest of these counts is the bound.
+
+    Args:
+        lengths: [n] tokens a segment, 1 ≤ length ≤ seq_length.
+        seq_length: Tokens a row.
+
+    Source: Martello and Toth, Lower bounds and reduction procedures for the bin packing problem,
+        Discrete Applied Mathematics 28 (1990).
+    """
+    sizes = np.arange(seq_length + 1)
+    histogram = np.bincount(lengths, minlength=seq_length + 1)
+    shorter = np.concatenate([[0], np.cumsum(histogram)])  # [x]: segments shorter than x
+    tokens = np.concatenate([[0], np.cumsum(histogram * sizes)])  # [x]: tokens of those
+    half = seq_length // 2
+    least = np.arange(half + 1)
+    beyond = seq_length - least + 1
+    large = shorter[-1] - shorter[half + 1]
+    room = (shorter[beyond] - shorter[half + 1]) * seq_length - (tokens[beyond] - tokens[half + 1])
+    without_room = tokens[half + 1] - tokens[least] - room
+    more = np.maximum(0, -(-without_room // seq_length))
+    return int((large + more).max())

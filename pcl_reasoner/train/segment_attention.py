@@ -1,0 +1,170 @@
+"""Attention that computes only what a token may look at: causal, inside its own segment.
+
+    out_t = Σ_s p_ts v_s,   p_t = softmax over s of scale · q_t·k_s,   s ≤ t, same segment
+
+A row of segments [0, 3), [3, 7) costs 3² + 4² pairs, not 7². Rows are worked through in tiles of a
+few hundred queries, so scores are never held for a whole row. In NumPy, for CPUs: MindSpore has no
+fused attention there.
+
+Shapes: query [B, N, S, D]; key and value [B, K, S, D], N a multiple of K (grouped queries).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float32]
+Spans = list[tuple[int, int]]
+"""First token of a segment, and one past its last."""
+
+TILE = 256
+"""Queries at a time."""
+LOW = np.float32(-1e30)
+"""Added to a forbidden score: finite, so that a row in which all is forbidden stays a number."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Some queries and the keys that they may look at.
+
+    Args:
+        row: Of the batch.
+        queries: Of the row's tokens.
+        keys: Of the row's tokens.
+        bias: [queries, the last so many keys] float32: 0, or LOW where looking is forbidden.
+    """
+
+    row: int
+    queries: slice
+    keys: slice
+    bias: Array
+
+
+def spans_of_ends(ends: NDArray[np.int32], length: int) -> Spans:
+    """Segments of a row by their cumulative ends; what is after the last is a segment of its own.
+
+    Args:
+        ends: [G], rising; repeated where there are fewer segments than places.
+        length: S.
+    """
+    inside = sorted({int(end) for end in ends if 0 < end < length})
+    return list(zip([0, *inside], [*inside, length], strict=True))
+
+
+def spans_of_mask(forbidden: NDArray[np.uint8]) -> Spans | None:
+    """Segments of a row by its mask; None where it is not causal inside segments.
+
+    Args:
+        forbidden: [S, S], 1 where a token may not look.
+    """
+    places = np.arange(len(forbidden), dtype=np.int32)
+    first = np.argmin(forbidden, axis=1).astype(np.int32)
+    allowed = (places >= first[:, None]) & (places <= places[:, None])
+    if not np.array_equal(forbidden == 0, allowed):
+        return None
+    return spans_of_ends(np.unique(first), len(forbidden))
+
+
+def tiles(row: int, spans: Spans) -> Iterator[Tile]:
+    """The tiles of a row of segments; keys after a tile's last query are left out."""
+    triangle = np.triu(np.full((TILE, TILE), LOW, np.float32), 1)
+    for start, end in spans:
+        for first in range(start, end, TILE):
+            last = min(first + TILE, end)
+            size = last - first
+            yield Tile(row, slice(first, last), slice(start, last), triangle[:size, :size])
+
+
+def masked_tiles(row: int, forbidden: NDArray[np.uint8]) -> Iterator[Tile]:
+    """The tiles of a row with any other mask: all keys."""
+    length = len(forbidden)
+    for first in range(0, length, TILE):
+        rows = slice(first, min(first + TILE, length))
+        yield Tile(row, rows, slice(0, length), forbidden[rows].astype(np.float32) * LOW)
+
+
+def tiles_of_masks(forbidden: NDArray[np.uint8]) -> list[Tile]:
+    """The tiles of a batch by its masks.
+
+    Args:
+        forbidden: [B, 1, S, S] or [B, S, S], 1 where a token may not look.
+    """
+    found: list[Tile] = []
+    for row, mask in enumerate(forbidden.reshape(-1, *forbidden.shape[-2:])):
+        spans = spans_of_mask(mask)
+        found += masked_tiles(row, mask) if spans is None else tiles(row, spans)
+    return found
+
+
+def attend(query: Array, key: Array, value: Array, of: Sequence[Tile], scale: float) -> Array:
+    """Attention, [B, N, S, D].
+
+    Args:
+        query: [B, N, S, D].
+        key: [B, K, S, D].
+        value: [B, K, S, D].
+        of: Tiles in which every query is once.
+        scale: Of the scores; 1/√D as a rule.
+    """
+    out = np.empty(query.shape, np.float32)
+    for tile in of:
+        shares = _shares(query, key, tile, scale)
+        found = shares @ value[tile.row, :, tile.keys]
+        out[tile.row, :, tile.queries] = found.reshape(len(query[0]), -1, query.shape[-1])
+    return out
+
+
+def attend_backward(
+    query: Array, key: Array, value: Array, given: Array, of: Sequence[Tile], scale: float
+) -> tuple[Array, Array, Array]:
+    """Gradients by query, key and value.
+
+    The shares p are made again, and with g = ∂loss/∂out:
+
+        ∂v_s = Σ_t p_ts g_t;   d_ts = g_t·v_s;   ∂(q_t·k_s) = scale · p_ts (d_ts − Σ_u p_tu d_tu)
+
+    Args:
+        query: [B, N, S, D].
+        key: [B, K, S, D].
+        value: [B, K, S, D].
+        given: g, [B, N, S, D].
+        of: The tiles of ``attend``.
+        scale: Of the scores.
+    """
+    by_query = np.empty(query.shape, np.float32)
+    by_key, by_value = np.zeros(key.shape, np.float32), np.zeros(value.shape, np.float32)
+    for tile in of:
+        keys = (tile.row, slice(None), tile.keys)
+        shares = _shares(query, key, tile, scale)
+        own = _grouped(given, tile, len(key[0]))
+        by_value[keys] += shares.swapaxes(1, 2) @ own
+        scores = own @ value[keys].swapaxes(1, 2)
+        scores -= np.einsum("kts,kts->kt", shares, scores)[..., None]
+        scores *= shares
+        scores *= scale
+        found = scores @ key[keys]
+        by_query[tile.row, :, tile.queries] = found.reshape(len(query[0]), -1, query.shape[-1])
+        by_key[keys] += scores.swapaxes(1, 2) @ _grouped(query, tile, len(key[0]))
+    return by_query, by_key, by_value
+
+
+def _grouped(heads: Array, tile: Tile, groups: int) -> Array:
+    """A tile's queries of all heads that share a key head, one after the other: [K, N/K·T, D]."""
+    return heads[tile.row, :, tile.queries].reshape(groups, -1, heads.shape[-1])
+
+
+def _shares(query: Array, key: Array, tile: Tile, scale: float) -> Array:
+    """The softmax of a tile's scores, [K, N/K·T, keys]."""
+    groups = len(key[0])
+    scores = _grouped(query, tile, groups) @ key[tile.row, :, tile.keys].swapaxes(1, 2)
+    scores *= scale
+    by_head = scores.reshape(groups, -1, *tile.bias.shape[:1], scores.shape[-1])
+    by_head[..., -tile.bias.shape[1] :] += tile.bias
+    scores -= scores.max(axis=-1, keepdims=True)
+    np.exp(scores, out=scores)
+    scores /= scores.sum(axis=-1, keepdims=True)
+    return scores
