@@ -112,7 +112,13 @@ def start(moment: Moment, recipe: Path, runs: Path) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=heed_interrupts,
     )
+
+
+def heed_interrupts() -> None:
+    """Undo what a shell does to its background jobs: they inherit that SIGINT is ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def end(process: subprocess.Popen[str], moment: Moment, runs: Path) -> tuple[str, str]:
