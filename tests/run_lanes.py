@@ -21,7 +21,7 @@ LANES: dict[str, tuple[int, list[str]]] = {
     "lint": (1, ["ruff", "check", "."]),
     "types": (15, ["mypy"]),
     "fast": (240, ["pytest", "-rs", "-m", "not slow"]),
-    "slow": (440, ["pytest", "-rs", "-m", "slow", "--durations=0"]),
+    "slow": (800, ["pytest", "-rs", "-m", "slow", "--durations=0"]),
 }
 
 
