@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,6 @@ def differences(left: Any, right: Any) -> Iterator[tuple[str, Any, Any]]:
     Yields:
         Key, left value, right value; ABSENT where a side has none.
     """
-    from pcl_reasoner.train.render import flatten
-
     flat_left, flat_right = flatten(left), flatten(right)
     for key in [*flat_left, *(key for key in flat_right if key not in flat_left)]:
         both = flat_left.get(key, ABSENT), flat_right.get(key, ABSENT)
@@ -55,3 +53,16 @@ def rendered(recipe: Recipe, runs: Path) -> dict[str, Any]:
         raise InputError(f"{recipe.path}: has no train stage to compare with a MindFormers YAML.")
     value: dict[str, Any] = render_for_plan(make_plan(recipe, runs, until=trains[0]).stages[-1])
     return value
+
+
+def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings -> ``a.b.c``: value; lists of mappings by their ``type``."""
+    if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+        named = {str(item.get("type", index)): item for index, item in enumerate(value)}
+        return flatten(named, prefix)
+    if not isinstance(value, Mapping):
+        return {prefix: value}
+    found: dict[str, Any] = {}
+    for key, item in value.items():
+        found |= flatten(item, f"{prefix}.{key}" if prefix else str(key))
+    return found

@@ -209,7 +209,8 @@ def test_every_class_that_mindformers_is_told_of_exists() -> None:
 
 def test_the_flags_table_is_what_is_rendered(tmp_path: Path) -> None:
     """`key: value` of V1.5's flags against the YAML of its recipe and launch file."""
-    from pcl_reasoner.train.render import flatten, render_for_plan
+    from pcl_reasoner.compare import flatten
+    from pcl_reasoner.train.render import render_for_plan
 
     recipe = load_recipe("v15_opg", launch="atlas_910c_16x8")
     rendered = flatten(render_for_plan(make_plan(recipe, tmp_path, until="train").stages[-1]))

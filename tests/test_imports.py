@@ -56,7 +56,6 @@ HEAVY = {
     "math_verify",
     "jinja2",
     "huggingface_hub",
-    "ray",
 }
 
 MINDSPORE_ROOMS = ("losses", "train")

@@ -1,8 +1,8 @@
-"""What is peculiar to MindFormers 1.8 on MindSpore 2.7: all in this file, one file a version.
+"""What is peculiar to MindFormers 1.8 on MindSpore 2.7, one file a version.
 
 On a CPU some operators have no kernel. ``prepare_before_import`` and ``install_cpu_operators`` put
-plain ones in their place; both do nothing on any other device. What a configuration needs is in
-adapt.py.
+others in their place (cpu_operators.py); both do nothing on any other device. What a configuration
+needs is in adapt.py.
 """
 
 from __future__ import annotations

@@ -386,16 +386,3 @@ def to_yaml(value: dict[str, Any]) -> str:
             return True
 
     return yaml.dump(value, Dumper=Plain, sort_keys=False, allow_unicode=True)
-
-
-def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested mappings -> ``a.b.c``: value; lists of mappings by their ``type``."""
-    if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
-        named = {str(item.get("type", index)): item for index, item in enumerate(value)}
-        return flatten(named, prefix)
-    if not isinstance(value, Mapping):
-        return {prefix: value}
-    found: dict[str, Any] = {}
-    for key, item in value.items():
-        found |= flatten(item, f"{prefix}.{key}" if prefix else str(key))
-    return found

@@ -175,8 +175,8 @@ def run_worker(
         if os.strerror(errno.ENOSPC) in tail(log):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
         raise StageError(
-            f"training ended with exit code {process.returncode}. Its log is {log}; the last "
-            f"lines:\n{tail(log)}"
+            f"the MindFormers process ended with exit code {process.returncode}. Its log is {log}; "
+            f"the last lines:\n{tail(log)}"
         )
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import yaml
 from train_helpers import train_config
 
+from pcl_reasoner.compare import flatten
 from pcl_reasoner.train.adapt import adapt_to_cpu
 from pcl_reasoner.train.config import ModelShape
-from pcl_reasoner.train.render import flatten, render
+from pcl_reasoner.train.render import render
 
 SMALL = ModelShape(
     num_layers=1, hidden_size=8, num_heads=1, n_kv_heads=1, intermediate_size=8, vocab_size=8

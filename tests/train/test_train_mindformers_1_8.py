@@ -10,8 +10,8 @@ import pytest
 import torch
 from mindspore import Tensor
 
-from pcl_reasoner.train.cpu_operators import CpuFlashAttentionScore
-from pcl_reasoner.train.mindformers_1_8 import translate_older
+from pcl_reasoner.train.cpu_operators import CpuAdamW, CpuFlashAttentionScore
+from pcl_reasoner.train.mindformers_1_8 import install_cpu_operators, translate_older
 from pcl_reasoner.train.rows import attention_mask
 
 HEADS, GROUPS, SIZE, LENGTH = 4, 2, 8, 10
@@ -71,6 +71,16 @@ def test_causal_without_a_mask() -> None:
     *_, found = attention("BNSD", sparse_mode=2)(query, key, value)
     later = ~np.tril(np.ones((LENGTH, LENGTH), bool))
     np.testing.assert_allclose(found.asnumpy()[0], expected(later), rtol=1e-4, atol=1e-6)
+
+
+def test_the_cpus_operators_are_what_mindformers_builds() -> None:
+    from mindformers.modules import flash_attention
+    from mindformers.tools.register import MindFormerRegister
+
+    install_cpu_operators()
+    found = MindFormerRegister.get_cls("optimizer", "AdamW").get_actual_adamw_cls(False)
+    assert found is CpuAdamW
+    assert flash_attention.FlashAttentionScore is CpuFlashAttentionScore
 
 
 def test_a_layout_that_it_does_not_have_is_an_error() -> None:

@@ -10,10 +10,11 @@ import pytest
 import yaml
 from train_helpers import train_config, write_policy
 
+from pcl_reasoner.compare import flatten
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.recipe import load_recipe
 from pcl_reasoner.train.config import ModelShape, TrainConfig
-from pcl_reasoner.train.render import flatten, render, to_yaml
+from pcl_reasoner.train.render import render, to_yaml
 from pcl_reasoner.train.shape import read_shape, shape_of
 
 PUBLISHED = Path(__file__).parent / "published_v1.yaml"
