@@ -48,8 +48,8 @@ $(STAMPS)/package: setup.cfg pyproject.toml $(STAMPS)/base
 	$(PIP) install --no-deps --no-build-isolation -e .
 	touch $@
 
-$(STAMPS)/dev: requirements/dev.txt $(STAMPS)/base
-	$(PIP) install -r requirements/dev.txt
+$(STAMPS)/dev: requirements/dev.txt requirements/extras.txt $(STAMPS)/base
+	$(PIP) install -r requirements/dev.txt -r requirements/extras.txt
 	touch $@
 
 clean:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -45,6 +45,18 @@ class Source(BaseModel):
         return self
 
 
+class DataEngine(BaseModel):
+    """Where the parts of a data stage run: in the stage's own process, or as tasks on Ray."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    engine: Literal["local", "ray"] = "local"
+    address: str | None = None
+    """Of a Ray cluster, e.g. auto or ray://head:10001; None: workers of this machine."""
+    workers: int = Field(1, gt=0)
+    """Tasks at a time."""
+
+
 class Placement(BaseModel):
     """The half of a launch file that never changes results: where, and with how much."""
 
@@ -72,7 +84,9 @@ class Placement(BaseModel):
     duckdb_memory: str = "1GB"
     """DuckDB's memory limit; beyond it, it spills to disk."""
     threads: int = Field(2, gt=0)
-    """Threads for curation."""
+    """Threads for curation and embedding; with several workers, of each."""
+    data: DataEngine = DataEngine()
+    """The data engine of curation and of the contamination check."""
 
 
 class Launch(BaseModel):

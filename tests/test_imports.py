@@ -56,6 +56,8 @@ HEAVY = {
     "math_verify",
     "jinja2",
     "huggingface_hub",
+    "ray",
+    "openvino",
 }
 
 MINDSPORE_ROOMS = ("losses", "train")

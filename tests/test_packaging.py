@@ -65,14 +65,15 @@ def pins(name: str) -> dict[str, Requirement]:
     return {canonicalize_name(item.name): item for item in found}
 
 
-@pytest.mark.parametrize("extra", [None, "dev"])
+@pytest.mark.parametrize("extra", [None, "dev", "openvino", "ray"])
 def test_what_is_pinned_is_what_the_package_asks_for(extra: str | None) -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     asked = (
         setup["options.extras_require"][extra] if extra else setup["options"]["install_requires"]
     )
-    pinned = pins("dev.txt") if extra else pins("torch.txt") | pins("base.txt")
+    files = {None: ["torch.txt", "base.txt"], "dev": ["dev.txt"]}.get(extra, ["extras.txt"])
+    pinned = {name: pin for file in files for name, pin in pins(file).items()}
     for line in asked.strip().splitlines():
         wanted = Requirement(line)
         pin = pinned[canonicalize_name(wanted.name)]
