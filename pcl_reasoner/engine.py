@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,7 +32,7 @@ TEMPORARY = ".writing-"
 
 def map_parts(
     function: Callable[[Part], Result],
-    parts: Sequence[Part],
+    parts: Iterable[Part],
     placement: Mapping[str, Any],
     progress: Progress,
     unit: str,
@@ -41,7 +41,7 @@ def map_parts(
 
     Args:
         function: Pure and picklable.
-        parts: Picklable.
+        parts: Picklable; made when their turn comes, if they are an iterator.
         placement: ``engine`` (local or ray), ``address`` and ``workers``; the defaults are
             local, None (a cluster of this machine's processes) and 1.
         progress: Told of every result.
@@ -50,17 +50,17 @@ def map_parts(
     Raises:
         StageError: Ray is not installed or not reached, or a task's workers died again and again.
     """
+    total = len(parts) if isinstance(parts, Sized) else None
     if placement.get("engine", "local") == "local":
-        results: Iterator[Result] = map(function, parts)
-        yield from _counted(results, len(parts), progress, unit)
+        yield from _counted(map(function, parts), total, progress, unit)
         return
     with connected(placement):
         results = _on_ray(function, parts, int(placement.get("workers", 1)))
-        yield from _counted(results, len(parts), progress, unit)
+        yield from _counted(results, total, progress, unit)
 
 
 def _counted(
-    results: Iterator[Result], total: int, progress: Progress, unit: str
+    results: Iterator[Result], total: int | None, progress: Progress, unit: str
 ) -> Iterator[Result]:
     for done, result in enumerate(results, 1):
         progress.update(done, total, unit)
@@ -102,7 +102,7 @@ def connected(placement: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _on_ray(
-    function: Callable[[Part], Result], parts: Sequence[Part], workers: int
+    function: Callable[[Part], Result], parts: Iterable[Part], workers: int
 ) -> Iterator[Result]:
     import ray
 

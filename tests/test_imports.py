@@ -58,6 +58,7 @@ HEAVY = {
     "huggingface_hub",
     "ray",
     "openvino",
+    "faiss",
 }
 
 MINDSPORE_ROOMS = ("losses", "train")

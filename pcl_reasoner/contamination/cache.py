@@ -5,17 +5,19 @@
 
 A second check, another threshold, another benchmark or a run that was cut off costs no embedding of
 what is there. Vectors are written before their keys, and what has no key is cut off when the files
-are opened: a torn write is never read. One process writes at a time; others read.
+are opened: a torn write is never read. One process has the folder at a time; another one that
+comes meanwhile, or one that is given none, keeps its vectors in a temporary folder.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,32 +34,44 @@ class EmbeddingCache:
     """Vectors of texts under one model.
 
     Args:
-        folder: Of all models' caches; made if absent.
+        folder: Of all models' caches, made if absent; None: a temporary one.
         model: Hash of the model's weights.
+        dimension: Of the model's vectors.
     """
 
-    def __init__(self, folder: Path, model: str) -> None:
-        self._folder = folder / model[:16]
-        self._folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, folder: Path | None, model: str, dimension: int) -> None:
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._lock: IO[str] | None = None
+        if folder is None or not self._locked(folder / model[:16]):
+            self._temporary = tempfile.TemporaryDirectory(prefix="pclr-ms-embeddings-")
+            self._folder = Path(self._temporary.name)
+        self._dimension = dimension
         self._places: dict[bytes, tuple[int, int]] = {}
-        self._dimension = 0
-        self._lock = (self._folder / "lock").open("a")
+        self._rows = 0
+        self._open()
+
+    def _locked(self, folder: Path) -> bool:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._lock = (folder / "lock").open("a")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.writes = True
         except OSError:
-            self.writes = False
+            self._lock.close()
+            return False
+        return True
 
-    def open(self, dimension: int) -> None:
-        """Read the keys; cut off what a killed process left half-written.
+    def close(self) -> None:
+        """Let another process have the folder; remove a temporary one."""
+        if self._temporary is not None:
+            self._temporary.cleanup()
+        elif self._lock is not None:
+            self._lock.close()
 
-        Args:
-            dimension: Of the model's vectors.
-        """
-        if self._dimension == dimension:
-            return
-        self._dimension = dimension
-        vectors = self._file("vectors.bin").stat().st_size // (FLOAT_BYTES * dimension)
+    def _open(self) -> None:
+        """Read the keys; cut off what a killed process left half-written."""
+        row_bytes = FLOAT_BYTES * self._dimension
+        vectors = self._file("vectors.bin").stat().st_size // row_bytes
         keys, row, whole = self._file("keys.bin").read_bytes(), 0, 0
         for start in range(0, len(keys) - RECORD + 1, RECORD):
             count = int.from_bytes(keys[start + KEY_BYTES : start + RECORD], "big")
@@ -66,18 +80,18 @@ class EmbeddingCache:
             self._places[keys[start : start + KEY_BYTES]] = (row, count)
             row, whole = row + count, start + RECORD
         self._rows = row
-        if self.writes:
-            os.truncate(self._file("keys.bin"), whole)
-            os.truncate(self._file("vectors.bin"), row * FLOAT_BYTES * dimension)
+        os.truncate(self._file("keys.bin"), whole)
+        os.truncate(self._file("vectors.bin"), row * row_bytes)
 
     def _file(self, name: str) -> Path:
         path = self._folder / name
         path.touch()
         return path
 
-    def key(self, text: str, window_tokens: int, first_only: bool) -> bytes:
-        """What a text's vectors are kept under."""
-        identity = f"{window_tokens}\x1f{first_only}\x1f{text}".encode("utf-8", "surrogatepass")
+    def key(self, text: str, window_tokens: int, first_only: bool, fast: bool = False) -> bytes:
+        """What a text's vectors are kept under; those of the faster encoder under another."""
+        kind = f"{'fast ' if fast else ''}{window_tokens}\x1f{first_only}"
+        identity = f"{kind}\x1f{text}".encode("utf-8", "surrogatepass")
         return sha256(identity).digest()[:KEY_BYTES]
 
     def __contains__(self, key: bytes) -> bool:
@@ -88,17 +102,30 @@ class EmbeddingCache:
         """Vectors of texts that are there, float32 [windows, dimension] each."""
         import numpy as np
 
-        shape = (self._rows, self._dimension)
-        if not keys or not self._rows:
-            return [np.empty((0, self._dimension), np.float32) for _ in keys]
-        stored: Any = np.memmap(self._file("vectors.bin"), np.float32, "r", shape=shape)
+        if not keys:
+            return []
+        stored = self.all()
         places = [self._places[key] for key in keys]
         return [np.array(stored[row : row + count]) for row, count in places]
 
+    def all(self) -> Vectors:
+        """Every vector there is, float32 [rows, dimension], left on the disk until looked at."""
+        import numpy as np
+
+        shape = (self._rows, self._dimension)
+        if not self._rows:
+            return np.empty(shape, np.float32)
+        stored: Any = np.memmap(self._file("vectors.bin"), np.float32, "r", shape=shape)
+        return stored
+
+    def first_rows(self, keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
+        """Rows of ``all`` at which texts that are there have their first window."""
+        import numpy as np
+
+        return np.array([self._places[key][0] for key in keys], np.int64)
+
     def write(self, keys: Sequence[bytes], vectors: Sequence[Vectors]) -> None:
-        """Append texts that are not there yet; nothing when another process writes."""
-        if not self.writes:
-            return
+        """Append texts that are not there yet."""
         with self._file("vectors.bin").open("ab") as handle:
             for own in vectors:
                 handle.write(own.astype("<f4").tobytes())

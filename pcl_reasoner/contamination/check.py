@@ -1,91 +1,29 @@
-"""Which problems are, or nearly are, a benchmark question: the decisions, without the disk.
+"""Which problems are, or nearly are, a benchmark question: the whole check, without the files.
 
-    problem    "Find x if 3x+5=20. Put your answer in \\boxed{}."
-    question   "Find x if 3x+7=20."  (id aime-7)
-    match      question 0, cosine 0.9712, window 0, containment 1.0, rule "both"
-
-A problem is flagged when the cosine of its best window reaches the threshold, or when enough of a
-question's n-grams stand in it. Cosines are rounded to 4 places before they are compared, so that
-what is written is what was decided.
+rows       17 "Every morning Ada walks 8 kilometers …"    18 "Find the middle angle."
+findings   text 17: question aime-2024-I-01, cosine 0.9873, rule "both"    text 18: none
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pcl_reasoner import engine
 from pcl_reasoner.contamination import fingerprints
 from pcl_reasoner.contamination.cache import EmbeddingCache
-from pcl_reasoner.contamination.duplicates import Duplicate, near_duplicates
+from pcl_reasoner.contamination.comparison import Comparison, Job
 from pcl_reasoner.contamination.embed import Embedder, load_embedder
+from pcl_reasoner.contamination.findings import Findings
 from pcl_reasoner.contamination.fingerprints import Fingerprint, Question
-from pcl_reasoner.contamination.ngrams import NgramIndex
-from pcl_reasoner.contamination.text import strip_template
+from pcl_reasoner.contamination.scores import Scorer
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.stage import NoProgress, Progress
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from pcl_reasoner.contamination.stage import ContaminationConfig
-
-    Table = npt.NDArray[np.float64]
-
-CHUNK_TEXTS = 2048
-"""Texts whose tokens and scores are in memory at once."""
-PLACES = 4
-SWEEP = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
-"""Thresholds for which the sweep says what would be flagged: 0.50, 0.55 … 0.95."""
-
-
-@dataclass(frozen=True)
-class Match:
-    """A problem and the benchmark question that it was flagged for or else is closest to.
-
-    Args:
-        question: Index of the question.
-        cosine: Of the problem's best window and this question; None when nothing was embedded.
-        window: Which window that is; None when nothing was embedded.
-        containment: Share of this question's n-grams in the problem.
-        best_containment: The largest share over all questions.
-        rule: The rules that this pair meets: embedding, ngrams or both; None: not flagged.
-    """
-
-    question: int
-    cosine: float | None
-    window: int | None
-    containment: float
-    best_containment: float
-    rule: str | None
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What a check found.
-
-    Args:
-        texts: The distinct texts, in order of appearance.
-        text_of_row: Row -> index of its text.
-        questions: What was compared with; a match's question is an index of it.
-        matches: One a distinct text.
-        duplicates: Index of a text -> the earlier text that it nearly repeats.
-        embedder: Name, dimension and hash of the embedder; None when nothing was embedded.
-    """
-
-    texts: list[str]
-    text_of_row: list[int]
-    questions: list[Fingerprint]
-    matches: list[Match]
-    duplicates: dict[int, Duplicate] = field(default_factory=dict)
-    embedder: dict[str, Any] | None = None
-
-    def clean(self, row: int) -> bool:
-        """True when a row is neither flagged nor a near-duplicate."""
-        text = self.text_of_row[row]
-        return self.matches[text].rule is None and text not in self.duplicates
 
 
 def window_of(config: ContaminationConfig, embedder: Embedder) -> int:
@@ -134,6 +72,7 @@ def check(
     threads: int = 2,
     progress: Progress | None = None,
     cache: Path | None = None,
+    data: Mapping[str, Any] | None = None,
 ) -> Findings:
     """Compare problems with benchmark questions.
 
@@ -141,164 +80,47 @@ def check(
         rows: Problems, one a row; equal ones are looked at once.
         questions: With their texts; none where the configuration names benchmarks.
         config: Method and limits.
-        threads: CPU threads for encoding.
+        threads: CPU threads for encoding; with several workers, of each.
         progress: Told how many distinct problems are done.
-        cache: Folder in which embeddings are kept, by content; None: they are not.
+        cache: Folder in which embeddings are kept, by content; None: a temporary one.
+        data: The data engine, as in a launch file; None: this process.
 
     Raises:
         InputError: A fingerprint that cannot be compared with.
         StageError: The embedder cannot be loaded, or reads fewer tokens than a window has.
     """
-    embedder = load_embedder(config.model, threads) if config.embedding else None
-    if embedder is not None and cache is not None:
-        embedder = replace(embedder, cache=EmbeddingCache(cache, embedder.sha256))
+    embedder = load_embedder(config.model, threads, config.encoder) if config.embedding else None
     benchmark = fingerprints_of(questions, config, embedder)
     index_of = {text: index for index, text in enumerate(dict.fromkeys(rows))}
-    texts = list(index_of)
-    scorer = _Scorer(benchmark, config, embedder)
-    matches: list[Match] = []
-    for start in range(0, len(texts), CHUNK_TEXTS):
-        matches += scorer.matches(texts[start : start + CHUNK_TEXTS])
-        (progress or NoProgress()).update(len(matches), len(texts), "problems")
+    job = Job(
+        scorer=Scorer(benchmark, config, embedder is not None),
+        model=config.model if embedder else None,
+        encoder=config.encoder,
+        threads=threads,
+        window_tokens=window_of(config, embedder) if embedder else config.window_tokens,
+        first_only=config.method == "upstream",
+    )
     duplicates = {}
-    if config.near_duplicates is not None and embedder is not None:
-        clean = [index for index, match in enumerate(matches) if match.rule is None]
-        duplicates = near_duplicates(
-            texts, clean, embedder, config.window_tokens, config.near_duplicates
-        )
-    facts = embedder.facts() if embedder else None
-    rows_texts = [index_of[text] for text in rows]
-    return Findings(texts, rows_texts, benchmark, matches, duplicates, facts)
-
-
-class _Scorer:
-    """The benchmark's side of the comparison, made once."""
-
-    def __init__(
-        self,
-        questions: Sequence[Fingerprint],
-        config: ContaminationConfig,
-        embedder: Embedder | None,
-    ) -> None:
-        import numpy as np
-
-        self._config = config
-        self._embedder = embedder
-        self._count = len(questions)
-        self._index = (
-            NgramIndex(
-                [question.grams for question in questions], config.ngram_size, config.mask_numbers
-            )
-            if config.use_ngrams
-            else None
-        )
+    with ExitStack() as stack:
+        kept = None
         if embedder is not None:
-            # Where a question has several windows, the best of them counts.
-            vectors = [question.vectors for question in questions if question.vectors is not None]
-            self._vectors = np.concatenate(vectors)
-            self._firsts = np.cumsum([0, *(len(own) for own in vectors[:-1])])
-            halves = [question.halves for question in questions if question.halves is not None]
-            self._halves = np.stack(halves)
-
-    def _question_of(self, text: str) -> str:
-        return text if self._config.method == "upstream" else strip_template(text)
-
-    def matches(self, texts: list[str]) -> list[Match]:
-        """The match of each of a few texts."""
-        import numpy as np
-
-        stripped = [self._question_of(text) for text in texts]
-        shares = np.zeros((len(texts), self._count))
-        if self._index is not None:
-            for row, (text, question) in enumerate(zip(texts, stripped, strict=True)):
-                for index, share in self._index.containments(text, question).items():
-                    shares[row, index] = round(share, PLACES)
-        if self._embedder is None:
-            return [self._match(share, None) for share in shares]
-        vectors, firsts = self._embedder.encode(
-            stripped, window_of(self._config, self._embedder), self._config.method == "upstream"
+            kept = EmbeddingCache(cache, embedder.sha256, embedder.dimension)
+            stack.enter_context(closing(kept))
+        stack.enter_context(engine.connected(data or {}))
+        comparison = Comparison(
+            list(index_of), job, embedder, kept, data or {}, progress or NoProgress()
         )
-        products = np.maximum.reduceat(vectors @ self._vectors.T, self._firsts, axis=1)
-        cosines: Table = products.astype(np.float64).round(PLACES)
-        if self._config.method == "windows":
-            cosines = np.maximum(cosines, self._of_halves(vectors))
-        ends = [*firsts[1:], len(vectors)]
-        return [
-            self._match(share, cosines[first:end])
-            for share, first, end in zip(shares, firsts, ends, strict=True)
-        ]
-
-    def _of_halves(self, vectors: npt.NDArray[np.float32]) -> Table:
-        """Cosines with the closer half of each question, −1 where it is not all but that half.
-
-        A half of a question is often a phrase that many have ("Find the sum of all positive
-        integers n such that"), so it must be met much more closely than a question.
-
-        Args:
-            vectors: Of windows, [windows, dimension].
-        """
-        import numpy as np
-
-        cosines: Table = np.einsum("wd,qhd->wqh", vectors, self._halves).max(axis=2)
-        rounded = cosines.astype(np.float64).round(PLACES)
-        return np.where(rounded >= self._config.half_threshold, rounded, -1.0)
-
-    def _match(self, shares: Table, cosines: Table | None) -> Match:
-        """Choose the question to report; the embedding's, if the embedding alone would flag.
-
-        Args:
-            shares: Containment, shape (questions,).
-            cosines: Shape (windows, questions); None when nothing was embedded.
-        """
-        best = cosines.max(axis=0) if cosines is not None else None
-        question = int((best if best is not None else shares).argmax())
-        near = best is not None and bool(best[question] >= self._config.threshold)
-        limit = self._config.containment if self._index is not None else float("inf")
-        if not near and shares.max() >= limit:
-            question = int(shares.argmax())
-        shared = bool(shares[question] >= limit)
-        rules = {(True, True): "both", (True, False): "embedding", (False, True): "ngrams"}
-        return Match(
-            question=question,
-            cosine=float(best[question]) if best is not None else None,
-            window=int(cosines[:, question].argmax()) if cosines is not None else None,
-            containment=float(shares[question]),
-            best_containment=float(shares.max()),
-            rule=rules.get((near, shared)),
-        )
-
-
-def sweep(findings: Findings, config: ContaminationConfig) -> dict[str, dict[str, int]]:
-    """How many rows other thresholds would flag.
-
-    Returns:
-        Threshold -> rows that the embedding alone flags, and rows with n-grams as configured.
-        The configured threshold is among them.
-    """
-    matches = [findings.matches[text] for text in findings.text_of_row]
-    limit = config.containment if config.use_ngrams else float("inf")
-    result = {}
-    for threshold in sorted({*SWEEP, config.threshold}):
-        near = [m.cosine is not None and m.cosine >= threshold for m in matches]
-        shared = [m.best_containment >= limit for m in matches]
-        either = sum(a or b for a, b in zip(near, shared, strict=True))
-        result[f"{threshold:.2f}" if threshold in SWEEP else repr(threshold)] = {
-            "embedding": sum(near),
-            "with_ngrams": either,
-        }
-    return result
-
-
-def near_misses(findings: Findings, count: int) -> list[int]:
-    """Texts that came closest without being flagged, closest first.
-
-    Returns:
-        Indices of distinct texts; the measure is the cosine, or the containment without it.
-    """
-
-    def distance(index: int) -> tuple[float, int]:
-        match = findings.matches[index]
-        return -(match.containment if match.cosine is None else match.cosine), index
-
-    unflagged = [index for index, match in enumerate(findings.matches) if match.rule is None]
-    return sorted(unflagged, key=distance)[:count]
+        matches = comparison.run()
+        if config.near_duplicates is not None:
+            duplicates = comparison.near_duplicates(
+                config.near_duplicates, config.near_duplicates_search
+            )
+    return Findings(
+        texts=list(index_of),
+        text_of_row=[index_of[text] for text in rows],
+        questions=benchmark,
+        matches=matches,
+        duplicates=duplicates,
+        embedder=embedder.facts() if embedder else None,
+        encoding=comparison.facts(),
+    )

@@ -1,31 +1,33 @@
 """Problems that nearly repeat an earlier one: the first stays, with the pair's real score.
 
     problems   0 "Find x if 3x+5=20."   1 "Find x when 3x+5=20."   2 "A token starts …"
-    found      {1: Duplicate(kept=0, cosine=0.9913)}
+    neighbours [0, 1]: they have a neighbour, and are all that can repeat or be repeated
+    found      {1: (0, 0.9913)}: problem 1 repeats problem 0
 
-All pairs are compared, exactly, as products of blocks: memory is one block of cosines beside the
-vectors. 400 000 problems are 3·10¹³ multiplications, minutes on a few cores.
+Exactly: all pairs are compared, as products of blocks; memory is two blocks and their cosines,
+vectors are read from the disk. Approximately: only vectors of the same cells of a faiss index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pcl_reasoner.contamination.text import strip_template
+from pcl_reasoner.errors import require
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-    from pcl_reasoner.contamination.embed import Embedder
 
     Vectors = npt.NDArray[np.float32]
 
 PLACES = 4
 BLOCK = 4096
 """Problems a block: 64 MiB of cosines at a time."""
+CELL = 400
+"""Vectors a cell of the approximate index, and training vectors a cell there are at most 64 of."""
+PROBED = 16
+"""Cells that are looked into for a vector."""
 
 
 @dataclass(frozen=True)
@@ -36,37 +38,90 @@ class Duplicate:
     cosine: float
 
 
-def near_duplicates(
-    texts: Sequence[str], clean: Sequence[int], embedder: Embedder, window_tokens: int, limit: float
-) -> dict[int, Duplicate]:
-    """Texts that nearly repeat an earlier clean one.
-
-    Upstream dropped both of a pair and printed the match of a text with itself (defect 3).
+@dataclass(frozen=True)
+class Rows:
+    """Unit vectors of problems, left where they are stored.
 
     Args:
-        texts: Distinct problems.
-        clean: Indices of those that are in no benchmark, ascending.
-        embedder: Embeds a text's first window.
-        window_tokens: Tokens of it.
-        limit: Cosine from which a problem repeats another.
-
-    Returns:
-        Index of a text -> the earlier text that it is closest to, and the cosine of the two.
+        stored: float32 [rows, dimension], e.g. mapped from a file.
+        place: Row of ``stored`` of each problem, int64 [problems].
     """
-    stripped = [strip_template(texts[index]) for index in clean]
-    window = min(window_tokens, embedder.max_tokens)
-    vectors, _ = embedder.encode(stripped, window, first_only=True)
-    return {
-        clean[index]: Duplicate(clean[kept], cosine)
-        for index, (kept, cosine) in first_kept(vectors, limit).items()
-    }
+
+    stored: Vectors
+    place: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Problems."""
+        return len(self.place)
+
+    def take(self, which: Any) -> Vectors:
+        """Vectors of some problems, given by a slice or by their numbers."""
+        vectors: Vectors = self.stored[self.place[which]]
+        return vectors
 
 
-def first_kept(vectors: Vectors, limit: float) -> dict[int, tuple[int, float]]:
+def neighbours(vectors: Rows, limit: float, search: str) -> list[int]:
+    """Problems that have another one near them, earlier or later, ascending.
+
+    Args:
+        vectors: Of problems.
+        limit: Cosine from which another one is near.
+        search: exact, or approximate: by cells, which misses a pair now and then.
+    """
+    find = _nearest_cosine if search == "exact" else _nearest_in_cells
+    near: list[int] = (find(vectors) >= limit).nonzero()[0].tolist()
+    return near
+
+
+def _nearest_cosine(vectors: Rows) -> Vectors:
+    """The cosine of each with the nearest other one."""
+    import numpy as np
+
+    nearest = np.full(len(vectors), -1.0, np.float32)
+    for start in range(0, len(vectors), BLOCK):
+        rows = slice(start, start + BLOCK)
+        block = vectors.take(rows)
+        own = block @ block.T
+        np.fill_diagonal(own, -1.0)
+        nearest[rows] = np.maximum(nearest[rows], own.max(axis=1))
+        for before in range(0, start, BLOCK):
+            others = slice(before, before + BLOCK)
+            cosines = block @ vectors.take(others).T
+            nearest[rows] = np.maximum(nearest[rows], cosines.max(axis=1))
+            nearest[others] = np.maximum(nearest[others], cosines.max(axis=0))
+    return nearest
+
+
+def _nearest_in_cells(vectors: Rows) -> Vectors:
+    """As ``_nearest_cosine``, but among the vectors of the nearest cells only."""
+    import numpy as np
+
+    faiss = require("faiss", "faiss")
+    dimension, cells = vectors.stored.shape[1], max(1, len(vectors) // CELL)
+    quantizer = faiss.IndexFlatIP(dimension)
+    kind = faiss.ScalarQuantizer.QT_fp16
+    index = faiss.IndexIVFScalarQuantizer(
+        quantizer, dimension, cells, kind, faiss.METRIC_INNER_PRODUCT
+    )
+    sample = np.linspace(0, len(vectors) - 1, min(len(vectors), 64 * cells)).astype(np.int64)
+    index.train(vectors.take(sample))
+    for start in range(0, len(vectors), BLOCK):
+        index.add(vectors.take(slice(start, start + BLOCK)))
+    index.nprobe = PROBED
+    nearest = np.full(len(vectors), -1.0, np.float32)
+    for start in range(0, len(vectors), BLOCK):
+        rows = slice(start, start + BLOCK)
+        cosines, found = index.search(vectors.take(rows), 2)
+        own = np.arange(start, start + len(cosines))[:, None]
+        nearest[rows] = np.where(found == own, -1.0, cosines).max(axis=1)
+    return nearest
+
+
+def first_kept(vectors: Rows, limit: float) -> dict[int, tuple[int, float]]:
     """Which vectors are dropped when each is compared with those kept before it.
 
     Args:
-        vectors: Unit vectors, float32 [n, dimension].
+        vectors: Of problems.
         limit: Cosine from which one is dropped, compared after rounding to 4 places.
 
     Returns:
@@ -77,7 +132,7 @@ def first_kept(vectors: Vectors, limit: float) -> dict[int, tuple[int, float]]:
     dropped: dict[int, tuple[int, float]] = {}
     kept = np.zeros(len(vectors), bool)
     for start in range(0, len(vectors), BLOCK):
-        block = vectors[start : start + BLOCK]
+        block = vectors.take(slice(start, start + BLOCK))
         best, nearest = _closest_before(vectors, kept, start, block)
         inside = np.tril(block @ block.T, -1)
         for row in range(len(block)):
@@ -94,7 +149,7 @@ def first_kept(vectors: Vectors, limit: float) -> dict[int, tuple[int, float]]:
 
 
 def _closest_before(
-    vectors: Vectors, kept: npt.NDArray[np.bool_], end: int, block: Vectors
+    vectors: Rows, kept: npt.NDArray[np.bool_], end: int, block: Vectors
 ) -> tuple[Vectors, npt.NDArray[np.int64]]:
     """The closest kept vector of all earlier blocks, for each of a block: cosine and index."""
     import numpy as np
@@ -105,7 +160,7 @@ def _closest_before(
         chosen = np.flatnonzero(kept[start : start + BLOCK]) + start
         if not len(chosen):
             continue
-        cosines = block @ vectors[chosen].T
+        cosines = block @ vectors.take(chosen).T
         place = cosines.argmax(axis=1)
         value = cosines[np.arange(len(block)), place]
         closer = value > best

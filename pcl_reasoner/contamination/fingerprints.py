@@ -110,10 +110,9 @@ def make(
     vectors: list[Any] = [None] * len(texts)
     halves: list[Any] = [None] * len(texts)
     if embedder is not None and texts:
-        rows, firsts = embedder.encode(texts, settings.window_tokens, first_only)
-        vectors = np.split(rows, firsts[1:])
+        vectors = list(embedder.encode(texts, settings.window_tokens, first_only))
         cut = [half for text in texts for half in halves_of(text)]
-        rows, _ = embedder.encode(cut, settings.window_tokens, first_only=True)
+        rows = np.concatenate(embedder.encode(cut, settings.window_tokens, first_only=True))
         halves = list(rows.reshape(len(texts), 2, -1))
     return [
         Fingerprint(

@@ -17,15 +17,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pcl_reasoner.contamination.check import Findings, near_misses, sweep
+from pcl_reasoner.contamination.comparison import NEAR_MISSES
 from pcl_reasoner.contamination.evidence import render
+from pcl_reasoner.contamination.findings import Findings, near_misses, sweep
 from pcl_reasoner.contamination.review import ALLOW, DENY, review_lines
 
 if TYPE_CHECKING:
     from pcl_reasoner.contamination.reading import Rows
     from pcl_reasoner.contamination.stage import ContaminationConfig
 
-NEAR_MISSES = 10
 CONTAMINATED, DENIED, REPEATED = "contaminated", "denied", "near_duplicate"
 
 
@@ -86,6 +86,7 @@ def write_evidence(
         "threshold": config.threshold,
         "benchmark_questions": len(findings.questions),
         "embedder": findings.embedder,
+        **({"encoding": findings.encoding} if findings.encoding else {}),
         **({"review": _obeyed(review, present)} if review else {}),
     }
 
@@ -131,7 +132,9 @@ def _misses(rows: Rows, findings: Findings) -> list[dict[str, Any]]:
     first: dict[int, int] = {}
     for row, text in enumerate(findings.text_of_row):
         first.setdefault(text, row)
-    return [_record(rows, findings, first[text]) for text in near_misses(findings, NEAR_MISSES)]
+    return [
+        _record(rows, findings, first[text]) for text in near_misses(findings.matches, NEAR_MISSES)
+    ]
 
 
 def _repeats(rows: Rows, findings: Findings) -> list[dict[str, Any]]:

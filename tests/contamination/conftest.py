@@ -11,4 +11,9 @@ load_once = functools.cache(embed.load_embedder)
 
 @pytest.fixture(autouse=True)
 def one_embedder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(check, "load_embedder", load_once)
+    """Torch computes, but where a test asks for another encoder."""
+
+    def load(model: str, threads: int, encoder: str = "auto") -> embed.Embedder:
+        return load_once(model, threads, "torch" if encoder == "auto" else encoder)
+
+    monkeypatch.setattr(check, "load_embedder", load)

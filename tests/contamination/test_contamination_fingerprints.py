@@ -131,8 +131,7 @@ def test_the_shipped_files_are_those_of_the_questions(tmp_path: Path, name: str,
     (path,) = fingerprints.resolve([name])
     made, shipped = (json.loads(file.read_text()) for file in (target, path))
     for ours, theirs in zip(made["questions"], shipped["questions"], strict=True):
-        vectors = [
-            np.frombuffer(base64.b64decode(item.pop("vectors")), "<f4") for item in (ours, theirs)
-        ]
-        np.testing.assert_allclose(*vectors, atol=1e-5)
+        for key in ("vectors", "halves"):
+            both = (base64.b64decode(item.pop(key)) for item in (ours, theirs))
+            np.testing.assert_allclose(*(np.frombuffer(one, "<f4") for one in both), atol=1e-5)
     assert made == shipped
