@@ -64,6 +64,20 @@ def contamination() -> None:
     help="Also list rows that repeat an earlier one.",
 )
 @click.option(
+    "--near-duplicates-search",
+    type=click.Choice(["exact", "approximate"]),
+    default="exact",
+    show_default=True,
+    help="approximate: by cells, for some 100 000 rows and more.",
+)
+@click.option(
+    "--encoder",
+    type=click.Choice(["auto", "torch", "openvino_float32", "openvino_bfloat16"]),
+    default="auto",
+    show_default=True,
+    help="What computes embeddings; the decisions are the same.",
+)
+@click.option(
     "--review",
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",

@@ -78,6 +78,8 @@ def connected(placement: Mapping[str, Any]) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # MindSpore can be imported after Ray only with protobuf's implementation in Python.
+    os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
     ray = require("ray", "ray")
     if ray.is_initialized():
         yield

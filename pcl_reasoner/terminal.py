@@ -89,8 +89,8 @@ class Pace:
     A stage that goes on where it was cut off starts at its old mark, which is no speed.
     """
 
-    def __init__(self, done: float, now: float) -> None:
-        self._first, self._began = done, now
+    def __init__(self, done: float, now: float, counted: tuple[float | None, str]) -> None:
+        self._first, self._began, self.counted = done, now, counted
 
     def words(self, done: float, total: float | None, unit: str, now: float) -> str:
         """``1,200/5,000 problems, 13.1 problems/s, 4 min 50 s left``."""
@@ -103,6 +103,13 @@ class Pace:
             if total:
                 parts.append(f"{duration(max(0.0, total - done) / rate)} left")
         return ", ".join(parts)
+
+
+def _pace(
+    pace: Pace | None, done: float, now: float, counted: tuple[float | None, str]
+) -> Pace:
+    """The pace at hand, or a new one where a stage begins to count something else."""
+    return pace if pace is not None and pace.counted == counted else Pace(done, now, counted)
 
 
 class LogView:
@@ -125,7 +132,7 @@ class LogView:
     def update(self, done: float, total: float | None, unit: str, note: str = "") -> None:
         """Say once a minute how far the stage is."""
         now = time.monotonic()
-        self._pace = self._pace or Pace(done, now)
+        self._pace = _pace(self._pace, done, now, (total, unit))
         if now - self._last >= SECONDS_BETWEEN_LOG_LINES:
             self._last = now
             words = self._pace.words(done, total, unit, now)
@@ -170,7 +177,7 @@ class LiveView:
     def update(self, done: float, total: float | None, unit: str, note: str = "") -> None:
         """Move the bar."""
         now = time.monotonic()
-        self._pace = self._pace or Pace(done, now)
+        self._pace = _pace(self._pace, done, now, (total, unit))
         words = self._pace.words(done, total, unit, now)
         self._progress.update(
             self._task,

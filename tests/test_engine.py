@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -104,6 +106,15 @@ def test_the_cluster_goes_with_the_work() -> None:
         assert ray.is_initialized()
         raise ZeroDivisionError
     assert not ray.is_initialized()
+
+
+@pytest.mark.slow
+def test_training_can_follow_in_the_same_process() -> None:
+    """MindSpore's protobuf files are refused by the implementation that Ray would load."""
+    words = "from test_engine import RAY, connected\nwith connected(RAY): import mindspore"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment.pop("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", None)
+    subprocess.run([sys.executable, "-c", words], env=environment, check=True, timeout=120)
 
 
 def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:

@@ -238,7 +238,8 @@ class Comparison:
         """
         clean = [index for index in range(len(self._texts)) if self.matches[index].rule is None]
         slack = 2 * MARGIN if self._fast else ROUNDING
-        near = neighbours(self._first_windows(clean, self._fast), limit - slack, search)
+        windows = self._first_windows(clean, self._fast)
+        near = neighbours(windows, limit - slack, search, self._progress)
         chosen = [clean[place] for place in near]
         if self._fast:
             self._again(chosen)

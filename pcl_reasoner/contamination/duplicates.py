@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.errors import require
+from pcl_reasoner.stage import Progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,20 +61,21 @@ class Rows:
         return vectors
 
 
-def neighbours(vectors: Rows, limit: float, search: str) -> list[int]:
+def neighbours(vectors: Rows, limit: float, search: str, progress: Progress) -> list[int]:
     """Problems that have another one near them, earlier or later, ascending.
 
     Args:
         vectors: Of problems.
         limit: Cosine from which another one is near.
         search: exact, or approximate: by cells, which misses a pair now and then.
+        progress: Told of pairs, or of problems, that were compared.
     """
     find = _nearest_cosine if search == "exact" else _nearest_in_cells
-    near: list[int] = (find(vectors) >= limit).nonzero()[0].tolist()
+    near: list[int] = (find(vectors, progress) >= limit).nonzero()[0].tolist()
     return near
 
 
-def _nearest_cosine(vectors: Rows) -> Vectors:
+def _nearest_cosine(vectors: Rows, progress: Progress) -> Vectors:
     """The cosine of each with the nearest other one."""
     import numpy as np
 
@@ -89,10 +91,12 @@ def _nearest_cosine(vectors: Rows) -> Vectors:
             cosines = block @ vectors.take(others).T
             nearest[rows] = np.maximum(nearest[rows], cosines.max(axis=1))
             nearest[others] = np.maximum(nearest[others], cosines.max(axis=0))
+        done = min(start + BLOCK, len(vectors))
+        progress.update(done**2, len(vectors) ** 2, "pairs", "near-duplicates")
     return nearest
 
 
-def _nearest_in_cells(vectors: Rows) -> Vectors:
+def _nearest_in_cells(vectors: Rows, progress: Progress) -> Vectors:
     """As ``_nearest_cosine``, but among the vectors of the nearest cells only."""
     import numpy as np
 
@@ -114,6 +118,7 @@ def _nearest_in_cells(vectors: Rows) -> Vectors:
         cosines, found = index.search(vectors.take(rows), 2)
         own = np.arange(start, start + len(cosines))[:, None]
         nearest[rows] = np.where(found == own, -1.0, cosines).max(axis=1)
+        progress.update(start + len(cosines), len(vectors), "problems", "near-duplicates")
     return nearest
 
 

@@ -136,6 +136,8 @@ class Embedder:
         """
         import numpy as np
 
+        if not texts:
+            return []
         size = window_tokens - SPECIAL_TOKENS
         encoded = self.tokenizer(
             list(texts), add_special_tokens=False, truncation=False, verbose=False
@@ -150,7 +152,7 @@ class Embedder:
             ]
             counts.append(len(starts))
         vectors = self._forward(windows, self.fast if fast and self.fast else self.exact)
-        return np.split(vectors, np.cumsum(counts)[:-1]) if counts else []
+        return np.split(vectors, np.cumsum(counts)[:-1])
 
     def _forward(self, windows: list[list[int]], forward: Forward) -> Vectors:
         """Vectors of token windows, in their order; computed in the order of their length."""

