@@ -36,7 +36,14 @@ WALK = (
 EXCEPTIONS = {("sample", "pcl_reasoner.pack.template")}
 """Sampling asks with the very template that packing trains on."""
 
-CALLERS = {"cli.py", "cli_contamination.py", "cli_training.py", "compare.py", "dry_run.py"}
+CALLERS = {
+    "cli.py",
+    "cli_contamination.py",
+    "cli_evaluation.py",
+    "cli_training.py",
+    "compare.py",
+    "dry_run.py",
+}
 """What shows a room's values to a person: rendered training, commands, packed rows."""
 
 HEAVY = {
@@ -67,7 +74,7 @@ MINDSPORE_FILES = {
     PACKAGE / "cluster" / "mindspore_2_7.py",
 }
 
-SPEAKERS = {"cli.py", "cli_contamination.py", "cli_training.py", "terminal.py"}
+SPEAKERS = {"cli.py", "cli_contamination.py", "cli_evaluation.py", "cli_training.py", "terminal.py"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

@@ -44,6 +44,63 @@ def standard_error(right: Sequence[Sequence[bool]]) -> float | None:
     return math.sqrt(variance / len(means))
 
 
+def sampling_error(right: Sequence[Sequence[bool]]) -> float | None:
+    """Standard error of avg@n over samples, the problems being as they are.
+
+    What another run on these very problems would move by: the square root of the problems' sum of
+    p(1 − p) / (n − 1), divided by their number. None where a problem has a single sample.
+
+    Args:
+        right: As in ``average``.
+    """
+    if any(len(samples) < 2 for samples in right):
+        return None
+    spread = [
+        mean * (1 - mean) / (len(samples) - 1)
+        for mean, samples in zip(_means(right), right, strict=True)
+    ]
+    return math.sqrt(sum(spread)) / len(right)
+
+
+def within_budget(
+    right: Sequence[Sequence[bool]], lengths: Sequence[Sequence[int]], budget: int
+) -> float:
+    """avg@n when a response longer than a budget had been cut off, and so is wrong.
+
+    Args:
+        right: As in ``average``.
+        lengths: Of the same samples, in tokens.
+        budget: In tokens.
+    """
+    pairs = zip(right, lengths, strict=True)
+    cut = [[a and b <= budget for a, b in zip(*pair, strict=True)] for pair in pairs]
+    return average(cut)
+
+
+def paired_difference(
+    first: Sequence[Sequence[bool]], second: Sequence[Sequence[bool]]
+) -> tuple[float, float | None, float | None]:
+    """Second minus first on the same problems, and its two standard errors.
+
+    Args:
+        first: As in ``average``.
+        second: The same problems in the same order, answered by another model.
+
+    Returns:
+        The difference; its error over problems, each problem's samples being one cluster; its
+        error over samples.
+    """
+    differences = [b - a for a, b in zip(_means(first), _means(second), strict=True)]
+    centre = sum(differences) / len(differences)
+    clustered = None
+    if len(differences) > 1:
+        spread = sum((one - centre) ** 2 for one in differences) / (len(differences) - 1)
+        clustered = math.sqrt(spread / len(differences))
+    errors = [sampling_error(first), sampling_error(second)]
+    known = [error for error in errors if error is not None]
+    return centre, clustered, math.hypot(*known) if len(known) == 2 else None
+
+
 def interval_95(score: float, error: float | None) -> list[float] | None:
     """95 % interval: score ± 1.96 standard errors, cut to [0, 1]; None without an error."""
     if error is None:

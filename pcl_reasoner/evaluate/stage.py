@@ -9,7 +9,6 @@ generations.jsonl, one line a question, in the form that LLMEval reads and write
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +96,7 @@ def _answer_and_grade(
     graded = _grade_all(config, questions, records, output / "generations.jsonl")
     scores = {
         name: benchmark_scores(
-            [item for item in graded if item.question.benchmark == name], config.n, contaminated
+            [item for item in graded if item.question.benchmark == name], contaminated
         )
         for name in benchmarks
     }
@@ -176,33 +175,17 @@ def grade_question(question: Question, records: Sequence[Mapping[str, Any]]) -> 
     )
 
 
-def score_of(graded: Sequence[Graded], n: int) -> dict[str, Any]:
-    """A benchmark's entry in scores.json; all scores are fractions.
+def score_of(graded: Sequence[Graded]) -> dict[str, Any]:
+    """A benchmark's entry in scores.json; all scores are fractions."""
+    from pcl_reasoner.evaluate.summary import summary
 
-    Args:
-        graded: The benchmark's questions.
-        n: Samples a question.
-    """
-    from pcl_reasoner.evaluate import scores
-
-    right = [item.right for item in graded]
-    lengths = [length for item in graded for length in item.lengths]
-    outcomes = Counter(outcome for item in graded for outcome in item.outcomes)
-    reasons = Counter(reason for item in graded for reason in item.finish_reasons)
-    score, error = scores.average(right), scores.standard_error(right)
-    return {
-        "problems": len(graded),
-        "n": n,
-        "avg_at_n": score,
-        "standard_error": error,
-        "interval": scores.interval_95(score, error),
-        "pass_at_n": scores.pass_at(right, n),
-        "maj_at_n": scores.majority([item.answers for item in graded], right),
-        "mean_length": sum(lengths) / len(lengths),
-        "finish_reasons": dict(sorted(reasons.items())),
-        "outcomes": dict(sorted(outcomes.items())),
-        "unfinished": outcomes["unfinished"] / len(lengths),
-    }
+    return summary(
+        [item.right for item in graded],
+        [item.answers for item in graded],
+        [item.outcomes for item in graded],
+        [item.finish_reasons for item in graded],
+        [item.lengths for item in graded],
+    )
 
 
 def contaminated_questions(check: Path) -> set[tuple[str, str]]:
@@ -217,22 +200,21 @@ def contaminated_questions(check: Path) -> set[tuple[str, str]]:
 
 
 def benchmark_scores(
-    graded: Sequence[Graded], n: int, contaminated: set[tuple[str, str]] | None
+    graded: Sequence[Graded], contaminated: set[tuple[str, str]] | None
 ) -> dict[str, Any]:
     """A benchmark's scores, and those without contaminated questions where these are known.
 
     Args:
         graded: The benchmark's questions.
-        n: Samples a question.
         contaminated: (benchmark, id); None: no check was given.
     """
-    found = score_of(graded, n)
+    found = score_of(graded)
     if contaminated is None:
         return found
     clean = [
         item for item in graded if (item.question.benchmark, item.question.id) not in contaminated
     ]
-    without = score_of(clean, n) if clean else None
+    without = score_of(clean) if clean else None
     left_out = len(graded) - len(clean)
     return {**found, "contaminated_problems": left_out, "without_contaminated": without}
 

@@ -1,0 +1,174 @@
+"""Released result files, graded again: what a file says, what our rule says, where they differ.
+
+disputed.jsonl  {"benchmark": "aime24", "id": "aime-2024-I-01", "sample": 3, "answer": "204",
+                 "graded": "204", "outcome": "right", "recorded": 0.0, "end": "… \\\\boxed{204}"}
+graded.jsonl    the same fields but ``end``, of every sample
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.evaluate.results import CountTokens, Results, Sample, in_order, read_results
+from pcl_reasoner.evaluate.scores import interval_95, paired_difference
+from pcl_reasoner.evaluate.summary import summary
+from pcl_reasoner.evaluate.verdict import separable, verdicts
+
+_AIME = re.compile(r"aime[-_ ]?(?:20)?(24|25)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Rescored:
+    """One file's results.
+
+    Args:
+        model: Name of the file's model.
+        benchmark: aime24, aime25 or another name.
+        results: Questions and samples.
+        figures: As ``summary`` gives them, with what the file recorded and the verdicts.
+    """
+
+    model: str
+    benchmark: str
+    results: Results
+    figures: dict[str, Any]
+
+
+def benchmark_of(path: Path) -> str:
+    """The benchmark that a file's name says: aime24, aime25, or the name itself."""
+    found = _AIME.search(path.name)
+    return f"aime{found[1]}" if found else path.stem
+
+
+def rescore(
+    path: Path, model: str, benchmark: str, count_tokens: CountTokens | None = None
+) -> Rescored:
+    """Grade a result file again.
+
+    Args:
+        path: As for ``read_results``.
+        model: What to call its model.
+        benchmark: What to call its questions.
+        count_tokens: Length of a response; None: lengths are not known.
+    """
+    results = read_results(path, benchmark, count_tokens)
+    samples = [own for _, own in in_order(results)]
+    lengths = [[one.tokens for one in own] for own in samples] if count_tokens else None
+    figures = summary(
+        [[one.right for one in own] for own in samples],
+        [[one.answer for one in own] for own in samples],
+        [[one.outcome for one in own] for own in samples],
+        [[one.finish_reason or "not said" for one in own] for own in samples],
+        lengths,
+    )
+    recorded = [[one.recorded for one in own] for own in samples]
+    whole = all(value is not None for own in recorded for value in own)
+    error, n = figures["sampling_error"], figures["n"]
+    extra = {
+        "recorded": _mean_of_means(recorded) if whole else None,
+        "disputed": sum(one.disputed for own in samples for one in own),
+        "refused": len(results.refused),
+        "uneven": len({len(own) for own in samples}) > 1,
+        "verdicts": [vars(v) for v in verdicts(benchmark, figures["avg_at_n"], error, n)],
+        "separable": separable(figures["problems"], figures["standard_error"]),
+    }
+    return Rescored(model, benchmark, results, {**figures, **extra})
+
+
+def _mean_of_means(values: Sequence[Sequence[Any]]) -> float:
+    return sum(sum(own) / len(own) for own in values) / len(values)
+
+
+def compare(first: Rescored, second: Rescored) -> dict[str, Any] | None:
+    """Second against first on the questions that both answered; None where there are none."""
+    shared = [name for name in first.results.samples if name in second.results.samples]
+    if not shared or first.benchmark != second.benchmark:
+        return None
+    right = [
+        [[one.right for one in side.results.samples[name]] for name in shared]
+        for side in (first, second)
+    ]
+    difference, clustered, sampling = paired_difference(*right)
+    return {
+        "first": first.model,
+        "second": second.model,
+        "benchmark": first.benchmark,
+        "problems": len(shared),
+        "difference": difference,
+        "clustered_error": clustered,
+        "sampling_error": sampling,
+        "outcome": _told(difference, sampling),
+        "outcome_elsewhere": _told(difference, clustered),
+    }
+
+
+def _told(difference: float, error: float | None) -> str:
+    bounds = interval_95(abs(difference), error)
+    if bounds is None or bounds[0] <= 0:
+        return "cannot be told apart"
+    return "better" if difference > 0 else "worse"
+
+
+def write(found: Sequence[Rescored], output: Path) -> dict[str, Any]:
+    """Write graded.jsonl, disputed.jsonl, refused.jsonl and scores.json.
+
+    Returns:
+        What scores.json has: ``scores``, one a file, and ``comparisons`` of each with the first.
+    """
+    graded, disputed = [], []
+    for one in found:
+        for sample, record in _records(one):
+            graded.append(record)
+            if sample.disputed:
+                disputed.append({**record, "end": sample.end})
+    refused = [
+        {"model": one.model, "line": number, "reason": reason, "raw": raw}
+        for one in found
+        for number, reason, raw in one.results.refused
+    ]
+    for name, lines in (("graded", graded), ("disputed", disputed), ("refused", refused)):
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        (output / f"{name}.jsonl").write_text(text, encoding="utf-8")
+    pairs = [compare(first, one) for first, one in _pairs(found)]
+    scores = {
+        "scores": [
+            {"model": one.model, "benchmark": one.benchmark, **one.figures} for one in found
+        ],
+        "comparisons": [pair for pair in pairs if pair is not None],
+    }
+    text = json.dumps(scores, indent=1, sort_keys=True) + "\n"
+    (output / "scores.json").write_text(text, encoding="utf-8")
+    return scores
+
+
+def _pairs(found: Sequence[Rescored]) -> Iterator[tuple[Rescored, Rescored]]:
+    """Each with the first of its benchmark."""
+    firsts: dict[str, Rescored] = {}
+    for one in found:
+        first = firsts.setdefault(one.benchmark, one)
+        if first is not one:
+            yield first, one
+
+
+def _records(one: Rescored) -> Iterator[tuple[Sample, dict[str, Any]]]:
+    for question, samples in in_order(one.results):
+        for index, sample in enumerate(samples):
+            yield (
+                sample,
+                {
+                    "model": one.model,
+                    "benchmark": one.benchmark,
+                    "id": question.id,
+                    "sample": index,
+                    "answer": question.answer,
+                    "graded": sample.answer,
+                    "outcome": sample.outcome,
+                    "recorded": sample.recorded,
+                    "tokens": sample.tokens,
+                },
+            )

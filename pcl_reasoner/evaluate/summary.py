@@ -1,0 +1,71 @@
+"""A benchmark's figures from its graded samples: one entry of scores.json.
+
+    {"problems": 30, "n": 32, "avg_at_n": 0.90, "standard_error": 0.04, "interval": [0.82, 0.98],
+     "sampling_error": 0.004, "sampling_interval": [0.89, 0.91], "pass_at": {"1": 0.90, …},
+     "maj_at_n": 0.933, "by_budget": {"16384": 0.41, …}, "mean_length": 30560.0, …}
+
+``interval`` is over problems: what other problems of this kind would give. ``sampling_interval`` is
+over samples: what another run on these very problems would give. Failures count as wrong.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from pcl_reasoner.evaluate import scores
+
+BUDGETS = (16_384, 32_768, 65_536, 131_072)
+"""Response lengths, in tokens, of V1's table of accuracy by budget."""
+
+Grid = Sequence[Sequence[Any]]
+"""For each problem a value a sample."""
+
+
+def summary(
+    right: Grid, answers: Grid, outcomes: Grid, reasons: Grid, lengths: Grid | None
+) -> dict[str, Any]:
+    """All figures of a benchmark; scores are fractions.
+
+    Args:
+        right: Whether each sample is right.
+        answers: Each sample's answer, spelled alike where it is alike; None: it has none.
+        outcomes: As in grade.answers.
+        reasons: Finish reasons.
+        lengths: In tokens; None: not known.
+    """
+    n = min(map(len, right))
+    kinds = Counter(one for own in outcomes for one in own)
+    total = sum(kinds.values())
+    score, error = scores.average(right), scores.standard_error(right)
+    sampling = scores.sampling_error(right)
+    known = [length for own in lengths for length in own] if lengths is not None else []
+    return {
+        "problems": len(right),
+        "n": n,
+        "avg_at_n": score,
+        "standard_error": error,
+        "interval": scores.interval_95(score, error),
+        "sampling_error": sampling,
+        "sampling_interval": scores.interval_95(score, sampling),
+        "pass_at_n": scores.pass_at(right, n),
+        "pass_at": {str(k): scores.pass_at(right, k) for k in _powers_of_two(n)},
+        "maj_at_n": scores.majority(answers, right),
+        "mean_length": sum(known) / len(known) if known else None,
+        "by_budget": _by_budget(right, lengths, max(known)) if known and lengths else {},
+        "finish_reasons": dict(sorted(Counter(one for own in reasons for one in own).items())),
+        "outcomes": dict(sorted(kinds.items())),
+        "unfinished": kinds["unfinished"] / total,
+    }
+
+
+def _powers_of_two(n: int) -> list[int]:
+    return [2**power for power in range(n.bit_length()) if 2**power <= n]
+
+
+def _by_budget(right: Grid, lengths: Grid, longest: int) -> dict[str, float]:
+    """Accuracy by budget, up to the first that holds every response."""
+    needed = [budget for budget in BUDGETS if budget < longest]
+    needed += [budget for budget in BUDGETS if budget >= longest][:1]
+    return {str(budget): scores.within_budget(right, lengths, budget) for budget in needed}

@@ -1,0 +1,110 @@
+"""results.html: scores beside published ones, every problem and sample, and responses to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+from pcl_reasoner.evaluate.results import Sample, in_order
+from pcl_reasoner.report import charts
+
+if TYPE_CHECKING:
+    from pcl_reasoner.evaluate.rescore import Rescored
+
+READ_EACH = 2
+"""Responses shown of a problem: disputed ones first, then a wrong and a right one."""
+BARS = 24
+
+
+def render(found: Sequence[Rescored], comparisons: Sequence[dict[str, Any]]) -> str:
+    """The page: self-contained, without scripts.
+
+    Args:
+        found: One a result file.
+        comparisons: As in scores.json.
+    """
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    loader = PackageLoader("pcl_reasoner.report", "")
+    environment = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["percent"] = lambda value: f"{100 * value:.1f}"
+    style, _, _ = loader.get_source(environment, "report.css")
+    return environment.get_template("results.html.jinja").render(
+        style=Markup(style),
+        sides=[_side(one) for one in found],
+        comparisons=comparisons,
+        chart=_scores(found),
+    )
+
+
+def _scores(found: Sequence[Rescored]) -> Markup:
+    """Every score with what another run on the same problems would give."""
+    estimates = [
+        charts.Estimate(
+            f"{one.model} {one.benchmark}"[:18],
+            "after",
+            one.figures["avg_at_n"],
+            *(one.figures["sampling_interval"] or [one.figures["avg_at_n"]] * 2),
+        )
+        for one in found
+    ]
+    return charts.interval_chart("Average scores with 95 % intervals over samples", estimates)
+
+
+def _side(one: Rescored) -> dict[str, Any]:
+    """What the page shows of one file."""
+    rows: list[dict[str, Any]] = [
+        {
+            "id": question.id,
+            "prompt": question.problem,
+            "begins": " ".join(question.problem.split())[:50],
+            "answer": question.answer,
+            "right": sum(sample.right for sample in samples),
+            "samples": samples,
+            "read": _to_read(samples),
+        }
+        for question, samples in in_order(one.results)
+    ]
+    return {
+        "model": one.model,
+        "benchmark": one.benchmark,
+        "figures": one.figures,
+        "rows": rows,
+        "lengths": _lengths([sample for row in rows for sample in row["samples"]]),
+    }
+
+
+def _to_read(samples: Sequence[Sample]) -> list[tuple[int, Sample]]:
+    numbered = list(enumerate(samples))
+    disputed = [pair for pair in numbered if pair[1].disputed]
+    wrong = [pair for pair in numbered if not pair[1].right][:1]
+    right = [pair for pair in numbered if pair[1].right][:1]
+    chosen = dict([*disputed, *wrong, *right][: max(READ_EACH, len(disputed[:5]))])
+    return sorted(chosen.items())
+
+
+def _lengths(samples: Sequence[Sample]) -> list[tuple[str, Markup]]:
+    """Length against correctness: a histogram of the right ones, and one of the others."""
+    known = [(one.tokens, one.right) for one in samples if one.tokens is not None]
+    if not known:
+        return []
+    longest = max(1, *(tokens for tokens, _ in known))
+    edges = [longest * number / BARS for number in range(BARS + 1)]
+    charts_of = []
+    for name, wanted in (("right", True), ("not right", False)):
+        counts = [0] * BARS
+        for tokens, right in known:
+            if right is wanted:
+                counts[min(BARS - 1, tokens * BARS // longest)] += 1
+        label = f"Lengths of responses that are {name}"
+        charts_of.append((label, charts.histogram(label, edges, counts, "tokens of a response")))
+    return charts_of
