@@ -105,9 +105,7 @@ class Pace:
         return ", ".join(parts)
 
 
-def _pace(
-    pace: Pace | None, done: float, now: float, counted: tuple[float | None, str]
-) -> Pace:
+def _pace(pace: Pace | None, done: float, now: float, counted: tuple[float | None, str]) -> Pace:
     """The pace at hand, or a new one where a stage begins to count something else."""
     return pace if pace is not None and pace.counted == counted else Pace(done, now, counted)
 

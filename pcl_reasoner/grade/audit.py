@@ -10,8 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+from pcl_reasoner.grade.agreement import Agreement
 from pcl_reasoner.grade.answers import OUTCOMES
 
+DISAGREEMENTS_SHOWN = 200
 EXAMPLES_EACH = 5
 """Responses shown of each verdict: the first ones."""
 _END_CHARACTERS = 400
@@ -57,8 +59,12 @@ class Audit:
         if len(kept) < EXAMPLES_EACH:
             kept.append(example)
 
-    def page(self) -> str:
-        """The page, complete in itself."""
+    def page(self, agreement: Agreement) -> str:
+        """The page, complete in itself.
+
+        Args:
+            agreement: Of rule and judge; shown where both graded.
+        """
         total = sum(self.outcomes.values())
         rows = "".join(
             f"<tr><td>{outcome}</td><td class=n>{self.outcomes[outcome]}</td>"
@@ -74,8 +80,40 @@ class Audit:
             "<!doctype html><html lang=en><meta charset=utf-8><title>Grading</title>"
             f"<style>{_STYLE}</style><h1>Grading: {total} responses</h1>"
             "<table><tr><th>verdict</th><th>responses</th><th>share</th></tr>"
-            f"{rows}</table>{sections}</html>\n"
+            f"{rows}</table>{_agreement(agreement)}{sections}</html>\n"
         )
+
+
+def _agreement(agreement: Agreement) -> str:
+    """The confusion matrix, kappa, and the disagreements to read."""
+    if not agreement.matrix:
+        return ""
+    words = {True: "right", False: "not right"}
+    rows = "".join(
+        f"<tr><th>rule: {words[rule]}</th>"
+        + "".join(f"<td class=n>{agreement.matrix[rule, judge]}</td>" for judge in (True, False))
+        + "</tr>"
+        for rule in (True, False)
+    )
+    kappa = agreement.kappa()
+    said = "not defined: both say one thing only" if kappa is None else f"{kappa:.3f}"
+    shown = [
+        Example(
+            f"{one['problem_id']}/{one['sample_index']}: rule {one['rule']}, judge {one['judge']}",
+            one["ground_truth"],
+            one["answer"],
+            one["end"],
+            one["judge_text"],
+        )
+        for one in agreement.disagreements[:DISAGREEMENTS_SHOWN]
+    ]
+    count = len(agreement.disagreements)
+    return (
+        f"<h2>Rule and judge: {agreement.matrix.total()} responses graded by both</h2>"
+        f"<table><tr><th></th><th>judge: right</th><th>judge: not right</th></tr>{rows}</table>"
+        f"<p>Cohen's kappa: {said}. {count} disagreements, all in disagreements.jsonl: fill in "
+        f"right, and give the file back as human.</p>{_table(shown) if shown else ''}"
+    )
 
 
 def _table(examples: Sequence[Example]) -> str:

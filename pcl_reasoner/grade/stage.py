@@ -9,34 +9,44 @@ verdicts.parquet, one row a response:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
 from pcl_reasoner.errors import StageError
+from pcl_reasoner.grade.reading import (
+    READ_COLUMNS,
+    batches,
+    check_known,
+    ground_truths,
+    keys_of,
+    response_files,
+    truth_of,
+)
 from pcl_reasoner.stage import Counts, FileName, StageConfig, StageContext
 
 if TYPE_CHECKING:
-    from pcl_reasoner.artifact import AppendLog
+    from pcl_reasoner.grade.agreement import Agreement
     from pcl_reasoner.grade.answers import Verdict
     from pcl_reasoner.grade.judge import Judgement
     from pcl_reasoner.grade.select import Key
 
-_BATCH_ROWS = 256
-"""Responses held at a time: at 100 000 tokens each they are ~150 MB."""
-_JUDGE_LOG = "verdicts.partial.jsonl"
-_JUDGE_TEXT_CHARACTERS = 2000
-"""What is kept of a judge's reply: its end, where its reasons and its verdict are."""
-_READ_COLUMNS = ["problem_id", "sample_index", "response", "finish_reason", "n_tokens"]
+
+BOTH = ("cascade", "audit")
+"""Methods in which rule and judge grade the same responses."""
 
 
 class GradeConfig(StageConfig):
     """How responses are graded."""
 
-    method: Literal["rule", "judge"] = "rule"
-    """``rule`` compares the boxed answer; ``judge`` asks a model, as the V1.5 paper does."""
+    method: Literal["rule", "judge", "cascade", "audit"] = "rule"
+    """``rule`` compares the boxed answer; ``judge`` asks a model, as the V1.5 paper does;
+    ``cascade`` asks it where the rule is not sure; ``audit`` lets both grade everything, and the
+    judge's word counts."""
+    human: FileName | None = None
+    """A person's verdicts: a disagreements.jsonl with ``right`` filled in."""
     last_tokens: int = Field(300, gt=0)
     """How much of a response's end the judge reads."""
     prompt: FileName | None = None
@@ -71,7 +81,7 @@ class SelectConfig(StageConfig):
 def grade(
     config: GradeConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """Grade every response; writes verdicts.parquet and audit.html.
+    """Grade every response; writes verdicts.parquet, audit.html and disagreements.jsonl.
 
     Raises:
         StageError: A response has no ground truth, or the judge fails.
@@ -79,29 +89,46 @@ def grade(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from pcl_reasoner.grade.agreement import Agreement, read_human
     from pcl_reasoner.grade.audit import Audit, Example
+    from pcl_reasoner.grade.judging import JUDGE_LOG, judge_all
 
-    files = _response_files(inputs["responses"])
-    truths = _ground_truths(inputs["problems"])
+    files = response_files(inputs["responses"])
+    truths = ground_truths(inputs["problems"])
     total = sum(pq.ParquetFile(file).metadata.num_rows for file in files)
-    judgements = _judge_all(config, files, truths, output, context, total)
-    audit = Audit()
+    human = read_human(Path(config.human)) if config.human else {}
+    judgements = {}
+    if config.method != "rule":
+        judgements = judge_all(config, files, truths, output, context, total)
+    audit, agreement, decided = Audit(), Agreement(), Counter[str]()
     with pq.ParquetWriter(output / "verdicts.parquet", _schema(), compression="zstd") as writer:
-        for batch in _batches(files, _READ_COLUMNS):
+        for batch in batches(files, READ_COLUMNS):
             rows = []
             for record in batch.to_pylist():
-                truth = _truth(record, truths)
-                verdict, text = _verdict(config, record, truth, judgements)
-                rows.append(_row(record, verdict, config.method, text))
+                truth = truth_of(record, truths)
+                key = (record["problem_id"], record["sample_index"])
+                row = _decide(config, record, truth, judgements.get(key), human.get(key), agreement)
+                rows.append(row)
+                decided[row["graded_by"]] += 1
                 name = f"{record['problem_id']}/{record['sample_index']}"
-                example = Example(name, truth, verdict.answer, record["response"], text)
-                audit.add(verdict.outcome, example)
+                shown = (name, truth, row["answer"], record["response"], row["judge_text"])
+                audit.add(row["verdict"], Example(*shown))
             writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=_schema()))
             context.progress.update(sum(audit.outcomes.values()), total, "responses")
-    (output / "audit.html").write_text(audit.page(), encoding="utf-8")
-    (output / _JUDGE_LOG).unlink(missing_ok=True)
+    (output / "audit.html").write_text(audit.page(agreement), encoding="utf-8")
+    if config.method in BOTH:
+        agreement.write(output / "disagreements.jsonl")
+    (output / JUDGE_LOG).unlink(missing_ok=True)
     outcomes = dict(sorted(audit.outcomes.items()))
     info = {"outcomes": outcomes, "right_share": outcomes.get("right", 0) / max(total, 1)}
+    if config.method in BOTH:
+        info["agreement"] = agreement.info()
+    if config.method != "rule":
+        info["unreadable"] = sum(one.right is None for one in judgements.values())
+    if config.method in BOTH or human:
+        info["graded_by"] = dict(sorted(decided.items()))
+    if human:
+        info["human_not_here"] = len(human) - decided["human"]
     return Counts(unit="responses", read=total, kept=total, info=info)
 
 
@@ -118,24 +145,24 @@ def select(
 
     from pcl_reasoner.grade import select as rules
 
-    files = _response_files(inputs["responses"])
+    files = response_files(inputs["responses"])
     rewards = read_rewards(inputs["verdicts"] / "verdicts.parquet")
     rates = rules.pass_rates(rewards)
     if config.shuffle_rewards:
         rewards = rules.shuffled(rewards, config.seed)
         context.warn("rewards were exchanged among the responses: a control experiment.")
     advantages = rules.advantages(rewards)
-    known = _ground_truths(inputs["problems"])
+    known = ground_truths(inputs["problems"])
     schema = pq.read_schema(files[0])
     for name in ("reward", "pass_rate", "advantage"):
         schema = schema.append(pa.field(name, pa.float32()))
     dropped: Counter[str] = Counter()
     kept: Counter[float] = Counter()
     with pq.ParquetWriter(output / "responses.parquet", schema, compression="zstd") as writer:
-        for batch in _batches(files, None):
-            keys = _keys(batch)
+        for batch in batches(files, None):
+            keys = keys_of(batch)
             for problem, _ in keys:
-                _check_known(problem, known)
+                check_known(problem, known)
             found = rules.rewards_of(keys, rewards, str(inputs["responses"]))
             reasons = [
                 rules.drop_reason(rates[problem], length, config.drop_groups, config.max_tokens)
@@ -164,7 +191,7 @@ def read_rewards(file: Path) -> dict[Key, float]:
     from pcl_reasoner.grade.select import rewards_by_key
 
     table = pq.read_table(file, columns=["problem_id", "sample_index", "reward"])
-    return rewards_by_key(_keys(table), table["reward"].to_pylist(), str(file))
+    return rewards_by_key(keys_of(table), table["reward"].to_pylist(), str(file))
 
 
 def _selected(kept: Counter[float], dropped: Counter[str], context: StageContext) -> Counts:
@@ -191,181 +218,51 @@ def _selected(kept: Counter[float], dropped: Counter[str], context: StageContext
     )
 
 
-def _response_files(folder: Path) -> list[Path]:
-    files = sorted((folder / "responses").glob("*.parquet"))
-    if not files:
-        raise StageError(f"{folder}: no responses/*.parquet. Run the stage `sample` first.")
-    return files
-
-
-def _batches(files: list[Path], columns: list[str] | None) -> Iterator[Any]:
-    import pyarrow.parquet as pq
-
-    for file in files:
-        yield from pq.ParquetFile(file).iter_batches(_BATCH_ROWS, columns=columns)
-
-
-def _keys(table: Any) -> list[Key]:
-    """The (problem_id, sample_index) of every row of a table or batch."""
-    problems = table["problem_id"].to_pylist()
-    return list(zip(problems, table["sample_index"].to_pylist(), strict=True))
-
-
-def _ground_truths(folder: Path) -> dict[str, str | None]:
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(folder / "clean.parquet", columns=["problem_id", "ground_truth"])
-    return dict(
-        zip(table["problem_id"].to_pylist(), table["ground_truth"].to_pylist(), strict=True)
-    )
-
-
-def _check_known(problem: str, known: Mapping[str, str | None]) -> None:
-    if problem not in known:
-        raise StageError(
-            f"problem {problem} has responses but is not in clean.parquet, so it was removed or "
-            "never checked. Sample the problems that the contamination stage kept."
-        )
-
-
-def _truth(record: Mapping[str, Any], truths: Mapping[str, str | None]) -> str:
-    _check_known(record["problem_id"], truths)
-    truth = truths[record["problem_id"]]
-    if truth is None or not truth.strip():
-        raise StageError(
-            f"problem {record['problem_id']} has no ground truth, so its responses cannot be "
-            "graded. The stage `unique` drops such problems: run it on these rows."
-        )
-    return truth
-
-
-def _verdict(
+def _decide(
     config: GradeConfig,
     record: Mapping[str, Any],
     truth: str,
-    judgements: Mapping[Key, Judgement],
-) -> tuple[Verdict, str | None]:
-    """The verdict on one response, and what the judge said where one was asked."""
+    judgement: Judgement | None,
+    human: bool | None,
+    agreement: Agreement,
+) -> dict[str, Any]:
+    """A row of verdicts.parquet: a person's word stands over the judge's, the judge's over the
+    rule's."""
+    from pcl_reasoner.grade.answers import Verdict
+
+    verdict = _by_rule(config, record, truth)
+    by = "judge" if config.method == "judge" else "rule"
+    if judgement is not None and judgement.right is not None:
+        if config.method in BOTH:
+            agreement.add(record, truth, verdict, judgement.right, judgement.text)
+        verdict, by = Verdict("right" if judgement.right else "wrong", verdict.answer), "judge"
+    if human is not None:
+        verdict, by = Verdict("right" if human else "wrong", verdict.answer), "human"
+    return {
+        "problem_id": record["problem_id"],
+        "sample_index": record["sample_index"],
+        "verdict": verdict.outcome,
+        "reward": verdict.reward,
+        "answer": verdict.answer,
+        "graded_by": by,
+        "judge_text": judgement.text if judgement else None,
+    }
+
+
+def _by_rule(config: GradeConfig, record: Mapping[str, Any], truth: str) -> Verdict:
+    """What the rule says; with a judge for everything, only whether there is an answer to judge.
+
+    What is to be judged and has no readable judgement is an error; in a cascade the rule's stands.
+    """
     from pcl_reasoner.grade.answers import Verdict, grade_by_rule, last_boxed, why_no_answer
+    from pcl_reasoner.grade.judging import candidate_of
 
     response, reason = record["response"] or "", record["finish_reason"]
-    if config.method == "rule":
-        return grade_by_rule(response, truth, reason), None
-    candidate = _candidate(config, record)
+    if config.method != "judge":
+        return grade_by_rule(response, truth, reason)
+    candidate = candidate_of(config, record)
     answer = last_boxed(candidate or "")
-    failure = why_no_answer(candidate, reason)
-    if failure is not None:
-        return Verdict(failure, answer), None
-    judgement = judgements[(record["problem_id"], record["sample_index"])]
-    if judgement.right is None:
-        return Verdict("error", answer), judgement.text
-    return Verdict("right" if judgement.right else "wrong", answer), judgement.text
-
-
-def _candidate(config: GradeConfig, record: Mapping[str, Any]) -> str | None:
-    from pcl_reasoner.grade.judge import candidate_text
-
-    return candidate_text(record["response"] or "", record["n_tokens"], config.last_tokens)
-
-
-def _judge_all(
-    config: GradeConfig,
-    files: list[Path],
-    truths: Mapping[str, str | None],
-    output: Path,
-    context: StageContext,
-    total: int,
-) -> dict[Key, Judgement]:
-    """Ask the judge about every response that has an answer; goes on where it was cut off."""
-    if config.method == "rule":
-        return {}
-    from pcl_reasoner.artifact import AppendLog
-    from pcl_reasoner.grade.judge import Judge, Judgement, JudgeSampling, each_in_flight
-
-    urls = list(context.placement.get("judge_urls") or [])
-    if not urls:
-        raise StageError(
-            "method judge needs a server: set placement.judge_urls in the launch file."
-        )
-    log = AppendLog(output / _JUDGE_LOG)
-    done = {
-        (record["problem_id"], record["sample_index"]): Judgement(record["right"], record["text"])
-        for record in log
-    }
-    judge = Judge(
-        urls,
-        JudgeSampling(
-            config.judge_model,
-            config.judge_temperature,
-            config.judge_top_p,
-            config.judge_max_tokens,
-            config.seed,
-        ),
-    )
-    try:
-        questions = _questions(config, files, truths, set(done))
-        for key, judgement in each_in_flight(
-            lambda question: (question[0], judge.ask(question[1])), questions, judge.in_flight
-        ):
-            done[key] = _remember(log, key, judgement)
-            context.progress.update(len(done), total, "judgements")
-    finally:
-        judge.close()
-        log.close()
-    _check_missing(config, done)
-    return done
-
-
-def _questions(
-    config: GradeConfig,
-    files: list[Path],
-    truths: Mapping[str, str | None],
-    done: set[Key],
-) -> Iterator[tuple[Key, str]]:
-    from pcl_reasoner.grade.answers import why_no_answer
-    from pcl_reasoner.grade.judge import fill_prompt
-
-    prompt = _prompt(config)
-    for batch in _batches(files, _READ_COLUMNS):
-        for record in batch.to_pylist():
-            key = (record["problem_id"], record["sample_index"])
-            candidate = _candidate(config, record)
-            if key in done or why_no_answer(candidate, record["finish_reason"]) is not None:
-                continue
-            yield key, fill_prompt(prompt, _truth(record, truths), candidate or "")
-
-
-def _remember(log: AppendLog, key: Key, judgement: Judgement) -> Judgement:
-    from pcl_reasoner.grade.judge import Judgement as Kept
-
-    kept = Kept(judgement.right, judgement.text[-_JUDGE_TEXT_CHARACTERS:])
-    said = {"right": kept.right, "text": kept.text}
-    log.append([{"problem_id": key[0], "sample_index": key[1], **said}])
-    return kept
-
-
-def _check_missing(config: GradeConfig, done: Mapping[Key, Judgement]) -> None:
-    missing = sum(judgement.right is None for judgement in done.values())
-    if missing > config.max_missing * len(done):
-        raise StageError(
-            f"the judge left {missing} of {len(done)} responses without a readable verdict, the "
-            f"limit is {config.max_missing:.1%}. Raise judge_max_tokens, mend the prompt so that "
-            "the judge ends with \\boxed{1} or \\boxed{0}, or raise max_missing."
-        )
-
-
-def _prompt(config: GradeConfig) -> str:
-    from pcl_reasoner.files import shipped
-
-    file = Path(config.prompt) if config.prompt else shipped("recipes") / "prompts" / "judge.txt"
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise StageError(f"{file}: the judge's prompt cannot be read ({error}).") from error
-    absent = [name for name in ("{ground_truth}", "{candidate}") if name not in text]
-    if absent:
-        raise StageError(f"{file}: the judge's prompt lacks {' and '.join(absent)}.")
-    return text
+    return Verdict(why_no_answer(candidate, reason) or "error", answer)
 
 
 def _schema() -> Any:
@@ -382,17 +279,3 @@ def _schema() -> Any:
             ("judge_text", pa.string()),
         ]
     )
-
-
-def _row(
-    record: Mapping[str, Any], verdict: Verdict, graded_by: str, judge_text: str | None
-) -> dict[str, Any]:
-    return {
-        "problem_id": record["problem_id"],
-        "sample_index": record["sample_index"],
-        "verdict": verdict.outcome,
-        "reward": verdict.reward,
-        "answer": verdict.answer,
-        "graded_by": graded_by,
-        "judge_text": judge_text,
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pcl_reasoner.grade.agreement import Agreement
 from pcl_reasoner.grade.audit import EXAMPLES_EACH, Audit, Example
 
 
@@ -10,7 +11,7 @@ def test_counts_examples_and_escaping() -> None:
     for index in range(EXAMPLES_EACH + 1):
         audit.add("right", Example(f"a/{index}", "8", "8", "x" * 500 + "<script>"))
     audit.add("wrong", Example("b/0", "8", "9", "end", "the judge said <b>"))
-    page = audit.page()
+    page = audit.page(Agreement())
     assert "<td>right</td><td class=n>6</td><td class=n>85.7 %</td>" in page
     assert "<td>timeout</td><td class=n>0</td>" in page
     assert f"a/{EXAMPLES_EACH - 1}" in page

@@ -12,7 +12,6 @@ import pytest
 from grade_helpers import judge_server, right, write_problems, write_responses
 
 from pcl_reasoner.errors import StageError
-from pcl_reasoner.grade import stage as module
 from pcl_reasoner.grade.stage import GradeConfig, SelectConfig, grade, select
 from pcl_reasoner.stage import Counts, StageContext
 
@@ -227,7 +226,7 @@ def test_nothing_left_is_an_error(tmp_path: Path) -> None:
 
 def test_batches_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, whole = run_grade(tmp_path)
-    monkeypatch.setattr(module, "_BATCH_ROWS", 3)
+    monkeypatch.setattr("pcl_reasoner.grade.reading._BATCH_ROWS", 3)
     _, small = run_grade(tmp_path, "small")
     expected = pq.read_table(whole / "verdicts.parquet")
     assert pq.read_table(small / "verdicts.parquet").equals(expected)

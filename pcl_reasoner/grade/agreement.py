@@ -1,0 +1,142 @@
+"""Where rule and judge are both asked: how often they agree, where they do not, and who decides.
+
+disagreements.jsonl, one line a response; ``right`` is for a person to fill in, and the file is then
+given back as ``human``:
+
+    {"problem_id": "9f0c…", "sample_index": 3, "ground_truth": "0.5", "answer": "\\\\frac{2}{4}",
+     "rule": "right", "judge": "wrong", "judge_text": "… \\\\boxed{0}", "end": "…", "right": null}
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.errors import InputError
+from pcl_reasoner.grade.answers import Verdict, plain_integer
+
+END_CHARACTERS = 1500
+
+Key = tuple[str, int]
+
+
+def unsure(answer: str | None, ground_truth: str) -> bool:
+    """Whether a judge should look at what the rule said.
+
+    Sure are an answer that is missing, two integers, and two texts that are alike. In all else the
+    rule rests on parsing LaTeX, which fails now and then, in either direction.
+
+    Args:
+        answer: What is in the last box; None: there is none.
+        ground_truth: The right answer.
+    """
+    if answer is None:
+        return False
+    numbers = plain_integer(answer), plain_integer(ground_truth)
+    return None in numbers and answer.strip() != ground_truth.strip()
+
+
+@dataclass
+class Agreement:
+    """Verdicts of rule and judge on the same responses.
+
+    Args:
+        matrix: (rule says right, judge says right) -> responses.
+        disagreements: What goes into disagreements.jsonl.
+    """
+
+    matrix: Counter[tuple[bool, bool]] = field(default_factory=Counter)
+    disagreements: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(
+        self, record: Mapping[str, Any], truth: str, rule: Verdict, right: bool, text: str
+    ) -> None:
+        """Count one response.
+
+        Args:
+            record: problem_id, sample_index, response.
+            truth: Its ground truth.
+            rule: What the rule says.
+            right: What the judge says.
+            text: Its words.
+        """
+        agreed = (rule.outcome == "right") == right
+        self.matrix[rule.outcome == "right", right] += 1
+        if agreed:
+            return
+        self.disagreements.append(
+            {
+                "problem_id": record["problem_id"],
+                "sample_index": record["sample_index"],
+                "ground_truth": truth,
+                "answer": rule.answer,
+                "rule": rule.outcome,
+                "judge": "right" if right else "wrong",
+                "judge_text": text,
+                "end": (record["response"] or "")[-END_CHARACTERS:],
+                "right": None,
+            }
+        )
+
+    def kappa(self) -> float | None:
+        """Cohen's kappa: agreement beyond what both shares of right would give by chance.
+
+        (o − e) / (1 − e), o the share agreed on, e = Σ of the products of both sides' shares. None
+        where nothing was compared, or both always say the same one word.
+        """
+        total = self.matrix.total()
+        if not total:
+            return None
+        agreed = (self.matrix[True, True] + self.matrix[False, False]) / total
+        rule = (self.matrix[True, True] + self.matrix[True, False]) / total
+        judge = (self.matrix[True, True] + self.matrix[False, True]) / total
+        chance = rule * judge + (1 - rule) * (1 - judge)
+        return None if chance == 1 else (agreed - chance) / (1 - chance)
+
+    def info(self) -> dict[str, Any]:
+        """For the manifest: the confusion matrix and kappa."""
+        names = {True: "right", False: "not_right"}
+        matrix = {
+            f"rule_{names[rule]}_judge_{names[judge]}": self.matrix[rule, judge]
+            for rule in (True, False)
+            for judge in (True, False)
+        }
+        return {"both": self.matrix.total(), "kappa": self.kappa(), **matrix}
+
+    def write(self, path: Path) -> None:
+        """Write disagreements.jsonl."""
+        lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in self.disagreements)
+        path.write_text("".join(lines), encoding="utf-8")
+
+
+def read_human(path: Path) -> dict[Key, bool]:
+    """Read a person's verdicts: response -> right or not; lines with ``right`` null are open.
+
+    Raises:
+        InputError: A line is none of these, or decides a response that another line decides
+            otherwise.
+    """
+    found: dict[Key, bool] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+        if not line.strip():
+            continue
+        where = f"{path.name}, line {number}"
+        try:
+            value = json.loads(line)
+            key, right = (value["problem_id"], value["sample_index"]), value["right"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{where}: expected problem_id, sample_index and right ({error!r}). Take the file "
+                "disagreements.jsonl and fill in right with true or false."
+            ) from error
+        if right is None:
+            continue
+        if not isinstance(right, bool):
+            raise InputError(f"{where}: right must be true, false or null, got {right!r}.")
+        if found.setdefault(key, right) != right:
+            raise InputError(f"{where}: {key[0]}/{key[1]} is decided otherwise further up.")
+    return found
