@@ -299,6 +299,7 @@ def doctor() -> int:
 
 
 cli.add_command(cli_contamination.contamination)
+cli.add_command(cli_evaluation.evaluate)
 cli.add_command(cli_evaluation.rescore)
 cli.add_command(cli_training.inspect)
 cli.add_command(cli_training.convert)

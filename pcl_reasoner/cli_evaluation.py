@@ -1,16 +1,17 @@
-"""The command ``pclr-ms rescore``: released result files, graded again."""
+"""The commands ``pclr-ms eval``: checkpoints answer benchmarks, and ``pclr-ms rescore``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pcl_reasoner.cli_options import example
+from pcl_reasoner.cli_options import example, runs_option, where_options
 
 if TYPE_CHECKING:
+    from pcl_reasoner.evaluate.checkpoints import Checkpoint
     from pcl_reasoner.evaluate.rescore import Rescored
 
 
@@ -44,9 +45,7 @@ def rescore(
     A line has prompt, answer and gen, and accuracy where it was scored. Files of one benchmark are
     compared on the problems that both have; the first is what the others are compared with.
     """
-    from pcl_reasoner.artifact import write_atomically
     from pcl_reasoner.evaluate import rescore as rescoring
-    from pcl_reasoner.report.results_page import render
 
     count_tokens = _counter(tokenizer) if tokenizer else None
     found = []
@@ -55,6 +54,115 @@ def rescore(
         name = benchmark or rescoring.benchmark_of(path)
         found.append(rescoring.rescore(path, model, name, count_tokens))
     output.mkdir(parents=True, exist_ok=True)
+    _write(found, output)
+
+
+@click.command(
+    "eval",
+    epilog=example(
+        "pclr-ms eval v15_opg",
+        "pclr-ms eval old=ckpt/400 new=ckpt/800 --benchmark aime24 -n 64 --launch my_cluster.yaml",
+    ),
+)
+@click.argument("models", nargs=-1, required=True, metavar="RECIPE|[NAME=]MODEL...")
+@click.option(
+    "--benchmark",
+    "benchmarks",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="Questions with answers; aime24 and aime25 are looked for in data/. Several times.",
+)
+@click.option("-n", "n", type=click.IntRange(min=1), help="Responses a question.")
+@click.option("--recipe", metavar="RECIPE", help="Takes its evaluate stage's sampling settings.")
+@click.option("--server", "servers", multiple=True, metavar="URL", help="OpenAI-compatible, /v1.")
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting, e.g. temperature=0."
+)
+@where_options
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("evaluated"),
+    show_default=True,
+    metavar="DIR",
+    help="Folder for responses, the page and the lists.",
+)
+@runs_option
+def evaluate(
+    models: tuple[str, ...],
+    benchmarks: tuple[str, ...],
+    servers: tuple[str, ...],
+    output: Path,
+    runs: Path,
+    **options: Any,
+) -> None:
+    """Answer benchmarks with one or several checkpoints, and compare them.
+
+    A recipe stands for the model that its last evaluate stage reads, with that stage's settings and
+    benchmarks. What was answered already is not answered again.
+    """
+    from pcl_reasoner import terminal
+    from pcl_reasoner.errors import InputError
+    from pcl_reasoner.evaluate import checkpoints
+    from pcl_reasoner.evaluate import rescore as rescoring
+    from pcl_reasoner.recipe import load_launch
+
+    found, files = _checkpoints(models, runs, **options)
+    files = checkpoints.benchmark_files(benchmarks) if benchmarks else files
+    if not files:
+        raise InputError("nothing to answer: give --benchmark FILE, or a recipe that has some.")
+    placement = load_launch(options["launch"]).placement.model_dump()
+    if servers:
+        placement |= {"server_urls": list(servers), "sampling": None}
+    by_server = any(one.config.engine == "server" for one in found)
+    if len(found) > 1 and by_server and placement["server_urls"]:
+        raise InputError(
+            f"{len(found)} models and servers that answer for one: evaluate one at a time, or let "
+            "a launch file start a server for each (placement.sampling)."
+        )
+    output.mkdir(parents=True, exist_ok=True)
+    scored = []
+    for one in found:
+        with terminal.task_view(f"evaluation of {one.name}") as progress:
+            answers = checkpoints.generate(one, files, output, placement, progress)
+        count_tokens = _counter(one.model)
+        scored += [rescoring.rescore(answers, one.name, name, count_tokens) for name in files]
+    _write(scored, output)
+
+
+def _checkpoints(
+    words: tuple[str, ...],
+    runs: Path,
+    n: int | None,
+    recipe: str | None,
+    settings: tuple[str, ...],
+    **where: Any,
+) -> tuple[list[Checkpoint], dict[str, Path]]:
+    """The models with their settings, and the benchmarks of the first recipe among them."""
+    from pcl_reasoner.evaluate import checkpoints
+    from pcl_reasoner.evaluate.stage import EvaluateConfig
+    from pcl_reasoner.recipe import load_launch
+
+    # What a launch file says of every evaluate stage, e.g. which engine answers.
+    config = EvaluateConfig(**load_launch(where["launch"]).hashed.get("evaluate", {}))
+    files: dict[str, Path] = {}
+    if recipe:
+        _, config, files = checkpoints.of_recipe(recipe, runs, **where)
+    found = []
+    for word in words:
+        named, own = checkpoints.model_of(word), config
+        if named is None:
+            model, own, its = checkpoints.of_recipe(word, runs, **where)
+            named, files = (Path(word).stem, model), files or its
+        found.append(checkpoints.Checkpoint(*named, checkpoints.changed(own, settings, n)))
+    return found, files
+
+
+def _write(found: list[Rescored], output: Path) -> None:
+    from pcl_reasoner.artifact import write_atomically
+    from pcl_reasoner.evaluate import rescore as rescoring
+    from pcl_reasoner.report.results_page import render
+
     scores = rescoring.write(found, output)
     write_atomically(output / "results.html", render(found, scores["comparisons"]))
     _show(found, output)

@@ -83,7 +83,7 @@ def read_results(path: Path, benchmark: str, count_tokens: CountTokens | None = 
 
     Args:
         path: JSON lines.
-        benchmark: Name for its questions.
+        benchmark: Name for its questions; lines that name another benchmark are passed over.
         count_tokens: Length of a response; None: lengths are not known.
 
     Raises:
@@ -99,6 +99,8 @@ def read_results(path: Path, benchmark: str, count_tokens: CountTokens | None = 
                 record = _record(raw)
             except ValueError as error:
                 results.refused.append((number, str(error), raw[:200].decode("utf-8", "replace")))
+                continue
+            if record["benchmark"] not in (None, benchmark):
                 continue
             _add(results, f"{path.name}, line {number}", benchmark, record, count_tokens)
     if not results.samples:
@@ -131,6 +133,7 @@ def _record(raw: bytes) -> Mapping[str, Any]:
     reasons = _spread(value.get("finish_reason"), len(responses))
     identity = value.get("id")
     return {
+        "benchmark": value.get("benchmark"),
         "id": sha256(prompt.encode()).hexdigest()[:12] if identity is None else str(identity),
         "prompt": prompt,
         "answer": str(answer),

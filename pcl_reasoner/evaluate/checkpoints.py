@@ -1,0 +1,159 @@
+"""Checkpoints evaluated outside a run: a folder of weights, or a recipe's exported model.
+
+    word "v15_opg"           the model that its last evaluate stage reads, and that stage's settings
+    word "step800=/w/800"    a folder, under the name step800, and the settings of the options
+
+What was generated is kept under a hash of model, benchmarks and settings: a second call grades and
+shows it again, and a call that was cut off goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner import artifact
+from pcl_reasoner.errors import InputError, join_errors
+from pcl_reasoner.evaluate.stage import EvaluateConfig, evaluate
+from pcl_reasoner.sources import HashMemory, content_of
+from pcl_reasoner.stage import Progress, StageContext
+from pcl_reasoner.stages import inputs_of
+
+DIGITS = 8
+BESIDE = {"aime24": "data/aime_2024.jsonl", "aime25": "data/aime_2025.jsonl"}
+"""Where the recipes look for the questions, which are not shipped."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model to evaluate.
+
+    Args:
+        name: What it is called.
+        model: Hugging Face folder.
+        config: How it is sampled.
+    """
+
+    name: str
+    model: Path
+    config: EvaluateConfig
+
+
+def model_of(word: str) -> tuple[str, Path] | None:
+    """The name and folder that a word gives, ``name=folder`` or a folder; None: it is no folder."""
+    name, given, folder = word.partition("=")
+    path = Path(folder if given else word).expanduser()
+    if not (path / "config.json").is_file():
+        return None
+    return (name if given else path.resolve().name), path
+
+
+def of_recipe(name: str, runs: Path, **where: Any) -> tuple[Path, EvaluateConfig, dict[str, Path]]:
+    """What a recipe's last evaluate stage reads: its model, its settings, its benchmarks.
+
+    Args:
+        name: A recipe, as for load_recipe.
+        runs: Folder of all runs.
+        where: Launch file, profile and seed, as for load_recipe.
+
+    Raises:
+        InputError: The recipe has no such stage, or the model is not there yet.
+    """
+    from pcl_reasoner.plan import make_plan
+    from pcl_reasoner.recipe import load_recipe
+
+    recipe = load_recipe(name, **where)
+    stages = [
+        stage
+        for stage in make_plan(recipe, runs).stages
+        if stage.spec.type == "evaluate" and stage.recipe.name == recipe.name
+    ]
+    if not stages:
+        raise InputError(f"recipe {name} has no stage evaluate. Give a folder with weights.")
+    stage = stages[-1]
+    model = stage.inputs["model"].path
+    if not (model / "config.json").is_file():
+        raise InputError(
+            f"recipe {name}: its model is not there yet ({stage.inputs['model'].origin}). Make it "
+            f"first: pclr-ms run {name} --until {stage.inputs['model'].origin.rpartition('/')[2]}"
+        )
+    assert isinstance(stage.spec.config, EvaluateConfig)
+    paths = {role: planned.path for role, planned in stage.inputs.items()}
+    return model, stage.spec.config, inputs_of(paths, "benchmark")
+
+
+def changed(config: EvaluateConfig, settings: Sequence[str], n: int | None) -> EvaluateConfig:
+    """A configuration with ``key=value`` settings and a number of responses.
+
+    Raises:
+        InputError: A key is not known or a value is not allowed; all at once.
+    """
+    import yaml
+    from pydantic import ValidationError
+
+    values = config.model_dump()
+    for word in settings:
+        key, _, value = word.partition("=")
+        values[key] = yaml.safe_load(value)
+    if n is not None:
+        values["n"] = n
+    try:
+        return EvaluateConfig(**values)
+    except ValidationError as error:
+        problems = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+        raise join_errors([f"--set {problem}" for problem in problems]) from error
+
+
+def benchmark_files(names: Sequence[str]) -> dict[str, Path]:
+    """Benchmarks by name: a path, ``name=path``, or aime24 and aime25 where the recipes have them.
+
+    Raises:
+        InputError: There is none; their text is not shipped.
+    """
+    found = {}
+    for word in names:
+        name, given, file = word.partition("=")
+        path = Path(file if given else BESIDE.get(word, word)).expanduser()
+        if not path.exists():
+            raise InputError(
+                f"--benchmark {word}: {path} is not there. Question text is not shipped: put one "
+                '{"id", "problem", "answer"} a line into that file, or give NAME=PATH.'
+            )
+        found[name if given or word in BESIDE else path.stem] = path
+    return found
+
+
+def generate(
+    checkpoint: Checkpoint,
+    benchmarks: Mapping[str, Path],
+    output: Path,
+    placement: Mapping[str, Any],
+    progress: Progress,
+) -> Path:
+    """Sample and grade a checkpoint on benchmarks.
+
+    Args:
+        checkpoint: The model.
+        benchmarks: Name -> file or folder.
+        output: Folder of all checkpoints.
+        placement: As in a launch file.
+        progress: Told of responses.
+
+    Returns:
+        generations.jsonl.
+    """
+    memory = HashMemory(output / ".hashes.json")
+    identity = {
+        "config": checkpoint.config.hashed(),
+        "model": content_of(checkpoint.model, memory),
+        "benchmarks": {name: content_of(path, memory) for name, path in benchmarks.items()},
+    }
+    digits = artifact.fingerprint(identity)[:DIGITS]
+    folder = output / f"{checkpoint.name}-{digits}"
+    folder.mkdir(parents=True, exist_ok=True)
+    context = StageContext(checkpoint.name, folder / artifact.KEPT_APART, dict(placement), progress)
+    inputs = {f"benchmark.{name}": path for name, path in benchmarks.items()}
+    evaluate(checkpoint.config, {"model": checkpoint.model, **inputs}, folder, context)
+    return folder / "generations.jsonl"

@@ -1,0 +1,101 @@
+"""Checkpoints by one command: real weights, the embedded sampler, nothing answered twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pcl_reasoner.cli import main
+from pcl_reasoner.embedded.base_model import write_model_folder
+from pcl_reasoner.errors import InputError
+from pcl_reasoner.evaluate.checkpoints import benchmark_files, changed, model_of
+from pcl_reasoner.evaluate.stage import EvaluateConfig
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    for seed, name in enumerate(("first", "second")):
+        (folder / name).mkdir()
+        texts = ["3 + 5? 2 + 2?"]
+        write_model_folder(folder / name, texts, vocab_size=270, hidden=32, layers=1, seed=seed)
+    return folder
+
+
+def test_two_checkpoints_are_answered_once_and_compared(
+    models: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [{"id": str(i), "problem": f"{i} + 5?", "answer": i + 5} for i in range(3)]
+    (tmp_path / "sums.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    words = ["eval", str(models / "first"), f"new={models / 'second'}"]
+    words += ["--benchmark", "sums.jsonl", "-n", "2"]
+    words += ["--set", "max_tokens=4", "--set", "max_model_len=64"]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert "first" in shown and "new" in shown and "3 x 2" in shown
+    scores = json.loads((tmp_path / "evaluated" / "scores.json").read_text())
+    first, second = scores["scores"]
+    assert (first["model"], second["model"]) == ("first", "new")
+    # Random weights answer nothing: what is cut at four tokens is unfinished, never right.
+    assert (first["avg_at_n"], first["unfinished"], first["disputed"]) == (0.0, 1.0, 0)
+    assert first["mean_length"] > 0
+    (pair,) = scores["comparisons"]
+    assert (pair["problems"], pair["difference"]) == (3, 0.0)
+    folders = {one.name: one for one in (tmp_path / "evaluated").iterdir() if one.is_dir()}
+    assert {name.rpartition("-")[0] for name in folders} == {"first", "new"}
+    answered = {one: (one / "generations.jsonl").stat().st_mtime_ns for one in folders.values()}
+    assert main(words) == 0
+    assert answered == {one: (one / "generations.jsonl").stat().st_mtime_ns for one in answered}
+    assert main([*words, "--set", "temperature=0"]) == 0
+    assert len([one for one in (tmp_path / "evaluated").iterdir() if one.is_dir()]) == 4
+
+
+def test_all_wrong_settings_are_said_at_once() -> None:
+    config = changed(EvaluateConfig(), ["temperature=0", "system=null", "template=null"], 5)
+    assert (config.temperature, config.n) == (0.0, 5)
+    with pytest.raises(InputError) as caught:
+        changed(EvaluateConfig(), ["temprature=1", "top_p=2"], None)
+    assert "temprature" in str(caught.value) and "top_p" in str(caught.value)
+
+
+def test_names_of_models_and_benchmarks(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert model_of(str(models / "first")) == ("first", models / "first")
+    assert model_of(f"a={models / 'first'}") == ("a", models / "first")
+    assert model_of("v15_opg") is None
+    with pytest.raises(InputError, match=r"data/aime_2024.jsonl is not there. Question text is"):
+        benchmark_files(["aime24"])
+    (tmp_path / "data").mkdir()
+    for name in ("aime_2024.jsonl", "mine.jsonl"):
+        (tmp_path / "data" / name).write_text("{}")
+    assert benchmark_files(["aime24", "m=data/mine.jsonl", "data/mine.jsonl"]) == {
+        "aime24": Path("data/aime_2024.jsonl"),
+        "m": Path("data/mine.jsonl"),
+        "mine": Path("data/mine.jsonl"),
+    }
+
+
+def test_a_recipe_whose_model_is_not_made_says_how_to_make_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", "v15_opg", "--runs", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "pclr-ms run v15_opg --until export" in said
+
+
+def test_one_server_never_answers_for_two_models(
+    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "b.jsonl").write_text('{"id": "1", "problem": "1+1?", "answer": "2"}\n')
+    words = ["eval", str(models / "first"), str(models / "second"), "--set", "engine=server"]
+    words += ["--benchmark", str(tmp_path / "b.jsonl"), "--server", "http://localhost:1/v1"]
+    assert main([*words, "--output", str(tmp_path / "out")]) == 2
+    assert "evaluate one at a time" in capsys.readouterr().err
