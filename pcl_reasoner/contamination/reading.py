@@ -13,6 +13,7 @@ cannot be read is an error: it would never be found.
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,7 +103,14 @@ def read_rows(
 def _refusal(text: str | None) -> str | None:
     if text is None or not text.strip():
         return NO_PROBLEM
-    return ENORMOUS if len(text) > ENORMOUS_CHARACTERS else None
+    if len(text) > ENORMOUS_CHARACTERS:
+        return ENORMOUS
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        # JSON can spell half of a surrogate pair, which is no character.
+        return ENCODING
+    return None
 
 
 def question_of(record: Any, column: str | None) -> str | None:
@@ -164,7 +172,8 @@ def _batched(batches: Iterator[pa.RecordBatch]) -> Iterator[Record]:
 
 def _lines(file: Path) -> Iterator[Record]:
     with file.open("rb") as handle:
-        for number, line in enumerate(handle):
+        for number, raw in enumerate(handle):
+            line = raw.removeprefix(BOM_UTF8) if number == 0 else raw
             if not line.strip():
                 yield number, line, NO_PROBLEM
                 continue

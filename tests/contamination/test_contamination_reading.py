@@ -66,12 +66,13 @@ def test_bad_rows_are_counted_and_kept_apart_by_reason(tmp_path: Path) -> None:
         b"[1]",
         b"",
         b'{"problem": "Good too?"}',
+        b'{"problem": "half a pair: \\ud83d"}',
     ]
     path = tmp_path / "bad.jsonl"
-    path.write_bytes(b"\n".join(lines) + b"\n")
+    path.write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(lines) + b"\r\n")
     rows, apart = read(path)
     assert (rows.problem, rows.number) == (["Good?", "Good too?"], [0, 8])
-    assert rows.read == 9
+    assert rows.read == 10
     assert [(row, why) for _, row, why in apart] == [
         (1, "malformed_no_problem"),
         (2, "malformed_no_problem"),
@@ -80,6 +81,7 @@ def test_bad_rows_are_counted_and_kept_apart_by_reason(tmp_path: Path) -> None:
         (5, "malformed_json"),
         (6, "malformed_no_problem"),
         (7, "malformed_no_problem"),
+        (9, "malformed_utf8"),
     ]
 
 
