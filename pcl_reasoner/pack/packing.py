@@ -4,15 +4,14 @@
     -> rows [0, 1], [2, 3, 4]: both full
 
 Rows are opened with the longest segment left and closed, where the lengths at hand allow it, by
-one, two or three segments that fill them exactly. Best-fit decreasing is tried too and taken when
-it needs fewer rows, so the result is never worse than that.
+one, two or three segments that fill them exactly. Where that does not reach the least number of
+rows that any packing needs, best-fit decreasing is tried too, so the result is never worse.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,11 +19,48 @@ import numpy as np
 import numpy.typing as npt
 
 from pcl_reasoner.pack.bound import least_rows
+from pcl_reasoner.pack.fill import Pattern, fewest_rows
 
-_TRIPLE_TRIES = 32
-"""Third segments that are tried when a row is to be closed by three."""
 _BATCH_SIZES = (1, 8, 32, 128)
 """Rows a step for which the accounting says how many steps an epoch has."""
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of segments, one after the other in two arrays.
+
+        rows [0, 2], [1]  ->  segments [0, 2, 1], offsets [0, 2, 3]
+
+    Args:
+        segments: [n] segment indices.
+        offsets: [rows + 1] where in ``segments`` each row begins, and the last one ends.
+    """
+
+    segments: Ints
+    offsets: Ints
+
+    def __len__(self) -> int:
+        """Rows."""
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row: int) -> Ints:
+        """Segment indices of a row."""
+        return self.segments[self.offsets[row] : self.offsets[row + 1]]
+
+    def __iter__(self) -> Iterator[Ints]:
+        """Each row's segment indices."""
+        return (self[row] for row in range(len(self)))
+
+    def sizes(self) -> Ints:
+        """[rows] segments of each."""
+        return np.diff(self.offsets)
+
+    def in_order(self, order: Ints) -> Rows:
+        """The same rows, the one at ``order[0]`` first."""
+        sizes = self.sizes()[order]
+        return Rows(self.segments[_places(self.offsets[order], sizes)], _offsets(sizes))
 
 
 @dataclass(frozen=True)
@@ -37,13 +73,13 @@ class RowPlan:
         seq_length: Tokens a row.
     """
 
-    rows: list[list[int]]
-    lengths: npt.NDArray[np.int64]
+    rows: Rows
+    lengths: Ints
     seq_length: int
 
 
 def plan_rows(
-    lengths: npt.NDArray[np.int64],
+    lengths: Ints,
     seq_length: int,
     max_segments: int,
     seed: int,
@@ -59,164 +95,44 @@ def plan_rows(
         one_a_row: True for V1.5's micro-batches of one response.
     """
     if one_a_row:
-        rows = [[index] for index in range(len(lengths))]
+        rows = Rows(np.arange(len(lengths)), np.arange(len(lengths) + 1))
     else:
-        filled = _fewest_rows(lengths.tolist(), seq_length, max_segments)
-        rows = _with_indices(filled, lengths)
+        histogram = np.bincount(lengths, minlength=seq_length + 1)
+        bound = max(least_rows(lengths, seq_length), -(-len(lengths) // max_segments))
+        rows = _with_indices(fewest_rows(histogram, seq_length, max_segments, bound), lengths)
     order = np.random.Generator(np.random.PCG64(seed)).permutation(len(rows))
-    return RowPlan([rows[index] for index in order], lengths, seq_length)
+    return RowPlan(rows.in_order(order), lengths, seq_length)
 
 
-def _fewest_rows(lengths: list[int], seq_length: int, max_segments: int) -> list[list[int]]:
-    filled = exact_fill(lengths, seq_length, max_segments)
-    bound = max(math.ceil(sum(lengths) / seq_length), math.ceil(len(lengths) / max_segments))
-    if len(filled) == bound:
-        return filled
-    return min(filled, best_fit_decreasing(lengths, seq_length, max_segments), key=len)
-
-
-def _with_indices(filled: list[list[int]], lengths: npt.NDArray[np.int64]) -> list[list[int]]:
+def _with_indices(patterns: Sequence[Pattern], lengths: Ints) -> Rows:
     """Rows of lengths -> rows of segment indices; equal lengths are used in file order."""
-    order = np.argsort(lengths, kind="stable")
-    sizes, firsts = np.unique(lengths[order], return_index=True)
-    next_of = dict(zip(sizes.tolist(), firsts.tolist(), strict=True))
-    rows = []
-    for row in filled:
-        indices = []
-        for length in row:
-            indices.append(int(order[next_of[length]]))
-            next_of[length] += 1
-        rows.append(indices)
-    return rows
+    sizes = np.array([len(row) for row, _ in patterns], np.int64)
+    times = np.array([times for _, times in patterns], np.int64)
+    flat = np.fromiter((length for row, _ in patterns for length in row), np.int64, sizes.sum())
+    repeated = np.repeat(np.arange(len(patterns)), times)
+    places = _places(_offsets(sizes)[repeated], sizes[repeated])
+    segments = np.empty(len(lengths), np.int64)
+    segments[_stable_order(flat[places])] = _stable_order(lengths)
+    return Rows(segments, _offsets(sizes[repeated]))
 
 
-class _Histogram:
-    """How many segments of each length are left, with bit maps that answer in one operation.
-
-    Bit l of ``present`` says that length l is left; bit (capacity − l) of ``mirrored`` says the
-    same, so that one shift and one AND find every pair of lengths with a given sum.
-    """
-
-    def __init__(self, lengths: Sequence[int], capacity: int) -> None:
-        self.counts = Counter(lengths)
-        self.capacity = capacity
-        self.present = 0
-        self.mirrored = 0
-        for length in self.counts:
-            self._flip(length)
-
-    def _flip(self, length: int) -> None:
-        self.present ^= 1 << length
-        self.mirrored ^= 1 << (self.capacity - length)
-
-    def take(self, length: int) -> None:
-        """Use one segment."""
-        self.counts[length] -= 1
-        if self.counts[length] == 0:
-            self._flip(length)
-
-    def give_back(self, length: int) -> None:
-        """Undo take."""
-        if self.counts[length] == 0:
-            self._flip(length)
-        self.counts[length] += 1
-
-    def largest(self, limit: int) -> int:
-        """The largest length left that is at most ``limit``; 0 when there is none."""
-        return max((self.present & ((2 << limit) - 1)).bit_length() - 1, 0)
-
-    def pair(self, total: int) -> tuple[int, int] | None:
-        """Two lengths left that add up to ``total``, as equal as can be: small ones are scarce."""
-        sums = self.present & (self.mirrored >> (self.capacity - total))
-        half = total // 2
-        if total % 2 == 0 and self.counts[half] == 1:
-            sums &= ~(1 << half)
-        start = total - half
-        above = sums >> start
-        if above == 0:
-            return None
-        longer = start + _lowest_bit(above)
-        return longer, total - longer
-
-    def exact(self, total: int, places: int) -> tuple[int, ...]:
-        """At most three lengths left that add up to ``total``; empty when none are found."""
-        if self.present >> total & 1:
-            return (total,)
-        found = self.pair(total) if places >= 2 else None
-        if found is not None or places < 3:
-            return found or ()
-        third = self.largest(total // 3)
-        for _ in range(_TRIPLE_TRIES):
-            if third == 0:
-                break
-            self.take(third)
-            found = self.pair(total - third)
-            self.give_back(third)
-            if found is not None:
-                return (*found, third)
-            third = self.largest(third - 1)
-        return ()
+def _offsets(sizes: Ints) -> Ints:
+    """[n] sizes -> [n + 1] where each begins, and the last one ends."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
-def _lowest_bit(bits: int) -> int:
-    return (bits & -bits).bit_length() - 1
+def _places(starts: Ints, sizes: Ints) -> Ints:
+    """Runs of consecutive places, end to end: starts [5, 0], sizes [2, 3] -> [5, 6, 0, 1, 2]."""
+    offsets = _offsets(sizes)
+    found: Ints = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)
+    return found
 
 
-def exact_fill(lengths: Sequence[int], seq_length: int, max_segments: int) -> list[list[int]]:
-    """Pack largest first, closing rows exactly where one to three lengths can.
-
-    Args:
-        lengths: Each 1 ≤ length ≤ seq_length.
-        seq_length: Tokens a row.
-        max_segments: Segments a row at most.
-
-    Returns:
-        Lengths a row.
-    """
-    left = _Histogram(lengths, seq_length)
-    rows = []
-    while left.present:
-        row: list[int] = []
-        room = seq_length
-        while room > 0 and len(row) < max_segments:
-            closing = left.exact(room, max_segments - len(row)) if row else ()
-            chosen = closing or (left.largest(room),)
-            if chosen == (0,):
-                break
-            for length in chosen:
-                left.take(length)
-                room -= length
-            row.extend(chosen)
-        rows.append(row)
-    return rows
-
-
-def best_fit_decreasing(
-    lengths: Sequence[int], seq_length: int, max_segments: int
-) -> list[list[int]]:
-    """Pack longest first, each into the row with the least room that is enough.
-
-    Args and returns as exact_fill.
-    """
-    rows: list[list[int]] = []
-    by_room: dict[int, list[list[int]]] = {}
-    rooms = 0  # bit r: a row with room r takes more
-    for length in sorted(lengths, reverse=True):
-        enough = rooms >> length
-        if enough:
-            room = length + _lowest_bit(enough)
-            row = by_room[room].pop()
-            if not by_room[room]:
-                rooms ^= 1 << room
-        else:
-            row, room = [], seq_length
-            rows.append(row)
-        row.append(length)
-        room -= length
-        if room > 0 and len(row) < max_segments:
-            by_room.setdefault(room, []).append(row)
-            rooms |= 1 << room
-    return rows
+def _stable_order(lengths: Ints) -> Ints:
+    """np.argsort(lengths, kind="stable"), several times as fast: numpy sorts 16 bits by radix."""
+    low = np.argsort((lengths & 0xFFFF).astype(np.uint16), kind="stable")
+    high = (lengths >> 16).astype(np.uint16)
+    return low[np.argsort(high[low], kind="stable")] if high.any() else low
 
 
 def next_fit_rows(lengths: Sequence[int], seq_length: int, max_segments: int) -> int:
@@ -239,17 +155,25 @@ def accounting(plan: RowPlan, max_segments: int) -> dict[str, Any]:
     rows, tokens = len(plan.rows), int(plan.lengths.sum())
     bound = least_rows(plan.lengths, plan.seq_length)
     in_order = next_fit_rows(plan.lengths.tolist(), plan.seq_length, max_segments)
-    per_row = Counter(len(row) for row in plan.rows)
+    per_row = np.bincount(plan.rows.sizes())
     return {
         "rows": rows,
         "seq_length": plan.seq_length,
         "segments": len(plan.lengths),
         "tokens": tokens,
         "fill": tokens / (rows * plan.seq_length) if rows else 0.0,
-        "segments_a_row": {str(size): per_row[size] for size in sorted(per_row)},
+        "segments_a_row": {
+            str(size): int(per_row[size]) for size in np.flatnonzero(per_row).tolist()
+        },
         "rows_next_fit": in_order,
         "rows_saved": in_order - rows,
         "rows_bound": bound,
         "rows_over_bound": rows - bound,
-        "steps_an_epoch": {str(size): math.ceil(rows / size) for size in _BATCH_SIZES},
+        "steps_an_epoch": _steps(rows),
+        "steps_an_epoch_next_fit": _steps(in_order),
     }
+
+
+def _steps(rows: int) -> dict[str, int]:
+    """Rows a step -> steps an epoch."""
+    return {str(size): math.ceil(rows / size) for size in _BATCH_SIZES}

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -113,6 +114,10 @@ class Packing:
         """Columns of the rows."""
         return pa.unify_schemas([SCHEMA, FROZEN]) if self.frozen else SCHEMA
 
+    @cached_property
+    def _frozen_log_probs(self) -> ListColumn:
+        return ListColumn(self.samples["frozen_log_probs"])
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Build the rows, a few at a time."""
         tokens = ListColumn(self.samples["input_ids"])
@@ -120,12 +125,13 @@ class Packing:
         values = {name: self._of_segments(source) for name, source in _PER_SEGMENT.items()}
         size = max(1, _BATCH_TOKENS // self.plan.seq_length)
         for start in range(0, len(self.plan.rows), size):
-            rows = self.plan.rows[start : start + size]
+            stop = min(start + size, len(self.plan.rows))
+            rows = [self.plan.rows[row] for row in range(start, stop)]
             yield self._batch(rows, tokens, labels, values)
 
     def _batch(
         self,
-        rows: list[list[int]],
+        rows: list[npt.NDArray[np.int64]],
         tokens: ListColumn,
         labels: ListColumn,
         values: dict[str, pa.Array],
@@ -137,7 +143,7 @@ class Packing:
         for place, row in enumerate(rows):
             segment_ids[place] = len(row)
             start = 0
-            for number, index in enumerate(row):
+            for number, index in enumerate(row.tolist()):
                 source, end = int(self.kept[index]), start + int(self.plan.lengths[index])
                 input_ids[place, start:end] = tokens[source][: end - start]
                 # The first label stays −100: no token of this segment predicts it.
@@ -145,7 +151,7 @@ class Packing:
                 segment_ids[place, start:end] = number
                 start = end
         self.trained_tokens += int((targets != IGNORED).sum())
-        segments = np.concatenate([np.asarray(row, np.int64) for row in rows])
+        segments = np.concatenate(rows)
         ends = np.concatenate([np.cumsum(self.plan.lengths[row]) for row in rows])
         sizes = [len(row) for row in rows]
         arrays = [
@@ -165,18 +171,17 @@ class Packing:
         return self.samples[source].combine_chunks().take(self.kept)
 
     def _frozen_columns(
-        self, rows: list[list[int]], targets: npt.NDArray[np.int32]
+        self, rows: list[npt.NDArray[np.int64]], targets: npt.NDArray[np.int32]
     ) -> list[pa.ListArray]:
         """Log-probs by the frozen policy of the trained tokens, and their mean a segment."""
-        samples = ListColumn(self.samples["frozen_log_probs"])
         log_probs, means = np.zeros(targets.shape, np.float32), []
         for place, row in enumerate(rows):
             start = 0
-            for index in row:
+            for index in row.tolist():
                 length = int(self.plan.lengths[index])
                 inside = slice(start, start + length)
                 trained = targets[place, inside] != IGNORED
-                given = samples[int(self.kept[index])][:length]
+                given = self._frozen_log_probs[int(self.kept[index])][:length]
                 log_probs[place, inside] = np.where(trained, given, np.float32(0))
                 # Of what is left after a cut, not what the sample's own mean counted.
                 total = log_probs[place, inside].sum(dtype=np.float64)

@@ -80,6 +80,8 @@ class TrainConfig(StageConfig):
     """Tokens a packed row."""
     max_segments: int = Field(128, gt=0)
     """Places for segments in a row: the width of the compressed mask."""
+    balance_rows: bool = False
+    """Deal the rows of each step to the ranks so that attention costs them alike."""
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = Field(1e-8, gt=0)
     weight_decay: float = Field(0.0, ge=0)

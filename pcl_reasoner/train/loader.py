@@ -8,6 +8,7 @@ data_loader:
   seed: 0
   global_batch_size: 128     # rows a step over all ranks
   max_segments: 128
+  balance_rows: False        # True: the rows of a step are dealt to ranks by attention's cost
   create_compressed_eod_mask: True
 """
 
@@ -22,9 +23,12 @@ from mindspore.dataset import GeneratorDataset
 
 from pcl_reasoner.train import rows
 from pcl_reasoner.train.columns import column_names
-from pcl_reasoner.train.order import DataOrder, batch_totals, data_order
+from pcl_reasoner.train.order import DataOrder, balanced_order, batch_totals, data_order
 
-_OURS = ("epochs", "seed", "global_batch_size", "max_segments", "max_steps", "gradient_scale")
+_OURS = (
+    *("epochs", "seed", "global_batch_size", "max_segments", "max_steps", "gradient_scale"),
+    "balance_rows",
+)
 
 
 class OrderedRows:
@@ -95,6 +99,9 @@ class PclPackedDataLoader(HFDataLoader):
             int(ours.get("seed", 0)),
             ours.get("max_steps"),
         )
+        if ours.get("balance_rows"):
+            ends = (row["actual_seq_len"] for row in dataset.select_columns("actual_seq_len"))
+            order = balanced_order(order, ends, num_shards or 1)
         source = OrderedRows(
             dataset,
             order,

@@ -8,14 +8,20 @@
 A loss that is a mean over the global batch cannot be computed by a rank, a micro-batch or a
 pipeline stage that sees a part of it. So the order is fixed before training, and the loader hands
 every segment its weight: 1 / number of segments with a trained token in its global batch.
+
+Inside a step the rows may be dealt to the ranks by what attention costs them (balanced_order); the
+step's sum is the same.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from pcl_reasoner.pack.balance import attention_cost, balance
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,20 @@ def data_order(
         steps = min(steps, max_steps)
     used = steps * global_batch_size
     return DataOrder(rows[:used], global_batch_size, len(rows) - used)
+
+
+def balanced_order(order: DataOrder, ends: Iterable[ArrayLike], ranks: int) -> DataOrder:
+    """The same steps of the same rows, dealt so that attention costs the ranks of a step alike.
+
+    Of a longer run the first steps stay what they are, as each step is dealt by itself.
+
+    Args:
+        order: The order; rank r takes every ``ranks``-th row of it, from r on.
+        ends: ``actual_seq_len`` of every packed row.
+        ranks: Data-parallel ranks.
+    """
+    costs = attention_cost(ends)
+    return replace(order, rows=balance(order.rows, costs, ranks, order.global_batch_size))
 
 
 def batch_totals(order: DataOrder, per_row: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -156,6 +156,7 @@ def _dataset(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
             "global_batch_size": config.global_batch_size,
             "max_segments": config.max_segments,
             "max_steps": config.max_steps,
+            "balance_rows": config.balance_rows,
             "gradient_scale": gradient_scale(config),
         },
         "input_columns": _columns(config),

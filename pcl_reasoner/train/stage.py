@@ -14,7 +14,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.stage import Counts, StageContext
@@ -24,6 +24,9 @@ from pcl_reasoner.train.config import ExportConfig, Probe, TrainConfig
 from pcl_reasoner.train.stopping import STOPPED, Stop, mean_p, right_share
 from pcl_reasoner.train.weights_slices import open_checkpoint
 from pcl_reasoner.train.weights_stream import header, weight_files
+
+if TYPE_CHECKING:
+    from pcl_reasoner.train.order import DataOrder
 
 __all__ = ["ExportConfig", "TrainConfig", "export", "train"]
 
@@ -35,13 +38,11 @@ def train(
     config: TrainConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
     """Train on packed rows, from the last whole checkpoint where a killed run left one."""
-    from pcl_reasoner.train.order import data_order
-
     for path in weight_files(inputs["policy"]):
         header(path)
     rows = _packed_rows(config, inputs["packs"])
     check_columns(config.loss, inputs["packs"])
-    order = data_order(rows, config.epochs, config.global_batch_size, config.seed, config.max_steps)
+    order, gain = _order(config, inputs["packs"], rows)
     if order.steps == 0:
         raise StageError(
             f"{rows} packed rows x {config.epochs} epochs do not fill one global batch of "
@@ -76,7 +77,9 @@ def train(
     kept = config.model_copy(update={"stop_if": Stop()})
     _write_yaml(kept, inputs, output, rows, {})
     _keep_weights(output, inputs["policy"])
-    return _finish(config, output, rows, order.left_over, order.steps, context)
+    counts = _finish(config, output, rows, order.left_over, order.steps, context)
+    counts.info.update(gain)
+    return counts
 
 
 def _stopped(reason: str, work: Path) -> StageError:
@@ -124,6 +127,23 @@ def _packed_rows(config: TrainConfig, packs: Path) -> int:
             f"{config.seq_length}. Set both to the same."
         )
     return int(accounting["rows"])
+
+
+def _order(config: TrainConfig, packs: Path, rows: int) -> tuple[DataOrder, dict[str, Any]]:
+    """The order of all steps, and what dealing their rows to the ranks gains."""
+    from pcl_reasoner.pack.arrow_folder import read_arrow_folder
+    from pcl_reasoner.pack.balance import attention_cost, imbalance
+    from pcl_reasoner.train.order import balanced_order, data_order
+
+    size, ranks = config.global_batch_size, config.data_parallel
+    order = data_order(rows, config.epochs, size, config.seed, config.max_steps)
+    if not config.balance_rows:
+        return order, {}
+    ends = read_arrow_folder(packs)["actual_seq_len"].to_pylist()
+    balanced = balanced_order(order, ends, ranks)
+    costs = attention_cost(ends)
+    gain = [round(imbalance(one.rows, costs, ranks, size), 4) for one in (order, balanced)]
+    return balanced, {"slowest_rank_over_mean": gain}
 
 
 def _write_order(path: Path, order: Any, rows: int, config: TrainConfig) -> None:

@@ -1,4 +1,4 @@
-"""A small real tokenizer and model folder, and samples of given lengths."""
+"""A small real tokenizer and model folder, samples of given lengths, and drawn lengths."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -63,3 +64,13 @@ def samples(lengths: list[int], prompt: int = 1) -> pa.Table:
             }
         )
     return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def log_normal(number: int, mean: float, sigma: float, seq_length: int) -> np.ndarray:
+    """[number] lengths from 200 to a row; what falls outside is drawn again."""
+    draws = np.random.default_rng(1)
+    found = np.empty(0, np.int64)
+    while len(found) < number:
+        more = draws.lognormal(np.log(mean) - sigma**2 / 2, sigma, number).astype(np.int64)
+        found = np.concatenate([found, more[(more >= 200) & (more <= seq_length)]])
+    return found[:number]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pcl_reasoner.pack.bound import least_rows
-from pcl_reasoner.pack.packing import exact_fill
+from pcl_reasoner.pack.fill import exact_fill, row_count
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,8 @@ def test_no_packing_is_below_it_and_it_is_not_below_the_tokens(seed: int, seq_le
     lengths = np.random.default_rng(seed).integers(1, seq_length + 1, 60)
     bound = least_rows(lengths, seq_length)
     assert -(-int(lengths.sum()) // seq_length) <= bound
-    assert bound <= len(exact_fill(lengths.tolist(), seq_length, 128))
+    histogram = np.bincount(lengths, minlength=seq_length + 1)
+    assert bound <= row_count(exact_fill(histogram, seq_length, 128))
 
 
 def test_room_that_nothing_fills_does_not_lower_it() -> None:

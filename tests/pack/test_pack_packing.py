@@ -7,14 +7,19 @@ import math
 import numpy as np
 import pytest
 
+from pcl_reasoner.pack.fill import best_fit_decreasing, row_count
 from pcl_reasoner.pack.packing import (
     RowPlan,
+    Rows,
     accounting,
-    best_fit_decreasing,
-    exact_fill,
     next_fit_rows,
     plan_rows,
 )
+
+
+def best_fit(lengths: np.ndarray, seq_length: int, places: int) -> int:
+    histogram = np.bincount(lengths, minlength=seq_length + 1)
+    return row_count(best_fit_decreasing(histogram, seq_length, places))
 
 
 def lengths_of(seed: int, number: int, low: int, high: int) -> np.ndarray:
@@ -31,7 +36,7 @@ def test_every_segment_once_no_row_too_long_or_too_full(
     assert sorted(index for row in plan.rows for index in row) == list(range(300))
     assert max(int(lengths[row].sum()) for row in plan.rows) <= 100
     assert max(len(row) for row in plan.rows) <= places
-    assert len(plan.rows) <= len(best_fit_decreasing(lengths.tolist(), 100, places))
+    assert len(plan.rows) <= best_fit(lengths, 100, places)
 
 
 def test_never_more_segments_than_the_mask_has_places() -> None:
@@ -42,19 +47,9 @@ def test_never_more_segments_than_the_mask_has_places() -> None:
 
 def test_rows_are_closed_exactly() -> None:
     # Best fit puts 4 beside 5, then 3 + 3 + 3, and the 2 is left; 5 + 3 + 2 and 4 + 3 + 3 are full.
-    assert len(best_fit_decreasing([4, 5, 3, 3, 3, 2], 10, 128)) == 3
+    assert best_fit(np.array([4, 5, 3, 3, 3, 2]), 10, 128) == 3
     plan = plan_rows(np.array([4, 5, 3, 3, 3, 2]), 10, 128, seed=0)
     assert [sum([4, 5, 3, 3, 3, 2][i] for i in row) for row in plan.rows] == [10, 10]
-
-
-def test_single_pair_and_triple_closings() -> None:
-    assert exact_fill([7, 3, 2], 10, 128) == [[7, 3], [2]]
-    assert exact_fill([6, 2, 2], 10, 128) == [[6, 2, 2]]
-    assert exact_fill([6, 5, 2], 10, 128) == [[6, 2], [5]]
-    assert exact_fill([70, 10, 10, 10], 100, 128) == [[70, 10, 10, 10]]
-    assert exact_fill([70, 10, 10, 10], 100, 3) == [[70, 10, 10], [10]]
-    assert exact_fill([100], 100, 1) == [[100]]
-    assert exact_fill([], 100, 1) == []
 
 
 def test_large_sets_are_full() -> None:
@@ -64,25 +59,38 @@ def test_large_sets_are_full() -> None:
     assert len(rows) - math.ceil(lengths.sum() / 32768) <= 1
 
 
-def test_best_fit_decreasing_takes_the_tightest_row() -> None:
-    # 6 and 5 open rows with room 4 and 5; the 4 goes where it fits best, then 3 and 2 beside 5.
-    assert best_fit_decreasing([6, 5, 4, 3, 2], 10, 128) == [[6, 4], [5, 3, 2]]
-
-
 def test_rows_are_shuffled_by_the_seed_alone() -> None:
     lengths = lengths_of(0, 200, 1, 100)
     first, again = plan_rows(lengths, 100, 128, seed=1), plan_rows(lengths, 100, 128, seed=1)
     other = plan_rows(lengths, 100, 128, seed=2)
-    assert first.rows == again.rows
-    assert first.rows != other.rows
-    assert sorted(first.rows) == sorted(other.rows)
+    rows = [[row.tolist() for row in plan.rows] for plan in (first, again, other)]
+    assert rows[0] == rows[1]
+    assert rows[0] != rows[2]
+    assert sorted(rows[0]) == sorted(rows[2])
     longest = [int(lengths[row].max()) for row in first.rows]
     assert longest != sorted(longest, reverse=True)
 
 
+def test_rows_in_two_arrays() -> None:
+    rows = Rows(np.array([4, 0, 2, 1, 3]), np.array([0, 2, 3, 5]))
+    assert [row.tolist() for row in rows] == [[4, 0], [2], [1, 3]]
+    assert (len(rows), rows.sizes().tolist()) == (3, [2, 1, 2])
+    moved = rows.in_order(np.array([2, 0, 1]))
+    assert [row.tolist() for row in moved] == [[1, 3], [4, 0], [2]]
+
+
+def test_equal_lengths_are_used_in_file_order() -> None:
+    plan = plan_rows(np.array([2, 3, 2, 3, 2, 3]), 5, 128, seed=0)
+    assert sorted(sorted(row.tolist()) for row in plan.rows) == [[0, 1], [2, 3], [4, 5]]
+    # More than 16 bits; 70 000 and 135 536 are the same in the lower ones.
+    lengths = np.array([70_000, 70_001, 70_000, 135_535, 135_536, 135_536])
+    plan = plan_rows(lengths, 205_536, 128, seed=0)
+    assert sorted(sorted(row.tolist()) for row in plan.rows) == [[0, 4], [1, 3], [2, 5]]
+
+
 def test_one_a_row() -> None:
     plan = plan_rows(np.array([3, 4, 5]), 10, 128, seed=0, one_a_row=True)
-    assert sorted(plan.rows) == [[0], [1], [2]]
+    assert sorted(row.tolist() for row in plan.rows) == [[0], [1], [2]]
 
 
 def test_next_fit_counts_rows_in_file_order() -> None:
@@ -92,7 +100,7 @@ def test_next_fit_counts_rows_in_file_order() -> None:
 
 
 def test_accounting() -> None:
-    plan = RowPlan([[0, 2], [1, 3]], np.array([6, 6, 4, 4]), 10)
+    plan = RowPlan(Rows(np.array([0, 2, 1, 3]), np.array([0, 2, 4])), np.array([6, 6, 4, 4]), 10)
     assert accounting(plan, 128) == {
         "rows": 2,
         "seq_length": 10,
@@ -105,4 +113,5 @@ def test_accounting() -> None:
         "rows_bound": 2,
         "rows_over_bound": 0,
         "steps_an_epoch": {"1": 2, "8": 1, "32": 1, "128": 1},
+        "steps_an_epoch_next_fit": {"1": 3, "8": 1, "32": 1, "128": 1},
     }

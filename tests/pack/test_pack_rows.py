@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,22 @@ def test_rows_reassemble_to_the_samples(monkeypatch: pytest.MonkeyPatch) -> None
             )
     found.sort(key=lambda sample: int(sample["problem_id"][1:]))
     assert found == table.to_pylist()
+
+
+def test_memory_is_that_of_a_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BATCH_TOKENS", 8_000)  # two rows
+
+    def peak(number: int) -> int:
+        packing = plan_packing(samples([2_000] * number), 4_000, 128, 0, PAD)
+        tracemalloc.start()
+        rows = sum(batch.num_rows for batch in packing.batches())
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert rows == number // 2
+        return found
+
+    # A row has 12 000 numbers of 4 bytes; 80 more rows would be 3.8 MB.
+    assert peak(200) - peak(40) < 200_000
 
 
 def test_no_label_is_predicted_from_another_segment() -> None:

@@ -10,7 +10,7 @@ import pytest
 from train_helpers import LENGTH, PLACES, write_packs
 
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder
-from pcl_reasoner.train.order import data_order
+from pcl_reasoner.train.order import balanced_order, data_order
 
 SIZES = [5, 9, 14, 20, 7, 25, 30, 11, 6, 17, 22, 13, 8, 19, 28, 10]
 GLOBAL, SEED, EPOCHS = 4, 3, 2
@@ -21,7 +21,9 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_packs(tmp_path_factory.mktemp("packs") / "packs", SIZES)
 
 
-def load(packs: Path, rank: int = 0, ranks: int = 1, scale: float = 1.0) -> list[dict[str, Any]]:
+def load(
+    packs: Path, rank: int = 0, ranks: int = 1, scale: float = 1.0, balance: bool = False
+) -> list[dict[str, Any]]:
     """What one rank's loader gives, row by row, by MindSpore's own iterator."""
     import mindformers  # noqa: F401
 
@@ -43,6 +45,7 @@ def load(packs: Path, rank: int = 0, ranks: int = 1, scale: float = 1.0) -> list
         global_batch_size=GLOBAL,
         max_segments=PLACES,
         gradient_scale=scale,
+        balance_rows=balance,
     )
     return list(loader.create_dict_iterator(num_epochs=1, output_numpy=True))
 
@@ -80,3 +83,25 @@ def test_two_ranks_side_by_side_are_the_global_batches(packs: Path) -> None:
         # Averaged over the two, gradients weigh what they weigh in one process.
         assert ours["segment_weights"] == pytest.approx(2 * whole["segment_weights"])
         assert ours["token_weights"] == pytest.approx(2 * whole["token_weights"])
+
+
+def test_balanced_ranks_cost_alike_and_read_the_same_steps(packs: Path) -> None:
+    rows = read_arrow_folder(packs).to_pylist()
+    ends = [row["actual_seq_len"] for row in rows]
+    plain = data_order(len(rows), EPOCHS, GLOBAL, SEED)
+    order = balanced_order(plain, ends, 2)
+    assert order.rows.tolist() != plain.rows.tolist()
+    ranks = [load(packs, rank, 2, balance=True) for rank in range(2)]
+    for rank in range(2):
+        expected = [rows[index]["input_ids"] for index in order.rows[rank::2]]
+        assert [row["input_ids"].tolist() for row in ranks[rank]] == expected
+
+    def slowest(found: Any) -> int:
+        squares = [sum(np.diff([0, *row]) ** 2) for row in ends]
+        costs = np.array(squares)[found.rows].reshape(-1, GLOBAL // 2, 2).sum(axis=1)
+        return int(costs.max(axis=1).sum())
+
+    assert slowest(order) < slowest(plain)
+    # Weights are those of the whole step, which has the same rows in another order.
+    weights = [row["segment_weights"].max() for row in load(packs)]
+    assert [row["segment_weights"].max() for row in ranks[0]] == weights[::2]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pcl_reasoner.train.order import DataOrder, batch_totals, data_order
+from pcl_reasoner.train.order import DataOrder, balanced_order, batch_totals, data_order
 
 
 def test_the_order_is_one_shuffle_an_epoch_end_to_end() -> None:
@@ -43,3 +43,24 @@ def test_batch_totals_by_hand() -> None:
     order = DataOrder(np.array([2, 0, 1, 2, 0, 0]), global_batch_size=3, left_over=0)
     # Rows hold 5, 1 and 10: 10 + 5 + 1, then 10 + 5 + 5.
     assert batch_totals(order, np.array([5, 1, 10])).tolist() == [16, 20]
+
+
+def test_balanced_order_by_hand() -> None:
+    order = DataOrder(np.array([0, 1, 2, 3, 3, 1, 0, 2]), global_batch_size=4, left_over=1)
+    # Squares: 9, 1, 5, 4. First step: rank 0 has 9 + 5, rank 1 has 1 + 4; then 9 + 1 and 5 + 4.
+    # Second step: 4 + 9 and 1 + 5; then the same two pairs.
+    balanced = balanced_order(order, [[3], [1], [2, 3], [2]], ranks=2)
+    assert [sorted(balanced.rows[rank:4:2].tolist()) for rank in (0, 1)] == [[0, 1], [2, 3]]
+    second = [sorted(balanced.rows[4 + rank :: 2].tolist()) for rank in (0, 1)]
+    assert sorted(second) == [[0, 1], [2, 3]]
+    assert (balanced.global_batch_size, balanced.left_over) == (4, 1)
+
+
+def test_a_run_that_goes_on_has_the_same_balanced_order() -> None:
+    ends = [[length] for length in np.random.default_rng(0).integers(1, 100, 40).tolist()]
+    whole = balanced_order(data_order(40, 3, 8, seed=0), ends, 4)
+    again = balanced_order(data_order(40, 3, 8, seed=0), ends, 4)
+    stopped = balanced_order(data_order(40, 3, 8, seed=0, max_steps=6), ends, 4)
+    assert whole.rows.tolist() == again.rows.tolist()
+    assert stopped.rows.tolist() == whole.rows[:48].tolist()
+    assert whole.rows.tolist() != data_order(40, 3, 8, seed=0).rows.tolist()

@@ -285,6 +285,31 @@ def test_two_ranks_with_unequal_segments_are_one_process(
 
 
 @pytest.mark.slow
+def test_balanced_ranks_train_the_same_steps(tmp_path: Path, inputs: dict[str, Path]) -> None:
+    """Killed on the way and run again, too: the order is the same."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    plain = config_of(global_batch_size=4, micro_batch_size=4)
+    config = config_of(global_batch_size=4, micro_batch_size=2, data_parallel=2, balance_rows=True)
+    alone = run_train(tmp_path / "alone", plain, inputs)
+    kill_at_step(tmp_path, config, inputs, 7, master_port=port)
+    both = run_train(tmp_path, config, inputs, master_port=port)
+    orders = [
+        np.array(json.loads((run.output / "data_order.json").read_text())["order"]).reshape(-1, 4)
+        for run in (alone, both)
+    ]
+    assert (orders[0] != orders[1]).any()
+    assert (np.sort(orders[0]) == np.sort(orders[1])).all()
+    for ours, whole in zip(both.records, alone.records, strict=True):
+        assert ours["loss"] == pytest.approx(whole["loss"], rel=2e-4)
+        assert ours["grad_norm"] == pytest.approx(whole["grad_norm"], rel=2e-4)
+    before, after = both.counts.info["slowest_rank_over_mean"]
+    assert 1 <= after < before
+    assert "slowest_rank_over_mean" not in alone.counts.info
+
+
+@pytest.mark.slow
 def test_steps_that_overflow_are_skipped_and_counted(
     sft: Trained, tmp_path: Path, inputs: dict[str, Path]
 ) -> None:
