@@ -280,6 +280,22 @@ def preview(recipe: str, words: tuple[str, ...], rows: str, runs: Path, **option
         terminal.preview(row, spans)
 
 
+@cli.command(epilog=example("pclr-ms recount PCL-Reasoner-V1.5-data/"))
+@click.argument("source", type=click.Path(path_type=Path))
+@click.option("--problem", default="problem", show_default=True, help="Column of the problem.")
+@click.option("--reward", default="reward", show_default=True, help="Column; above 0 is right.")
+def recount(source: Path, problem: str, reward: str) -> None:
+    """Count a released set of graded responses beside V1.5's published figures."""
+    from pcl_reasoner import terminal
+    from pcl_reasoner.curate.recount import recount as counted
+
+    rows = [
+        (one.name, f"{one.found:,}", "" if one.published is None else f"{one.published:,}")
+        for one in counted(source, problem, reward)
+    ]
+    terminal.table(("", "here", "published"), rows, right=("here", "published"))
+
+
 @cli.command(epilog=example("pclr-ms doctor"))
 def doctor() -> int:
     """Say what is installed and whether it goes together.

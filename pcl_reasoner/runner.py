@@ -31,7 +31,9 @@ _PACKAGES = (
     "pyarrow",
     "duckdb",
     "tokenizers",
+    "fastokens",
     "sentence-transformers",
+    "openvino",
 )
 
 

@@ -59,10 +59,14 @@ _TRAIN = "pcl_reasoner.train.stage"
 
 STAGES: dict[str, Stage] = {
     "embedded": Stage("pcl_reasoner.embedded.stage", "EmbeddedConfig", "embedded"),
-    "convert": Stage(_CURATE, "ConvertConfig", "convert", {"source": None}),
-    "difficulty": Stage(_CURATE, "DifficultyConfig", "difficulty", {"rows": "convert"}),
+    "convert": Stage(_CURATE, "ConvertConfig", "convert", {"source": None}, version=2),
+    "difficulty": Stage(_CURATE, "DifficultyConfig", "difficulty", {"rows": "convert"}, version=2),
     "lengths": Stage(
-        _CURATE, "LengthsConfig", "lengths", {"rows": "difficulty", "tokenizer": "policy"}
+        _CURATE,
+        "LengthsConfig",
+        "lengths",
+        {"rows": "difficulty", "tokenizer": "policy"},
+        version=2,
     ),
     "unique": Stage(_CURATE, "UniqueConfig", "unique", {"rows": "lengths"}),
     "contamination": Stage(

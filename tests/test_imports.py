@@ -66,6 +66,7 @@ HEAVY = {
     "ray",
     "openvino",
     "faiss",
+    "fastokens",
 }
 
 MINDSPORE_ROOMS = ("losses", "train")

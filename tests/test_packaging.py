@@ -65,7 +65,7 @@ def pins(name: str) -> dict[str, Requirement]:
     return {canonicalize_name(item.name): item for item in found}
 
 
-@pytest.mark.parametrize("extra", [None, "dev", "faiss", "openvino", "ray"])
+@pytest.mark.parametrize("extra", [None, "dev", "faiss", "fastokens", "openvino", "ray"])
 def test_what_is_pinned_is_what_the_package_asks_for(extra: str | None) -> None:
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")

@@ -12,7 +12,6 @@ Source: a-m-team/AM-DeepSeek-R1-0528-Distilled, math.jsonl.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from pcl_reasoner.curate.records import (
@@ -23,6 +22,7 @@ from pcl_reasoner.curate.records import (
     Refused,
     Row,
     make_row,
+    parse_json,
     to_json,
 )
 
@@ -40,11 +40,10 @@ def read_line(line: bytes) -> Row | Refused:
 def _parsed(line: bytes) -> dict[str, Any]:
     try:
         # A byte order mark can only stand at the start of the file's first line.
-        value = json.loads(line.decode("utf-8-sig"))
+        text = line.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Malformed(MALFORMED_UTF8) from error
-    except (ValueError, RecursionError) as error:
-        raise Malformed(MALFORMED_JSON) from error
+    value = parse_json(text, MALFORMED_JSON)
     if not isinstance(value, dict):
         raise Malformed(MALFORMED_JSON)
     return value

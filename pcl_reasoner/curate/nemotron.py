@@ -25,6 +25,7 @@ from pcl_reasoner.curate.records import (
     Refused,
     Row,
     make_row,
+    parse_json,
     to_json,
 )
 
@@ -108,15 +109,8 @@ def _parsed(value: Any, reason: str) -> Any:
     """A column's value, out of its JSON where it is a string."""
     if not isinstance(value, str):
         return value
-    try:
-        # Numbers stay text, so that an answer 1.50 is not 1.5 and any length is read.
-        return json.loads(value, parse_int=str, parse_float=str, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        raise Malformed(reason) from error
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
+    # Numbers stay text, so that an answer 1.50 is not 1.5 and any length is read.
+    return parse_json(value, reason, numbers_as_text=True)
 
 
 def _question_and_response(messages: Any) -> tuple[Any, Any]:

@@ -67,12 +67,46 @@ def pass_columns(connection: DuckDBPyConnection, part: Path, divisor: int) -> pa
     ).to_arrow_table()
 
 
+def mean_sizes(connection: DuckDBPyConnection, sized: Sequence[Path]) -> None:
+    """Make the table ``sizes``: bytes and texts of every problem.
+
+    Args:
+        connection: DuckDB.
+        sized: Parts with problem_id and bytes.
+    """
+    connection.execute(
+        "CREATE TABLE sizes AS SELECT problem_id, sum(bytes)::BIGINT AS total, count(*) AS texts"
+        " FROM read_parquet($parts) GROUP BY problem_id",
+        _files(sized),
+    )
+
+
+def wanted_column(
+    connection: DuckDBPyConnection, part: Path, minimum: int, inclusive: bool
+) -> pa.Table:
+    """wanted (bool) of a part's rows: with a token a byte, their problem would be long.
+
+    Args:
+        connection: Holds ``sizes``.
+        part: Sized part.
+        minimum: Tokens.
+        inclusive: True: a mean equal to ``minimum`` is long.
+    """
+    return connection.sql(
+        f"SELECT {_long(inclusive)} AS wanted"
+        " FROM read_parquet($parts, file_row_number = true) JOIN sizes USING (problem_id)"
+        " ORDER BY file_row_number",
+        params={**_files([part]), "minimum": minimum},
+    ).to_arrow_table()
+
+
 def mean_lengths(connection: DuckDBPyConnection, measured: Sequence[Path]) -> None:
     """Make the table ``means``: tokens and texts of every problem.
 
     Args:
         connection: DuckDB.
-        measured: Parts with problem_id and cot_tokens.
+        measured: Parts with problem_id and cot_tokens; the latter is null of all texts of a
+            problem or of none, and so is its total.
     """
     connection.execute(
         "CREATE TABLE means AS SELECT problem_id, sum(cot_tokens)::BIGINT AS total,"
@@ -83,7 +117,7 @@ def mean_lengths(connection: DuckDBPyConnection, measured: Sequence[Path]) -> No
 
 def _long(inclusive: bool) -> str:
     """Whole numbers are compared, so that no rounding decides at the threshold itself."""
-    return f"total {'>=' if inclusive else '>'} texts * $minimum"
+    return f"coalesce(total {'>=' if inclusive else '>'} texts * $minimum, false)"
 
 
 def length_columns(
@@ -114,7 +148,10 @@ def length_figures(connection: DuckDBPyConnection, minimum: int, inclusive: bool
 
 
 def length_histogram(connection: DuckDBPyConnection, measured: Sequence[Path]) -> dict[str, Any]:
-    """Rows by tokens and problems by mean tokens; bin i holds [edges[i], edges[i + 1])."""
+    """Rows by tokens and problems by mean tokens; bin i holds [edges[i], edges[i + 1]).
+
+    Those that were not tokenised are in no bin; not_tokenised is their number.
+    """
     files = _files(measured)
     found = connection.execute("SELECT max(cot_tokens) FROM read_parquet($parts)", files)
     longest = found.fetchall()[0][0] or 0
@@ -128,8 +165,11 @@ def length_histogram(connection: DuckDBPyConnection, measured: Sequence[Path]) -
     for name, (query, values) in queries.items():
         grouped = f"SELECT bin, count(*) FROM ({query}) AS binned(bin) GROUP BY bin"
         by_bin = dict(connection.execute(grouped, {**values, "width": width}).fetchall())
-        counts = [by_bin.get(index, 0) for index in range(bins)]
-        histogram[name] = {"edges": [width * i for i in range(bins + 1)], "counts": counts}
+        histogram[name] = {
+            "edges": [width * i for i in range(bins + 1)],
+            "counts": [by_bin.get(index, 0) for index in range(bins)],
+            "not_tokenised": by_bin.get(None, 0),
+        }
     return histogram
 
 

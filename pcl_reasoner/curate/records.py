@@ -14,6 +14,7 @@ A row, as it lies in rows/part-00000.parquet:
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,10 @@ from pcl_reasoner.curate import normalise_problem, problem_id
 
 MALFORMED_JSON = "malformed_json"
 """A JSONL line that is not one JSON object (an empty line is none either)."""
+MALFORMED_TOO_LONG = "malformed_too_long"
+"""A JSONL line of more than 64 MiB; nothing of it was read but what stands in its record."""
+MALFORMED_DUPLICATE_KEY = "malformed_duplicate_key"
+"""A key stands twice in one JSON object: which value is meant cannot be known."""
 MALFORMED_UTF8 = "malformed_utf8"
 """Bytes that are not UTF-8, or text with a lone surrogate, which UTF-8 cannot say."""
 MALFORMED_MESSAGES = "malformed_messages"
@@ -106,6 +111,40 @@ def make_row(problem: Any, cot: Any, ground_truth: str, problem_source: str, ext
         except UnicodeEncodeError as error:
             raise Malformed(MALFORMED_UTF8) from error
     return row
+
+
+def parse_json(text: str, reason: str, numbers_as_text: bool = False) -> Any:
+    """Read JSON as its standard has it: each key once, no NaN, no infinity.
+
+    Args:
+        text: The JSON.
+        reason: One of the MALFORMED words, for text that is no JSON.
+        numbers_as_text: Leave a number's digits as they are: 1.50 is "1.50", of any length.
+
+    Raises:
+        Malformed: It is no JSON, or a key stands twice.
+    """
+    kinds: dict[str, Any] = {"parse_int": str, "parse_float": str} if numbers_as_text else {}
+    kinds = {"parse_float": _finite, **kinds}
+    try:
+        return json.loads(text, object_pairs_hook=_once, parse_constant=_finite, **kinds)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(reason) from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise Malformed(MALFORMED_DUPLICATE_KEY)
+    return found
+
+
+def _finite(text: str) -> float:
+    """A number; NaN, Infinity and 1e999, of which JSON has none, are errors."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no finite number")
+    return value
 
 
 def to_json(value: Any) -> str:

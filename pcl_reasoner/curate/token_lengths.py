@@ -1,17 +1,76 @@
-"""How many tokens a text has.
+"""How many tokens a text has, by ``tokenizers`` or by the much faster ``fastokens``.
 
 A sample record: ``"<think>6·7 = 42</think>"`` has 12 tokens, and a problem whose three texts have
 10, 12 and 14 has a mean of 12.0.
+
+``tokenizers`` is what defines a count. ``fastokens`` is held against it: on PROBES before the
+first text, then on one text in CHECKED_OF, which the text's own bytes choose.
 """
 
 from __future__ import annotations
 
+import json
+import unicodedata
+import zlib
 from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from tokenizers import Tokenizer
+from pcl_reasoner.errors import StageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from tokenizers import Tokenizer
 
 CHARACTERS_AT_ONCE = 1 << 20
 """Texts encoded in one call: an encoding holds about 100 bytes a token, so 2**20 stays small."""
+CHECKED_OF = 1000
+"""One text in so many is counted twice."""
+PROBES = (
+    "",
+    " ",
+    "Let $f(x)=\\frac{\\sqrt{1-x^2}}{\\log_{10} 3.14159}$; then\n\n  \\boxed{-1234567890}.\r\n\t",
+    "<think>So 6·7 = 42, isn't it?  WE'LL see…</think>\n<answer>42</answer><|im_end|>",
+    "Cafe\u0301 naïve Ångström ﬁ ½ ²³ ∑∫≤≥≠∞ αβγ → ⟨x, y⟩",
+    "求解方程组，已知三角形的面积。数値は１２３です。한국어 문제",
+    "👩‍🏫 says 👍🏽: 1️⃣+1️⃣=2️⃣ 🇨🇳",
+    "\u0000\u200b\ufeff\u00a0\u3000\u0e01\u0e33\u0958\u1e9b\u0323",
+)
+"""Texts on which tokenizers are apt to differ."""
+
+Form = Literal["NFC", "raw"]
+
+
+def open_tokenizer(file: Path) -> Tokenizer:
+    """Open a tokenizer.json by ``tokenizers``, set to neither cut nor pad.
+
+    Raises:
+        StageError: It is not there or cannot be read.
+    """
+    from tokenizers import Tokenizer
+
+    try:
+        tokenizer = Tokenizer.from_file(str(file))
+    except Exception as error:  # tokenizers raises the bare Exception
+        raise StageError(f"{file}: {error}. Give a Hugging Face model folder.") from error
+    # A cut or padded text would be counted with the cut's length, not with its own.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
+
+
+def open_fast(file: Path) -> Any:
+    """Open a tokenizer.json by ``fastokens``, set to neither cut nor pad.
+
+    Raises:
+        ImportError: It is not installed.
+        ValueError: It does not know this kind of tokenizer.
+    """
+    tokenizer = import_module("fastokens").Tokenizer.from_file(str(file))
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def count_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
@@ -28,6 +87,21 @@ def count_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
     return lengths
 
 
+def count_fast(fast: Any, texts: Sequence[str]) -> list[int]:
+    """The same by ``fastokens``.
+
+    Raises:
+        Exception: It gave up on a text, e.g. at a limit of its regular expressions.
+    """
+    import numpy as np
+
+    lengths: list[int] = []
+    for group in _groups(texts):
+        _, offsets = fast.encode_batch_flat(group, add_special_tokens=False)
+        lengths += np.diff(np.frombuffer(offsets, np.uint64)).tolist()
+    return lengths
+
+
 def _groups(texts: Sequence[str]) -> Iterator[list[str]]:
     group: list[str] = []
     characters = 0
@@ -39,3 +113,73 @@ def _groups(texts: Sequence[str]) -> Iterator[list[str]]:
         characters += len(text)
     if group:
         yield group
+
+
+def is_checked(text: str) -> bool:
+    """True for one text in CHECKED_OF, whichever file and row it stands in."""
+    return zlib.crc32(text.encode("utf-8")) % CHECKED_OF == 0
+
+
+def difference(fast: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> str | None:
+    """Say of which text the two give other tokens, or None.
+
+    Args:
+        fast: By fastokens.
+        tokenizer: By tokenizers, which defines the tokens.
+        texts: To encode by both.
+    """
+    for text in texts:
+        expected = tokenizer.encode(text, add_special_tokens=False).ids
+        found = fast.encode(text, add_special_tokens=False).ids
+        if found != expected:
+            return (
+                f"a text of {len(text)} characters that begins with {text[:40]!r} has "
+                f"{len(found)} tokens, expected {len(expected)}"
+            )
+    return None
+
+
+def byte_form(file: Path) -> Form | None:
+    """In which form of a text each of a tokenizer's tokens has a byte at least, or None.
+
+    Tokens of a byte-level BPE are pieces of the text's bytes, after NFC where it normalises. Of
+    other kinds (which add a space, split compatibility characters …) nothing is said.
+    """
+    config = json.loads(file.read_text(encoding="utf-8"))
+    model, normaliser = config["model"], config.get("normalizer")
+    added_to = ("dropout", "continuing_subword_prefix", "end_of_word_suffix")
+    if model.get("type") != "BPE" or any(model.get(name) for name in added_to):
+        return None
+    steps = config.get("pre_tokenizer") or {}
+    steps = steps["pretokenizers"] if steps.get("type") == "Sequence" else [steps]
+    if not _is_byte_level(steps):
+        return None
+    if normaliser is None:
+        return "raw"
+    return "NFC" if normaliser == {"type": "NFC"} else None
+
+
+def _is_byte_level(steps: Sequence[dict[str, Any]]) -> bool:
+    kinds = [step.get("type") for step in steps]
+    spaces = any(step.get("add_prefix_space") for step in steps)
+    return kinds.count("ByteLevel") == 1 and set(kinds) <= {"Split", "ByteLevel"} and not spaces
+
+
+def count_bytes(texts: pa.StringArray, form: Form) -> pa.Array:
+    """UTF-8 bytes (int64) a text, in a form; at least as many as its tokens.
+
+    Args:
+        texts: The texts.
+        form: As ``byte_form`` says.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    sizes = pc.binary_length(texts).cast(pa.int64())
+    if form == "raw":
+        return sizes
+    # ASCII is normalised as it is.
+    others = pc.invert(pc.string_is_ascii(texts))
+    normalised = (unicodedata.normalize("NFC", text) for text in texts.filter(others).to_pylist())
+    found = [len(text.encode("utf-8")) for text in normalised]
+    return pc.replace_with_mask(sizes, others, pa.array(found, pa.int64()))

@@ -218,10 +218,22 @@ def length_tables(record: StageRecord) -> list[dict[str, Any]]:
             "counts": table["counts"],
             "total": sum(table["counts"]),
             "threshold": finite(histogram.get("threshold")),
+            "not_tokenised": table.get("not_tokenised", 0),
+            "counted_by": _counted_by(record),
         }
         for name, table in sorted(histogram.items())
         if isinstance(table, Mapping) and table.get("counts") and "edges" in table
     ]
+
+
+def _counted_by(record: StageRecord) -> str:
+    """Which library counted the tokens, and how many texts it was held against."""
+    found = (record.counts.get("info") or {}).get("tokens") or {}
+    if not found:
+        return ""
+    if "checked" not in found:
+        return f"counted by {found['library']}"
+    return f"counted by {found['library']}, {found['checked']} of {found['texts']} checked"
 
 
 def packing(record: StageRecord) -> dict[str, Any]:

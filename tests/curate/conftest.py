@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from curate_helpers import Rows
+from curate_helpers import Folder, Rows
+from tokenizers import Tokenizer, models, pre_tokenizers
 
+from pcl_reasoner.embedded.base_model import train_tokenizer
 from pcl_reasoner.stage import StageContext
 
 
@@ -34,3 +36,26 @@ def folder(tmp_path: Path) -> Callable[[str], Path]:
         return path
 
     return make
+
+
+@pytest.fixture
+def tokenizer(folder: Folder) -> Path:
+    """A word is a token; its file cuts at 4 and pads to 4, which a count must not do."""
+    words = Tokenizer(models.WordLevel({"w": 0, "?": 1}, unk_token="?"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    words.enable_truncation(4)
+    words.enable_padding(length=4)
+    path = folder("tokenizer")
+    words.save(str(path / "tokenizer.json"))
+    return path
+
+
+@pytest.fixture
+def byte_tokenizer(folder: Folder) -> Path:
+    """Byte-level BPE of Qwen2's kind: " w" is one token, other letters are mostly bytes."""
+    trained = train_tokenizer(["w w w w w w w w", "so it is 42."] * 9, vocab_size=300)
+    trained.enable_truncation(4)
+    trained.enable_padding(length=4)
+    path = folder("byte_tokenizer")
+    trained.save(str(path / "tokenizer.json"))
+    return path

@@ -144,13 +144,19 @@ def _curation(run: FakeRun) -> None:
     run.stage(
         "v15_opg/lengths",
         "lengths",
-        {"read": 8000, "kept": 5000, "dropped": {"short_mean_cot": 3000}},
+        {
+            "read": 8000,
+            "kept": 5000,
+            "dropped": {"short_mean_cot": 3000},
+            "info": {"tokens": {"library": "fastokens", "texts": 6200, "checked": 7}},
+        },
     )
     edges = [4 * i for i in range(21)]
     counts = [round(400 * math.exp(-(((i - 8) / 4) ** 2))) for i in range(20)]
     table = {"edges": edges, "counts": counts}
+    rows = {**table, "not_tokenised": 1800}
     run.json(
-        "v15_opg/lengths", "histogram.json", {"threshold": 24, "rows": table, "problems": table}
+        "v15_opg/lengths", "histogram.json", {"threshold": 24, "rows": rows, "problems": table}
     )
     run.stage(
         "v15_opg/unique",

@@ -59,6 +59,10 @@ def test_page_shows_contamination_lengths_packing_and_training(run, browser, rea
     histogram = json.loads((run.inputs["v15_opg/lengths"] / "histogram.json").read_text())
     total = sum(histogram["rows"]["counts"])
     assert _number(shown["lengths.v15_opg/lengths.rows.total"]) == total
+    assert _number(shown["lengths.v15_opg/lengths.rows.not_tokenised"]) == 1800
+    assert "lengths.v15_opg/lengths.problems.not_tokenised" not in shown
+    counted = shown["lengths.v15_opg/lengths.rows.counted_by"]
+    assert counted == "counted by fastokens, 7 of 6200 checked"
     assert _number(shown["packing.v15_opg/pack.fill"]) == 0.9731
     assert _number(shown["packing.v15_opg/pack.tokens"]) == 254106
     assert _number(shown["packing.v15_opg/pack.segments_a_row.4"]) == 414

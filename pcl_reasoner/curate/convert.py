@@ -1,0 +1,164 @@
+"""Stage ``convert``: other people's files -> rows, and what is malformed apart."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from pcl_reasoner.curate.filters import Filter, filtered
+from pcl_reasoner.curate.parts import counts_of, record_batches
+from pcl_reasoner.curate.source_files import Piece, pieces_of, read_lines, source_files
+from pcl_reasoner.engine import connected, map_parts, sweep, whole_file
+from pcl_reasoner.errors import StageError
+from pcl_reasoner.stage import Counts, StageConfig, StageContext
+
+if TYPE_CHECKING:
+    from pcl_reasoner.curate.records import Refused, Row
+
+EMPTY_NAMED = 3
+"""So many files without rows are named in the warning."""
+
+
+class ConvertConfig(StageConfig):
+    """Read other people's files."""
+
+    format: Literal["nemotron", "conversations"]
+    """nemotron: Parquet with messages and metadata. conversations: JSONL with turns."""
+    max_malformed: float = Field(0.01, ge=0, le=1)
+    """Share of the source's rows that may be malformed; above it the stage fails."""
+    filters: tuple[Filter, ...] = ()
+    """Rows to drop: whose problem has a URL, refers to an image, or has no answer."""
+    jsonl: bool = False
+    """True: the rows stand as JSON lines beside every part, too."""
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What became of a piece's records.
+
+    Args:
+        read: Records.
+        refused: Those that are no row, by reason.
+    """
+
+    read: int
+    refused: Counter[str]
+
+
+def convert(
+    config: ConvertConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
+) -> Counts:
+    """Make rows of source files, and keep apart what is malformed or filtered out, by reason.
+
+    Args:
+        config: The source's format.
+        inputs: ``source``: a file, or a folder whose files are read in the order of their paths.
+        output: Gets rows/part-NNNNN.parquet, one a piece of a source file.
+        context: Gets every refused record; the data engine.
+
+    Raises:
+        StageError: No files, no rows, a file that cannot be read or lacks columns.
+    """
+    # Absolute, as workers on other machines have another working directory.
+    source, output = inputs["source"].absolute(), output.absolute()
+    engine = context.placement.get("data", {})
+    files = source_files(source, config.format)
+    apart = output / ".apart"
+    apart.mkdir()
+    (output / "rows").mkdir()
+    read: Counter[str] = Counter({name: 0 for _, name in files})
+    refused: Counter[str] = Counter()
+    with connected(engine):
+        pieces = pieces_of(files, config.format, engine, context.progress)
+        task = partial(convert_piece, config, output)
+        results = map_parts(task, pieces, engine, context.progress, "pieces")
+        for piece, found in zip(pieces, results, strict=True):
+            read[piece.name] += found.read
+            refused += found.refused
+    _merge(apart, context.kept_apart)
+    sweep(output)
+    if not read.total():
+        raise StageError(f"{source}: {len(files)} files with no row in them. Check the source.")
+    if empty := [name for name, rows in read.items() if not rows]:
+        named = ", ".join(empty[:EMPTY_NAMED]) + (", …" if len(empty) > EMPTY_NAMED else "")
+        context.warn(f"{len(empty)} of {len(files)} source files have no row in them: {named}")
+    kept = read.total() - refused.total()
+    return counts_of(read.total(), kept, refused, {"files": len(files)})
+
+
+def _merge(apart: Path, kept_apart: Path) -> None:
+    """Bring the pieces' refused records together in source order."""
+    with kept_apart.open("ab") as target:
+        for path in sorted(apart.glob("*.jsonl")):
+            with path.open("rb") as handle:
+                shutil.copyfileobj(handle, target, 1 << 20)
+    shutil.rmtree(apart)
+
+
+def convert_piece(config: ConvertConfig, output: Path, piece: Piece) -> Converted:
+    """Write a piece's rows to its part, and its refused records to a file of their own.
+
+    Args:
+        config: The source's format, and what to filter.
+        output: The stage's folder.
+        piece: The piece.
+    """
+    from pcl_reasoner.curate import records
+    from pcl_reasoner.curate.part_writer import whole_part
+
+    read = 0
+    refused: Counter[str] = Counter()
+    part = output / "rows" / f"part-{piece.index:05d}.parquet"
+    with (
+        whole_part(part, records.ROWS_SCHEMA, config.jsonl) as write,
+        whole_file(output / ".apart" / f"{piece.index:05d}.jsonl") as apart,
+    ):
+        apart.touch()
+        aside = StageContext("convert", apart)
+        for batch in _records(piece, config.format):
+            rows: list[tuple[int, Row]] = []
+            for number, record in enumerate(batch, piece.first + read):
+                found = _filtered(record, config)
+                if isinstance(found, records.Refused):
+                    aside.keep_apart(piece.name, number, found.reason, found.raw)
+                    refused[found.reason] += 1
+                else:
+                    rows.append((number, found))
+            write(records.to_batch(piece.name, rows))
+            read += len(batch)
+    return Converted(read, refused)
+
+
+def _records(piece: Piece, format: str) -> Iterator[list[Row | Refused]]:
+    """A piece's records in batches."""
+    from pcl_reasoner.curate import conversations, nemotron, records
+
+    if format == "nemotron":
+        stop = piece.start if piece.stop is None else piece.stop
+        for batch in record_batches(piece.path, row_groups=range(piece.start, stop)):
+            yield nemotron.read_batch(batch)
+        return
+    for lines in read_lines(piece):
+        yield [
+            conversations.read_line(line)
+            if whole
+            else records.Refused(records.MALFORMED_TOO_LONG, line)
+            for line, whole in lines
+        ]
+
+
+def _filtered(record: Row | Refused, config: ConvertConfig) -> Row | Refused:
+    """The record, refused where a filter drops it."""
+    from pcl_reasoner.curate import records
+
+    if isinstance(record, records.Refused):
+        return record
+    reason = filtered(record.problem, record.ground_truth, config.filters)
+    return records.Refused(reason, record.problem) if reason else record

@@ -1,0 +1,60 @@
+"""Stage ``difficulty``: rows -> those of problems that were not solved every time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from pydantic import Field
+
+from pcl_reasoner.curate.parts import counts_of, parts_of, split_part, workspace, write_beside
+from pcl_reasoner.engine import connected, map_parts
+from pcl_reasoner.stage import Counts, StageConfig, StageContext
+
+
+class DifficultyConfig(StageConfig):
+    """Set aside the problems that were solved every time."""
+
+    divisor: int = Field(16, gt=0)
+    """Samples a problem and round; a row count divisible by it means all were right."""
+
+
+def difficulty(
+    config: DifficultyConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
+) -> Counts:
+    """Split the rows by whether their problem was solved every time it was sampled.
+
+    The source holds only right responses of a fixed number of samples, so a problem's rows are
+    its passes: 12 of 16 give a pass rate of 0.75, and 20 rows are 20 of two rounds' 32.
+
+    Args:
+        config: How many samples a round had.
+        inputs: ``rows``: convert's folder.
+        output: Gets partial/*.parquet and all_right/*.parquet, pass_count and pass_rate added.
+        context: Memory and threads; the data engine.
+
+    Raises:
+        StageError: A part cannot be read or lacks columns.
+
+    Source: upstream's difficulty split; a count divisible by 16 is set aside.
+    """
+    from pcl_reasoner.curate import queries
+
+    parts = parts_of(inputs["rows"] / "rows", ["problem_id"])
+    engine = context.placement.get("data", {})
+    folders = [output.absolute() / name for name in ("all_right", "partial")]
+    with workspace(output, context) as (connection, beside):
+        for folder in folders:
+            folder.mkdir()
+        queries.count_passes(connection, parts)
+        info = queries.pass_figures(connection, config.divisor)
+        for part in parts:
+            write_beside(queries.pass_columns(connection, part, config.divisor), beside, part)
+        with connected(engine):
+            task = partial(split_part, beside, "all_right", *folders)
+            found = list(map_parts(task, parts, engine, context.progress, "parts"))
+    all_right, kept = (sum(counts) for counts in zip(*found, strict=True))
+    if not kept:
+        context.warn("every problem was solved every time; is difficulty.divisor right?")
+    return counts_of(all_right + kept, kept, {"all_right": all_right}, info)

@@ -1,0 +1,71 @@
+"""Stage ``lengths``: rows -> those of problems with long responses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from pydantic import Field
+
+from pcl_reasoner.curate.parts import counts_of, parts_of, split_part, workspace, write_beside
+from pcl_reasoner.engine import connected, map_parts
+from pcl_reasoner.stage import Counts, StageConfig, StageContext
+
+
+class LengthsConfig(StageConfig):
+    """Keep the problems with long responses."""
+
+    min_mean_tokens: int = Field(ge=0)
+    """Mean response length of a problem, in tokens, from which it is kept."""
+    inclusive: bool = True
+    """True: a mean equal to min_mean_tokens is kept (>=); False: it is not (>)."""
+    skip_short: bool = True
+    """True: responses of problems that cannot be kept, by their bytes, are not tokenised."""
+
+
+def lengths(
+    config: LengthsConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
+) -> Counts:
+    """Keep the problems whose responses are long on average.
+
+    Args:
+        config: The mean length, in tokens, from which a problem is kept.
+        inputs: ``rows``: difficulty's folder; ``tokenizer``: a model folder.
+        output: Gets rows/*.parquet, cot_tokens and mean_cot_tokens added, and histogram.json.
+        context: Memory and threads; the data engine.
+
+    Raises:
+        StageError: No tokenizer, or a part cannot be read or lacks columns.
+
+    Source: upstream's mean length filter, >= 32 000 in its code and "over 32K" in its README.
+    """
+    from pcl_reasoner.curate import measuring, queries
+    from pcl_reasoner.runner import write_json
+
+    parts = parts_of(inputs["rows"] / "partial", ["problem_id", "cot"])
+    tokenizer = inputs["tokenizer"].absolute() / "tokenizer.json"
+    measuring.opened(tokenizer, fast=False)
+    output = output.absolute()
+    limit = (config.min_mean_tokens, config.inclusive)
+    engine = context.placement.get("data", {})
+    (output / "rows").mkdir()
+    with workspace(output, context) as (connection, folder), connected(engine):
+        wanted, tokens, beside = None, folder / "tokens", folder / "beside"
+        if config.skip_short:
+            wanted = measuring.write_wanted(connection, parts, tokenizer, limit, folder, context)
+        counted = measuring.measure(parts, tokenizer, wanted, tokens, context)
+        measured = [tokens / counted["library"] / part.name for part in parts]
+        queries.mean_lengths(connection, measured)
+        for part, path in zip(parts, measured, strict=True):
+            write_beside(queries.length_columns(connection, path, *limit), beside, part)
+        task = partial(split_part, beside, "long", output / "rows", None)
+        found = list(map_parts(task, parts, engine, context.progress, "parts"))
+        histogram = queries.length_histogram(connection, measured)
+        info = queries.length_figures(connection, *limit)
+    kept, short = (sum(counts) for counts in zip(*found, strict=True))
+    threshold = {"threshold": config.min_mean_tokens, "inclusive": config.inclusive}
+    write_json(output / "histogram.json", {**threshold, **histogram})
+    if not kept:
+        context.warn("no problem is that long; is lengths.min_mean_tokens right?")
+    return counts_of(kept + short, kept, {"short_mean_cot": short}, {**info, "tokens": counted})

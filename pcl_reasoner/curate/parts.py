@@ -1,0 +1,186 @@
+"""What the curation stages share: parts of a table, read as a stream and worked on one by one.
+
+A part is one Parquet file of an artifact, e.g. rows/part-00000.parquet. Beside it, in the stage's
+workspace, lies a file of the same name and as many rows with what was found out about them:
+
+    beside/part-00000.parquet    {"pass_count": 12, "pass_rate": 0.75, "all_right": false}
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pcl_reasoner.engine import sweep
+from pcl_reasoner.errors import StageError
+from pcl_reasoner.stage import Counts, StageContext
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+BATCH_ROWS = 256
+"""Most rows in memory at once."""
+BATCH_BYTES = 16 << 20
+"""About as many bytes of text in memory at once; a response can have half a megabyte."""
+
+
+def counts_of(read: int, kept: int, dropped: Mapping[str, int], info: dict[str, Any]) -> Counts:
+    """Counts of rows; reasons with none are left out."""
+    reasons = {reason: count for reason, count in sorted(dropped.items()) if count}
+    return Counts(unit="rows", read=read, kept=kept, dropped=reasons, info=info)
+
+
+@contextmanager
+def workspace(
+    output: Path, context: StageContext
+) -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
+    """DuckDB within its memory limit, and a folder that is gone when the stage has ended."""
+    import duckdb
+
+    # Absolute, as workers on other machines have another working directory.
+    folder = output.absolute() / ".workspace"
+    folder.mkdir()
+    memory = context.placement.get("duckdb_memory", "1GB")
+    settings = {
+        "memory_limit": memory,
+        "threads": context.placement.get("threads", 2),
+        "temp_directory": str(folder),
+    }
+    try:
+        with duckdb.connect(":memory:", config=settings) as connection:
+            yield connection, folder
+    except duckdb.Error as error:
+        raise StageError(
+            f"{output}: DuckDB with duckdb_memory {memory}: {error}. Give it more memory in the "
+            "launch file's placement, or free space on this disk, to which it spills."
+        ) from error
+    finally:
+        shutil.rmtree(folder)
+        sweep(output)
+
+
+def parts_of(folder: Path, columns: Sequence[str]) -> list[Path]:
+    """An artifact's Parquet files in source order, all with the columns that are needed.
+
+    Raises:
+        StageError: There are none, or one cannot be read or lacks a column.
+    """
+    parts = sorted(folder.absolute().glob("*.parquet"))
+    if not parts:
+        raise StageError(f"{folder}: no *.parquet in it. Which stage does the recipe read here?")
+    for part in parts:
+        names = open_parquet(part).schema_arrow.names
+        if missing := [name for name in columns if name not in names]:
+            raise StageError(
+                f"{part}: no column {', '.join(missing)}; got {', '.join(names)}. "
+                "Which stage does the recipe read here?"
+            )
+    return parts
+
+
+@contextmanager
+def reading(path: Path, kind: str = "Parquet file") -> Iterator[None]:
+    """Name the file that cannot be read."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise StageError(
+            f"{path}: not a whole {kind} ({error}). Fetch or make it again."
+        ) from error
+
+
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """Open a Parquet file as a stream; pages that have a checksum are checked."""
+    import pyarrow.parquet as pq
+
+    with reading(path):
+        return pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True)
+
+
+def record_batches(
+    path: Path, columns: list[str] | None = None, row_groups: range | None = None
+) -> Iterator[pa.RecordBatch]:
+    """A Parquet file's rows, few at once.
+
+    Args:
+        path: The file.
+        columns: Those to read; all when None.
+        row_groups: Those to read; all when None.
+
+    Raises:
+        StageError: A page cannot be read.
+    """
+    file = open_parquet(path)
+    groups = range(file.num_row_groups) if row_groups is None else row_groups
+    if not groups:
+        return  # pyarrow takes a file without row groups for a broken one
+    found = [file.metadata.row_group(index) for index in groups]
+    rows = sum(group.num_rows for group in found)
+    size = sum(group.total_byte_size for group in found) // max(rows, 1)
+    at_once = min(BATCH_ROWS, max(1, BATCH_BYTES // max(size, 1)))
+    batches = file.iter_batches(at_once, row_groups=list(groups), columns=columns)
+    while True:
+        with reading(path):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
+
+
+def split_part(
+    beside: Path, column: str, true: Path, false: Path | None, part: Path
+) -> tuple[int, int]:
+    """Copy a part's rows into two folders, by a column of the file beside it.
+
+    Args:
+        beside: Folder of the files beside the parts.
+        column: True or false for every row; the file's other columns are added to the rows.
+        true: Folder that gets the rows of which it is true, in a file of the part's name.
+        false: The same for the other rows; None: they are not copied.
+        part: The part.
+
+    Returns:
+        Rows of which it is true, and of which it is false.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    from pcl_reasoner.curate.part_writer import whole_part
+
+    found = pq.read_table(beside / part.name, memory_map=False).combine_chunks()
+    chosen = found[column].combine_chunks()
+    added = found.drop_columns([column])
+    schema = pa.schema([*open_parquet(part).schema_arrow, *added.schema])
+    first = 0
+    with ExitStack() as stack:
+        writers = {
+            value: stack.enter_context(whole_part(folder / part.name, schema))
+            for value, folder in ((True, true), (False, false))
+            if folder is not None
+        }
+        for batch in record_batches(part):
+            rows = added.slice(first, batch.num_rows).combine_chunks()
+            columns = [*batch.columns, *(one.combine_chunks() for one in rows.columns)]
+            wide = pa.RecordBatch.from_arrays(columns, schema=schema)
+            mask = chosen.slice(first, batch.num_rows)
+            for value, write in writers.items():
+                write(wide.filter(mask if value else pc.invert(mask)))
+            first += batch.num_rows
+    kept = pc.sum(chosen).as_py() or 0
+    return kept, first - kept
+
+
+def write_beside(table: pa.Table, folder: Path, part: Path) -> None:
+    """Put what was found out about a part's rows into a file of its name."""
+    import pyarrow.parquet as pq
+
+    folder.mkdir(exist_ok=True)
+    pq.write_table(table, folder / part.name, compression="zstd")

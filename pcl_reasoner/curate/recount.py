@@ -1,0 +1,144 @@
+"""What a released set of graded responses holds, counted anew beside what was published of it.
+
+A sample row, whatever its columns are called; a reward above 0 is right:
+
+    {"problem": "What is 6·7?", "response": "<think>…</think>\\boxed{42}", "reward": 1}
+
+A problem is *mixed* when it has right and wrong responses: only such a problem teaches anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.curate import WHITESPACE
+from pcl_reasoner.errors import InputError
+
+PUBLISHED: Mapping[str, int] = {
+    "rows": 48_512,
+    "problems": 6_068,
+    "right": 22_990,
+    "wrong": 25_522,
+    "mixed_rows": 30_215,
+    "mixed_right": 14_512,
+    "mixed_wrong": 15_703,
+}
+"""Of V1.5's data. Source: the data card (6 068; 48 512 / 8 is 6 064) and arXiv 2601.14716."""
+
+ENDINGS = (".parquet", ".jsonl", ".jsonl.zst", ".jsonl.gz")
+LINE_BYTES = 1 << 26
+
+
+@dataclass(frozen=True)
+class Recounted:
+    """A figure beside the published one.
+
+    Args:
+        name: What is counted, e.g. ``mixed_rows``.
+        found: In the files.
+        published: None where nothing was published.
+    """
+
+    name: str
+    found: int
+    published: int | None
+
+
+def recount(
+    source: Path, problem: str = "problem", reward: str = "reward", memory: str = "1GB"
+) -> list[Recounted]:
+    """Count rows, problems, right and wrong responses, and those of mixed problems.
+
+    Args:
+        source: A file, or a folder of Parquet or JSONL files.
+        problem: Column with the problem's text; equal after NFC and trimming is the same problem.
+        reward: Column with a number, a number's text, or true and false.
+        memory: DuckDB's memory limit.
+
+    Raises:
+        InputError: There are no such files or columns, or a file cannot be read.
+    """
+    import duckdb
+
+    files = released_files(source)
+    with duckdb.connect(":memory:", config={"memory_limit": memory}) as connection:
+        try:
+            rows = _rows(connection, files)
+            wanted = [problem, reward]
+            if missing := [name for name in wanted if name not in rows.columns]:
+                raise InputError(
+                    f"{source}: no column {', '.join(missing)}; got {', '.join(rows.columns)}. "
+                    "Say which columns hold the problem and the reward."
+                )
+            found = _figures(connection, rows, problem, reward)
+        except duckdb.Error as error:
+            raise InputError(f"{source}: cannot be read ({error}). Fetch it again.") from error
+    return [Recounted(name, count, PUBLISHED.get(name)) for name, count in found.items()]
+
+
+def released_files(source: Path) -> list[Path]:
+    """The data files of a released set, all of one kind.
+
+    Raises:
+        InputError: There are none, or both Parquet and JSONL.
+    """
+    found = [source] if source.is_file() else sorted(p for p in source.rglob("*") if p.is_file())
+    files = [path for path in found if path.name.endswith(ENDINGS)]
+    if len({path.suffix == ".parquet" for path in files}) != 1:
+        what = "Parquet and JSONL files" if files else f"no {', '.join(ENDINGS)} file"
+        raise InputError(f"{source}: {what} in it, expected files of one kind. Name the folder.")
+    return files
+
+
+def _rows(connection: Any, files: Sequence[Path]) -> Any:
+    names = [str(path) for path in files]
+    if names[0].endswith(".parquet"):
+        query, values = "read_parquet($files, union_by_name = true)", {"files": names}
+    else:
+        query = (
+            "read_json($files, format = 'newline_delimited', union_by_name = true,"
+            f" sample_size = -1, maximum_object_size = {LINE_BYTES})"
+        )
+        values = {"files": names}
+    return connection.sql(f"SELECT * FROM {query}", params=values)
+
+
+def _figures(connection: Any, rows: Any, problem: str, reward: str) -> dict[str, int]:
+    """Figures by name; rows without a problem, or with a reward of no kind, are told apart."""
+    text = f"trim(nfc_normalize({_quoted(problem)}::VARCHAR), {_text(WHITESPACE)})"
+    number = f"TRY_CAST({_quoted(reward)}::VARCHAR AS DOUBLE)"
+    truth = f"TRY_CAST({_quoted(reward)}::VARCHAR AS BOOLEAN)"
+    graded = rows.project(f"{text} AS problem, coalesce({number} > 0, {truth}) AS is_right")
+    graded.create_view("graded")
+    by_problem = (
+        "SELECT count(*) AS texts, count(*) FILTER (is_right) AS rights,"
+        " count(*) FILTER (NOT is_right) AS wrongs FROM graded"
+        " WHERE problem <> '' GROUP BY problem"
+    )
+    mixed = "FILTER (rights > 0 AND wrongs > 0)"
+    every = "(SELECT count(*) FROM graded)"
+    counted = connection.sql(
+        f"SELECT {every} AS rows, count(*) AS problems,"
+        ' sum(rights) AS "right", sum(wrongs) AS wrong,'
+        f" count(*) {mixed} AS mixed_problems, sum(texts) {mixed} AS mixed_rows,"
+        f" sum(rights) {mixed} AS mixed_right, sum(wrongs) {mixed} AS mixed_wrong,"
+        " count(*) FILTER (rights > 0 AND wrongs = 0) AS all_right_problems,"
+        " count(*) FILTER (rights = 0 AND wrongs > 0) AS all_wrong_problems,"
+        " sum(texts - rights - wrongs) AS without_reward,"
+        f" {every} - coalesce(sum(texts), 0) AS without_problem FROM ({by_problem})"
+    )
+    figures = zip(counted.columns, counted.fetchall()[0], strict=True)
+    return {name: int(value or 0) for name, value in figures}
+
+
+def _quoted(name: str) -> str:
+    """A column's name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _text(value: str) -> str:
+    """A text in SQL."""
+    return "'" + value.replace("'", "''") + "'"

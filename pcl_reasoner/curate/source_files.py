@@ -1,0 +1,215 @@
+"""The files of a source, and the pieces of them that are converted one by one.
+
+A sample piece, the second of a large math.jsonl: the lines that start in bytes 268435456 to
+536870911, of which the first is line 5210:
+
+    Piece(index=1, path=…/math.jsonl, name="math.jsonl", first=5210, start=1 << 28, stop=1 << 29)
+
+What a piece is depends on the file alone, never on the number of workers, so that neither do the
+parts that convert makes of them.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, islice, pairwise
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from pcl_reasoner.curate.parts import BATCH_BYTES, BATCH_ROWS, open_parquet, reading
+from pcl_reasoner.engine import map_parts
+from pcl_reasoner.errors import StageError
+from pcl_reasoner.stage import RAW_LIMIT_BYTES, Progress
+
+PIECE_BYTES = 1 << 28
+"""A piece is about as large as this, uncompressed where the file says it."""
+LINE_BYTES = 1 << 26
+"""A longer line is refused unread: it is no record, and must not fill the memory."""
+
+COMPRESSIONS = {".zst": "zstd", ".gz": "gzip"}
+PATTERNS = {
+    "nemotron": ("*.parquet",),
+    "conversations": ("*.jsonl", *(f"*.jsonl{ending}" for ending in COMPRESSIONS)),
+}
+"""Format -> its files' names."""
+
+Block = tuple[Path, int, int]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some rows of a source file, in their order.
+
+    Args:
+        index: Of the piece in the source, from 0; its part has this number.
+        path: The file.
+        name: The file, relative to the source.
+        first: 0-based row or line of the file that is the piece's first.
+        start: First row group; of a JSONL file, the byte from which on its lines start.
+        stop: Row group or byte behind the last; None: to the file's end.
+    """
+
+    index: int
+    path: Path
+    name: str
+    first: int
+    start: int
+    stop: int | None
+
+
+def source_files(source: Path, format: str) -> list[tuple[Path, str]]:
+    """The source's files with their names, in source order.
+
+    Raises:
+        StageError: There are none, or Parquet files lack columns: all of them are named at once.
+    """
+    from pcl_reasoner.curate import nemotron
+
+    patterns = PATTERNS[format]
+    files = {path for pattern in patterns for path in source.rglob(pattern) if path.is_file()}
+    if source.is_file():
+        files = {source}
+    if not files:
+        wanted = " or ".join(patterns)
+        found = f"no {wanted} file in it" if source.exists() else "no such file or folder"
+        raise StageError(f"{source}: {found}, expected {format} data. Check the source's path.")
+    names = {
+        path: path.name if path == source else path.relative_to(source).as_posix() for path in files
+    }
+    ordered = sorted(names.items(), key=lambda item: item[1])
+    if format == "nemotron":
+        wrong = [
+            (path, nemotron.wrong_columns(open_parquet(path).schema_arrow)) for path, _ in ordered
+        ]
+        if errors := [f"{path}: {what}." for path, what in wrong if what]:
+            raise StageError("\n".join([*errors, "Choose other files or another format."]))
+    return ordered
+
+
+def pieces_of(
+    files: Sequence[tuple[Path, str]],
+    format: str,
+    placement: Mapping[str, Any],
+    progress: Progress,
+) -> list[Piece]:
+    """Cut the files of a source into pieces; lines are counted where a large file is cut.
+
+    Args:
+        files: Path and name of each, in source order.
+        format: nemotron or conversations.
+        placement: Of the data engine, which counts the lines.
+        progress: Told of the counting.
+    """
+    if format == "nemotron":
+        spans = {path: row_group_spans(path) for path, _ in files}
+    else:
+        spans = line_spans([path for path, _ in files], placement, progress)
+    flat = ((path, name, span) for path, name in files for span in spans[path])
+    return [Piece(index, path, name, *span) for index, (path, name, span) in enumerate(flat)]
+
+
+def row_group_spans(path: Path) -> list[tuple[int, int, int | None]]:
+    """(first row, first row group, row group behind the last) of a Parquet file's pieces."""
+    metadata = open_parquet(path).metadata
+    spans: list[tuple[int, int, int | None]] = []
+    first = start = rows = size = 0
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        if index > start and size + group.total_byte_size > PIECE_BYTES:
+            spans.append((first, start, index))
+            first, start, size = rows, index, 0
+        rows += group.num_rows
+        size += group.total_byte_size
+    return [*spans, (first, start, metadata.num_row_groups)]
+
+
+def line_spans(
+    paths: Sequence[Path], placement: Mapping[str, Any], progress: Progress
+) -> dict[Path, list[tuple[int, int, int | None]]]:
+    """(first line, first byte, byte behind the last) of the pieces of JSONL files.
+
+    A line is of the piece in which its first byte is. A compressed file is one piece, as it can
+    only be read from its start.
+    """
+    edges = {path: _edges(path) for path in paths}
+    # A line starts behind a newline, so a piece's newlines are sought from one byte before it.
+    blocks = [
+        (path, max(start - 1, 0), stop - 1)
+        for path, starts in edges.items()
+        for start, stop in pairwise(starts)
+    ]
+    found = iter(list(map_parts(count_lines, blocks, placement, progress, "blocks")))
+    spans: dict[Path, list[tuple[int, int, int | None]]] = {}
+    for path, starts in edges.items():
+        newlines = accumulate(islice(found, len(starts) - 1))
+        # The first line starts behind no newline.
+        firsts = [0, *(1 + total for total in newlines)]
+        spans[path] = list(zip(firsts, starts, [*starts[1:], None], strict=True))
+    return spans
+
+
+def _edges(path: Path) -> list[int]:
+    """The bytes at which pieces of a JSONL file start."""
+    size = 0 if path.suffix in COMPRESSIONS else path.stat().st_size
+    return list(range(0, max(size, 1), PIECE_BYTES))
+
+
+def count_lines(block: Block) -> int:
+    """Newlines of a file between two bytes."""
+    path, start, stop = block
+    found = 0
+    with path.open("rb") as handle:
+        handle.seek(start)
+        while start < stop and (data := handle.read(min(1 << 20, stop - start))):
+            found += data.count(b"\n")
+            start += len(data)
+    return found
+
+
+def read_lines(piece: Piece) -> Iterator[list[tuple[bytes, bool]]]:
+    """A JSONL piece's lines, few at once; False beside one that is cut, as it is too long.
+
+    Raises:
+        StageError: A compressed file is not whole.
+    """
+    with open_lines(piece.path) as handle, reading(piece.path, "compressed file"):
+        position = piece.start
+        if piece.start:
+            handle.seek(piece.start - 1)
+            position += _skip_line(handle) - 1
+        batch: list[tuple[bytes, bool]] = []
+        size = 0
+        while piece.stop is None or position < piece.stop:
+            line = handle.readline(LINE_BYTES)
+            if not line:
+                break
+            whole = len(line) < LINE_BYTES or line.endswith(b"\n")
+            position += len(line) + (0 if whole else _skip_line(handle))
+            batch.append((line, True) if whole else (line[:RAW_LIMIT_BYTES], False))
+            size += len(line)
+            if len(batch) == BATCH_ROWS or size >= BATCH_BYTES:
+                yield batch
+                batch, size = [], 0
+        yield batch
+
+
+def _skip_line(handle: BinaryIO) -> int:
+    """Read to the end of the line; give how many bytes that were."""
+    skipped = 0
+    while data := handle.readline(1 << 20):
+        skipped += len(data)
+        if data.endswith(b"\n"):
+            break
+    return skipped
+
+
+def open_lines(path: Path) -> BinaryIO:
+    """A JSONL file's bytes, out of its compression."""
+    kind = COMPRESSIONS.get(path.suffix)
+    if kind is None:
+        return path.open("rb")
+    import pyarrow as pa
+
+    return io.BufferedReader(pa.input_stream(str(path), compression=kind), 1 << 20)

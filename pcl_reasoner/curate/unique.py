@@ -1,0 +1,50 @@
+"""Stage ``unique``: rows -> problems, one of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pcl_reasoner.curate.parts import counts_of, parts_of, workspace
+from pcl_reasoner.stage import Counts, StageConfig, StageContext
+
+
+class UniqueConfig(StageConfig):
+    """Keep one row a problem."""
+
+    jsonl: bool = False
+    """True: the problems stand as JSON lines in problems.jsonl, too."""
+
+
+def unique(
+    config: UniqueConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
+) -> Counts:
+    """Keep, of every problem, the first row that has a ground truth.
+
+    Args:
+        config: Whether to write JSON lines, too.
+        inputs: ``rows``: lengths' folder.
+        output: Gets problems.parquet.
+        context: Memory and threads.
+
+    Raises:
+        StageError: A part cannot be read or lacks columns.
+    """
+    from pcl_reasoner.curate import queries
+    from pcl_reasoner.curate.part_writer import whole_part
+    from pcl_reasoner.curate.records import PROBLEMS_SCHEMA
+
+    needed = [*PROBLEMS_SCHEMA.names[:-1], "row_id"]
+    parts = parts_of(inputs["rows"] / "rows", needed)
+    problems = output / "problems.parquet"
+    with workspace(output, context) as (connection, _):
+        queries.find_answered(connection, parts)
+        found = queries.unique_figures(connection, parts)
+        with whole_part(problems, PROBLEMS_SCHEMA, config.jsonl) as write:
+            for batch in queries.first_rows(connection, parts):
+                write(batch.cast(PROBLEMS_SCHEMA))
+    read, answered, kept = found["rows"], found["answered"], found["problems"]
+    if not kept:
+        context.warn("no row has a ground truth; does the source have answers?")
+    dropped = {"blank_ground_truth": read - answered, "repeated_problem": answered - kept}
+    return counts_of(read, kept, dropped, {"conflicting_ground_truths": found["conflicting"]})
