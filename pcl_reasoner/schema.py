@@ -57,6 +57,23 @@ class DataEngine(BaseModel):
     """Tasks at a time."""
 
 
+class Serving(BaseModel):
+    """A vLLM server that a stage starts itself, watches and stops."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    executable: str
+    """Path of ``vllm``; of its environment's ``python`` where the package is not named vllm."""
+    arguments: list[str] = Field(default_factory=list)
+    """Further arguments of ``vllm serve``; they come last."""
+    environment: dict[str, str] = Field(default_factory=dict)
+    """Over ``env``, for the server alone."""
+    start_seconds: float = Field(1800.0, gt=0)
+    """Until it answers; large weights take minutes to load."""
+    restarts: int = Field(3, ge=0)
+    """How often it is started again in one stage after it was lost."""
+
+
 class Placement(BaseModel):
     """The half of a launch file that never changes results: where, and with how much."""
 
@@ -76,6 +93,8 @@ class Placement(BaseModel):
     """Shell file to source first (CANN's set_env.sh)."""
     server_urls: list[str] = Field(default_factory=list)
     """OpenAI-compatible servers that answer for the policy, e.g. http://host:8000/v1."""
+    sampling: Serving | None = None
+    """A server that sample and evaluate start themselves, in place of server_urls."""
     server_devices: int = Field(1, gt=0)
     """Devices a server (vLLM's tensor parallel size)."""
     server_port: int = Field(8000, gt=0, lt=65536)
@@ -87,6 +106,12 @@ class Placement(BaseModel):
     """Threads for curation and embedding; with several workers, of each."""
     data: DataEngine = DataEngine()
     """The data engine of curation and of the contamination check."""
+
+    @model_validator(mode="after")
+    def _one_kind_of_server(self) -> Placement:
+        if self.sampling and self.server_urls:
+            raise ValueError("servers are named by server_urls or started by sampling, got both")
+        return self
 
 
 class Launch(BaseModel):

@@ -80,6 +80,7 @@ STAGES: dict[str, Stage] = {
         "SampleConfig",
         "sample",
         {"problems": "contamination", "policy": "policy"},
+        version=2,
         resumable=True,
     ),
     "grade": Stage(
@@ -87,6 +88,7 @@ STAGES: dict[str, Stage] = {
         "GradeConfig",
         "grade",
         {"responses": "sample", "problems": "contamination"},
+        version=2,
         resumable=True,
     ),
     "select": Stage(
@@ -127,6 +129,7 @@ STAGES: dict[str, Stage] = {
         "EvaluateConfig",
         "evaluate",
         {"model": "export", "benchmark": "benchmark", "contamination?": "contamination"},
+        version=2,
         resumable=True,
     ),
     "report": Stage(

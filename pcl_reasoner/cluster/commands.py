@@ -42,8 +42,14 @@ def _commands(planned: PlannedStage) -> Iterator[tuple[str, str, str]]:
     placement = planned.recipe.launch.placement
     if planned.spec.type == "train":
         yield from _train(planned, placement)
-    elif planned.spec.type in SERVED_STAGES and planned.spec.config.engine == "server":  # type: ignore[attr-defined]
+    elif planned.spec.type in SERVED_STAGES and _is_served_by_hand(planned):
         yield from _serve(planned, placement)
+
+
+def _is_served_by_hand(planned: PlannedStage) -> bool:
+    """Whether a person starts the server: not where the stage does, or samples by itself."""
+    engine: str = planned.spec.config.engine  # type: ignore[attr-defined]
+    return engine == "server" and planned.recipe.launch.placement.sampling is None
 
 
 def _train(planned: PlannedStage, placement: Placement) -> Iterator[tuple[str, str, str]]:

@@ -23,6 +23,11 @@ OUTCOMES: tuple[Outcome, ...] = ("right", "wrong", "no_box", "unfinished", "time
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
+_SPACING = re.compile(r"(?<!\\)\\[!,;: ]")
+"""Not the second half of a matrix's row end."""
+_ASCII = {wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)}
+"""Full-width digits, letters and punctuation, as Chinese text has them."""
+_CHINESE_UNIT = re.compile(r"(?<=[0-9}])\s*[\u4e00-\u9fff]+$")
 _INTEGER = re.compile(r"([+-]?)([0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)")
 
 
@@ -120,16 +125,19 @@ def plain_integer(text: str) -> str | None:
 
 
 def _bare(text: str) -> str:
-    """Without dollar signs, a text wrapper, a final full stop and thin spaces."""
-    text = text.strip().strip("$").strip()
+    """Without dollar signs, a text wrapper, a final full stop, thin spaces and full-width forms."""
+    text = text.translate(_ASCII).strip().strip("$").strip()
     wrapped = _WRAPPED.fullmatch(text)
     text = wrapped[1] if wrapped else text
     text = text.replace("\u2212", "-").replace("{,}", ",")
-    text = re.sub(r"\\[!,;: ]", "", text)
+    text = _SPACING.sub("", text).replace("\\varnothing", "\\emptyset")
     return text.strip().removesuffix(".").strip()
 
 
 def _compare(answer: str, ground_truth: str) -> Outcome:
+    if _CHINESE_UNIT.search(ground_truth.strip()) is None:
+        # "204元" where 204 is asked for; two units are compared as they are.
+        answer = _CHINESE_UNIT.sub("", answer.strip())
     found, expected = plain_integer(answer), plain_integer(ground_truth)
     if found is not None and expected is not None:
         return "right" if found == expected else "wrong"

@@ -1,12 +1,11 @@
-"""Ask OpenAI-compatible servers: one request a problem, n responses each, all fields explicit.
+"""Ask OpenAI-compatible servers: one request a problem, n responses each, as they have room.
 
-    POST {base}/chat/completions
-    {"model": "policy", "messages": […], "n": 8, "seed": 40, "temperature": 0.6, "top_k": 40, …}
-    -> {"choices": [{"index": 0, "message": {"content": "<think>…"}, "token_ids": [27, …],
-        "finish_reason": "stop"}, …], "usage": {"prompt_tokens": 31}}
+    {"choices": [{"index": 0, "message": {"content": "<think>…"}, "token_ids": [27, …],
+      "finish_reason": "stop"}, …], "prompt_token_ids": [1, 414, …], "usage": {"prompt_tokens": 31}}
 
-A server draws ``n`` responses at seed s as it would draw eight requests at s, s+1 …, so problems'
-seeds are n apart, and what a kill left out of a problem is asked for at its own seed.
+What was answered is written before the next is asked, so a kill costs what is in flight. A request
+that fails is asked again, of another server where there is one; what fails for good is a record
+too, with its reason.
 """
 
 from __future__ import annotations
@@ -14,107 +13,47 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 
 from pcl_reasoner.errors import StageError
+from pcl_reasoner.sample.fleet import CHECK_TIMEOUT, Fleet, Server
 from pcl_reasoner.sample.generate import Dialogue, Prompt
+from pcl_reasoner.sample.proof import compare, compare_templates
 from pcl_reasoner.sample.records import RETOKENISED, Record, Records, record
+from pcl_reasoner.sample.requests import Request, body_of, requests_for
+from pcl_reasoner.sample.server import POLL_SECONDS, SupervisedServer
 from pcl_reasoner.sample.settings import SamplingConfig
 from pcl_reasoner.stage import StageContext
 
-FIRST_PAUSE = 0.5
-"""Seconds before the first retry; four times as long before each further one."""
-LONGEST_PAUSE = 60.0
-CHECK_TIMEOUT = 10.0
-"""Seconds that a server has to say which models it offers."""
 FEW_FAILURES = 64
 """Up to this many failed responses never stop a stage, whatever share they are."""
-
+OVERLOAD_PATIENCE = 4
+"""Times as many failures in a row of all servers, before the stage stops, where these are busy."""
 TOLD_FAILURES = 5
 """So many are told one by one, the others only counted."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """A run of samples of one problem: those from ``first`` to ``first + count - 1``."""
-
-    prompt: Prompt
-    first: int
-    count: int
-    seed: int
-    max_tokens: int
-
-
-@dataclass
-class Server:
-    """One base URL, and how it does."""
-
-    url: str
-    outstanding: int = 0
-    rests_until: float = 0.0
-    """Loop time before which it is only asked when no other server can be."""
-
-
 class GivenUp(Exception):
-    """A request that will not be answered: its finish reason, and why."""
+    """A request that will not be answered: its finish reason, and what kind of failure it was."""
 
-    def __init__(self, finish_reason: str, why: str) -> None:
+    def __init__(self, finish_reason: str, kind: str, why: str) -> None:
         super().__init__(why)
-        self.finish_reason = finish_reason
+        self.finish_reason, self.kind = finish_reason, kind
 
 
-def requests_for(
-    prompts: list[Prompt], settings: SamplingConfig, dialogue: Dialogue, records: Records
-) -> Iterator[Request]:
-    """The requests that fill what is missing, as few as there are runs of missing samples.
+class _Passing(Exception):
+    """A failure that may pass: the status where there is one, and how long to wait."""
 
-    Args:
-        prompts: All prompts, in the order that gives them their seeds.
-        settings: The sampling fields.
-        dialogue: For the room that a prompt leaves.
-        records: What is there.
-    """
-    # A greedy response is one however often it is asked for, and vLLM refuses n > 1 there.
-    together = 1 if settings.temperature == 0 else settings.n
-    for ordinal, prompt in enumerate(prompts):
-        room = max(dialogue.room(prompt, settings.max_model_len), 1)
-        start = settings.seed + ordinal * settings.n
-        index = 0
-        while index < settings.n:
-            count = 0
-            while (
-                index + count < settings.n
-                and count < together
-                and (prompt.problem_id, index + count) not in records
-            ):
-                count += 1
-            if count:
-                yield Request(prompt, index, count, start + index, room)
-            index += count or 1
-
-
-def body_of(request: Request, settings: SamplingConfig, dialogue: Dialogue) -> dict[str, Any]:
-    """The request's JSON: a server takes what is left out from the weights' own defaults."""
-    body = {
-        "model": settings.served_model,
-        "messages": request.prompt.messages,
-        "n": request.count,
-        "seed": request.seed,
-        "max_tokens": request.max_tokens,
-        "temperature": settings.temperature,
-        "top_p": settings.top_p,
-        "top_k": settings.top_k or -1,  # both are "all" today, older servers know -1 alone
-        "min_p": settings.min_p,
-        "repetition_penalty": settings.repetition_penalty,
-        "stream": False,
-        "return_token_ids": True,
-    }
-    if settings.template is not None:
-        body["chat_template"] = dialogue.template.source
-    return body
+    def __init__(
+        self, why: str, status: int | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(why)
+        self.status = status
+        self.retry_after = retry_after
 
 
 def ask_servers(
@@ -123,61 +62,115 @@ def ask_servers(
     dialogue: Dialogue,
     records: Records,
     context: StageContext,
+    model: Path,
+    log: Path,
 ) -> None:
     """Ask for every response that is missing; each goes to ``records`` as it comes.
+
+    Args:
+        prompts: All prompts, answered already or not.
+        settings: The sampling fields.
+        dialogue: The model's tokenizer and template.
+        records: Where responses go.
+        context: ``placement["server_urls"]`` or ``placement["sampling"]``, progress, warnings.
+        model: The model's folder, for a server that is started here.
+        log: The file that such a server's words go to.
 
     Raises:
         StageError: No server is named or answers, or too many requests fail.
     """
     urls = [str(url).rstrip("/") for url in context.placement.get("server_urls") or []]
-    if not urls:
+    serving = context.placement.get("sampling")
+    if not urls and not serving:
         raise StageError(
             "engine is 'server' and the launch file names none. Start one, e.g. `vllm serve "
             f"<model folder> --served-model-name {settings.served_model} --max-model-len "
             f"{settings.max_model_len} --generation-config vllm`, and put its base URL into the "
-            "launch file: placement: {server_urls: [http://host:8000/v1]}. A small model can be "
+            "launch file: placement: {server_urls: [http://host:8000/v1]}; or have the stage "
+            "start one: placement: {sampling: {executable: /path/to/vllm}}. A small model can be "
             "sampled here with engine: embedded."
         )
-    asyncio.run(_Client(urls, settings, dialogue, records, context, len(prompts)).run(prompts))
+    with _supervised(serving, settings, context, model, log) as server:
+        client = _Client(settings, dialogue, records, context, len(prompts))
+        asyncio.run(client.run(urls, server, prompts))
+
+
+@contextmanager
+def _supervised(
+    serving: Any, settings: SamplingConfig, context: StageContext, model: Path, log: Path
+) -> Iterator[SupervisedServer | None]:
+    """A server that is started here and stopped whatever happens; None where none is."""
+    if not serving:
+        yield None
+        return
+    server = SupervisedServer(serving, context.placement, model, settings, log)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+    if server.restarts:
+        context.warn(f"the server was lost and started again {server.restarts} times; see {log}.")
 
 
 class _Client:
-    """The servers, and what has been asked of them."""
+    """What has been asked of the servers, and what became of it."""
 
     def __init__(
         self,
-        urls: list[str],
         settings: SamplingConfig,
         dialogue: Dialogue,
         records: Records,
         context: StageContext,
         problems: int,
     ) -> None:
-        self.servers = [Server(url) for url in urls]
         self.settings, self.dialogue = settings, dialogue
         self.records, self.context = records, context
         self.total = problems * settings.n
         self.told = 0
-        self.http: httpx.AsyncClient
+        self.began, self.tokens_before = time.monotonic(), records.tokens
+        self.writing = asyncio.Lock()
+        self.fleet: Fleet
 
-    async def run(self, prompts: list[Prompt]) -> None:
+    async def run(
+        self, urls: list[str], supervised: SupervisedServer | None, prompts: list[Prompt]
+    ) -> None:
         """Work through all requests with as many workers as may be under way."""
         settings = self.settings
-        requests = requests_for(prompts, settings, self.dialogue, self.records)
         # Servers are the user's own: a proxy of the environment has no business between.
-        self.http = httpx.AsyncClient(
+        async with httpx.AsyncClient(
             timeout=httpx.Timeout(settings.request_timeout, connect=CHECK_TIMEOUT, pool=None),
-            limits=httpx.Limits(max_connections=settings.concurrency + len(self.servers)),
+            limits=httpx.Limits(max_connections=settings.concurrency + 2 * len(urls) + 2),
             trust_env=False,
-        )
-        async with self.http:
-            await asyncio.gather(*[self._check(server) for server in self.servers])
+        ) as http:
+            self.fleet = Fleet(urls, settings, http, supervised)
+            await self._check(prompts)
+            requests = requests_for(prompts, settings, self.dialogue, self.records)
             try:
                 async with asyncio.TaskGroup() as group:
-                    for _ in range(settings.concurrency):
-                        group.create_task(self._work(requests))
+                    keeper = group.create_task(self.fleet.keep())
+                    self.began = time.monotonic()
+                    workers = range(settings.concurrency)
+                    await asyncio.wait([group.create_task(self._work(requests)) for _ in workers])
+                    keeper.cancel()
             except BaseExceptionGroup as several:
-                raise several.exceptions[0] from None
+                raise _first(several) from None
+
+    async def _check(self, prompts: list[Prompt]) -> None:
+        """See that the servers are the right ones, and read what we render."""
+        described = await self.fleet.open()
+        for server, facts in zip(self.fleet.servers, described, strict=True):
+            # /version and /tokenize are vLLM's; the others of OpenAI's form have neither.
+            compared = facts["version"] is not None and await compare_templates(
+                self.fleet, server, prompts, self.dialogue
+            )
+            if not compared:
+                self.context.warn(
+                    f"{server.url}: has no /tokenize, so that its template could not be compared "
+                    "before it was asked; its answers' prompts are."
+                )
+            facts["template_compared"] = compared
+            self.records.add_server(facts)
 
     async def _work(self, requests: Iterator[Request]) -> None:
         for request in requests:
@@ -185,45 +178,21 @@ class _Client:
                 records = await self._ask(request)
             except GivenUp as given_up:
                 records = self._failed(request, given_up)
-            self.records.add(records)
-            self.context.progress.update(len(self.records), self.total, "responses")
+            async with self.writing:
+                await asyncio.to_thread(self.records.add, records)
+            self.context.progress.update(len(self.records), self.total, "responses", self._pace())
 
-    async def _check(self, server: Server) -> None:
-        """See that a server answers, offers the model, and has the context that is asked for."""
-        found = await self._models(server)
-        if found is None:
-            raise StageError(
-                f"{server.url}: no answer. Start the server, or mend placement.server_urls in the "
-                "launch file, and run again: responses that are there are kept."
-            )
-        names = [str(model.get("id")) for model in found]
-        wanted = self.settings.served_model
-        if found and wanted not in names:
-            raise StageError(
-                f"{server.url}: offers {', '.join(names)}, not {wanted!r}. Start it with "
-                f"--served-model-name {wanted}, or set served_model."
-            )
-        for model in found:
-            length = model.get("max_model_len")
-            if model.get("id") == wanted and length and length < self.settings.max_model_len:
-                raise StageError(
-                    f"{server.url}: serves {length} tokens of context, max_model_len is "
-                    f"{self.settings.max_model_len}. Start it with --max-model-len "
-                    f"{self.settings.max_model_len}, or set max_model_len."
-                )
-
-    async def _models(self, server: Server) -> list[dict[str, Any]] | None:
-        """The models a server offers; empty when it does not say, None when it is not there."""
-        try:
-            answer = await self.http.get(f"{server.url}/models", timeout=CHECK_TIMEOUT)
-        except httpx.HTTPError:
-            return None
-        if answer.status_code != 200:
-            return []
-        try:
-            return [model for model in answer.json()["data"] if isinstance(model, dict)]
-        except (ValueError, KeyError, TypeError):
-            return []
+    def _pace(self) -> str:
+        """``1,200 tokens/s, 4.3 M a device-hour, length 3 %``."""
+        rate = (self.records.tokens - self.tokens_before) / max(time.monotonic() - self.began, 1e-9)
+        devices = self.context.placement.get("server_devices", 1) * len(self.fleet.servers)
+        others = [
+            f"{reason} {count / len(self.records):.0%}"
+            for reason, count in sorted(self.records.finish_reasons.items())
+            if reason != "stop"
+        ]
+        millions = rate * 3600 / devices / 1e6
+        return ", ".join([f"{rate:,.0f} tokens/s", f"{millions:,.1f} M a device-hour", *others])
 
     async def _ask(self, request: Request) -> list[Record]:
         """Send a request until it is answered, or failed for good.
@@ -233,51 +202,61 @@ class _Client:
             StageError: The servers are not there any more.
         """
         failed_on: list[str] = []
-        for attempt in range(self.settings.retries + 1):
-            server = self._choose(failed_on)
-            started = time.monotonic()
-            server.outstanding += 1
+        while True:
+            server = await self.fleet.take(failed_on)
+            url, lives, started = server.url, server.lives, time.monotonic()
             try:
-                answer = await self._post(server, request)
-                return self._records(request, answer, time.monotonic() - started, server)
+                answer = await self._post(url, request)
+                records = self._records(request, answer, time.monotonic() - started, url)
+                self.fleet.answered(server)
+                return records
             except (httpx.TransportError, _Passing) as failure:
                 last: Exception = failure
+                self._note(server, failure)
             finally:
-                server.outstanding -= 1
-            failed_on.append(server.url)
-            pause = self._pause(server, last, attempt)
-            if attempt < self.settings.retries:
-                await asyncio.sleep(pause)
-        raise await self._verdict(server, last)
+                self.fleet.give_back(server)
+            if await self._was_lost(server, lives):
+                continue  # the server's end, not the request's
+            failed_on.append(url)
+            if len(failed_on) > self.settings.retries:
+                raise await self._verdict(server, last)
+            patience = OVERLOAD_PATIENCE if _overloaded(last) else 1
+            if self.fleet.all_fail(patience * (self.settings.retries + 1) - 1):
+                verdict = await self._verdict(server, last)
+                if isinstance(verdict, StageError):
+                    raise verdict
 
-    def _choose(self, failed_on: list[str]) -> Server:
-        """The server with the least to do, of those on which this request failed least often."""
-        now = asyncio.get_running_loop().time()
-        return min(
-            self.servers,
-            key=lambda s: (failed_on.count(s.url), s.rests_until > now, s.outstanding),
-        )
+    def _note(self, server: Server, failure: Exception) -> None:
+        """Count a failure by its kind, and let the server rest."""
+        self.records.retried[kind_of(failure)] += 1
+        if isinstance(failure, httpx.ReadTimeout):
+            return  # one answer that takes too long says nothing of the others
+        retry_after = failure.retry_after if isinstance(failure, _Passing) else None
+        self.fleet.failed(server, retry_after, _overloaded(failure))
 
-    def _pause(self, server: Server, failure: Exception, attempt: int) -> float:
-        """Let a server rest after a failure; the seconds to wait before asking again."""
-        pause = min(FIRST_PAUSE * 4.0**attempt, LONGEST_PAUSE)
-        if isinstance(failure, _Passing) and failure.retry_after is not None:
-            pause = min(failure.retry_after, LONGEST_PAUSE)
-        server.rests_until = asyncio.get_running_loop().time() + pause
-        return pause
+    async def _was_lost(self, server: Server, lives: int) -> bool:
+        """Did a server that is started here end under the request?
 
-    async def _post(self, server: Server, request: Request) -> dict[str, Any]:
-        body = body_of(request, self.settings, self.dialogue)
-        answer = await self.http.post(f"{server.url}/chat/completions", json=body)
+        Its connections break first; then its processes end, which takes long where they are large.
+        """
+        if server.supervised is None:
+            return False
+        while server.lives == lives:
+            if await server.supervised.answers(self.fleet.http):
+                return False
+            await asyncio.sleep(POLL_SECONDS)
+        return True
+
+    async def _post(self, url: str, request: Request) -> dict[str, Any]:
+        body = body_of(request, self.settings)
+        answer = await self.fleet.http.post(f"{url}/chat/completions", json=body)
         status = answer.status_code
         if status in (401, 403):
-            raise StageError(
-                f"{server.url}: status {status}: {_said(answer)}. Start the server without a key."
-            )
-        if status == 429 or status >= 500:
+            raise StageError(f"{url}: status {status}: {_said(answer)}. Start it without a key.")
+        if status in (404, 408, 425, 429) or status >= 500:
             raise _Passing(f"status {status}: {_said(answer)}", status, _retry_after(answer))
         if status != 200:
-            raise GivenUp("error", f"status {status}: {_said(answer)}")
+            raise GivenUp("error", f"status {status}", f"status {status}: {_said(answer)}")
         try:
             value = answer.json()
             choices = value["choices"]
@@ -290,10 +269,12 @@ class _Client:
     async def _verdict(self, server: Server, last: Exception) -> Exception:
         """A failure that did not pass: the request's if its server is well, or the stage's."""
         why = str(last) or type(last).__name__
-        overloaded = isinstance(last, _Passing) and last.status in (429, 503)
-        if not overloaded and await self._models(server) is not None:
-            kind = "timeout" if isinstance(last, httpx.TimeoutException) else "error"
-            return GivenUp(kind, why)
+        overloaded = _overloaded(last)
+        models = await self.fleet.models(server)
+        offered = models is not None and (not models or self.settings.served_model in models)
+        if not overloaded and offered:
+            reason = "timeout" if isinstance(last, httpx.TimeoutException) else "error"
+            return GivenUp(reason, kind_of(last), why)
         return StageError(
             f"{server.url}: {why}, after {self.settings.retries} retries. "
             + ("Lower concurrency" if overloaded else "Start the server again")
@@ -319,20 +300,23 @@ class _Client:
             self.context.warn(f"problem {name}: request failed for good: {given_up}.")
         reason = given_up.finish_reason
         return [
-            record((name, request.first + i), "", [], reason, request.seed + i, None, "")
+            {
+                **record((name, request.first + i), "", [], reason, request.seed + i, None, ""),
+                "failure": given_up.kind,
+            }
             for i in range(request.count)
         ]
 
     def _records(
-        self, request: Request, answer: dict[str, Any], seconds: float, server: Server
+        self, request: Request, answer: dict[str, Any], seconds: float, url: str
     ) -> list[Record]:
-        self._compare_prompt(request, answer)
+        self._compare_prompt(request, answer, url)
         choices = sorted(answer["choices"], key=lambda choice: int(choice.get("index") or 0))
         found = []
         for offset, choice in enumerate(choices):
             reason = choice.get("finish_reason") or "error"
             given = choice.get("token_ids")
-            token_ids = self._token_ids(choice, given, reason, server)
+            token_ids = self._token_ids(choice, given, reason, url)
             one = record(
                 (request.prompt.problem_id, request.first + offset),
                 self.dialogue.response(token_ids, reason),
@@ -340,19 +324,19 @@ class _Client:
                 reason,
                 request.seed + offset,
                 seconds,
-                server.url,
+                url,
             )
             found.append(one if given is not None else {**one, RETOKENISED: True})
         return found
 
     def _token_ids(
-        self, choice: dict[str, Any], given: list[int] | None, reason: str, server: Server
+        self, choice: dict[str, Any], given: list[int] | None, reason: str, url: str
     ) -> list[int]:
         """The ids as drawn, with the end-of-turn id where they ended; made anew if not given."""
         message = choice.get("message") or {}
         if given is None and (message.get("reasoning_content") or message.get("reasoning")):
             raise StageError(
-                f"{server.url}: takes the think part out of the response. Start it without "
+                f"{url}: takes the think part out of the response. Start it without "
                 "--reasoning-parser."
             )
         token_ids = self.dialogue.encode(message.get("content") or "") if given is None else given
@@ -361,8 +345,12 @@ class _Client:
             token_ids = [*token_ids, ends[0]]
         return token_ids
 
-    def _compare_prompt(self, request: Request, answer: dict[str, Any]) -> None:
+    def _compare_prompt(self, request: Request, answer: dict[str, Any], url: str) -> None:
         """Two templates or tokenizers would train on other prompts than were answered."""
+        ids = answer.get("prompt_token_ids")
+        if ids is not None:
+            compare(request.prompt, ids, self.dialogue, url)
+            return
         served = (answer.get("usage") or {}).get("prompt_tokens")
         if served is not None and served != len(request.prompt.ids):
             self.context.warn(
@@ -372,15 +360,22 @@ class _Client:
             )
 
 
-class _Passing(Exception):
-    """A failure that may pass: the status where there is one, and how long to wait."""
+def kind_of(failure: Exception) -> str:
+    """``status 500``, ``timeout``, ``connection``, ``bad answer``: for counting."""
+    if isinstance(failure, _Passing):
+        return "bad answer" if failure.status is None else f"status {failure.status}"
+    return "timeout" if isinstance(failure, httpx.ReadTimeout) else "connection"
 
-    def __init__(
-        self, why: str, status: int | None = None, retry_after: float | None = None
-    ) -> None:
-        super().__init__(why)
-        self.status = status
-        self.retry_after = retry_after
+
+def _overloaded(failure: Exception) -> bool:
+    """Has the server more requests than it wants?"""
+    return isinstance(failure, _Passing) and failure.status in (429, 503)
+
+
+def _first(several: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first exception of a group that may hold groups."""
+    first = several.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def _said(answer: httpx.Response) -> str:

@@ -32,6 +32,8 @@ class Problem:
 
     id: str
     text: str
+    expected_tokens: float | None = None
+    """How long its responses may be, where that is known: the longest are begun first."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Prompt:
     problem_id: str
     messages: list[dict[str, str]]
     ids: list[int]
+    expected_tokens: float | None = None
 
 
 class Dialogue:
@@ -72,7 +75,7 @@ class Dialogue:
         """Render one problem with the generation prompt at its end."""
         messages = prompt_messages(problem.text, self._settings.system, self._settings.suffix)
         text = self.template.render(messages, add_generation_prompt=True)
-        return Prompt(problem.id, messages, self.encode(text))
+        return Prompt(problem.id, messages, self.encode(text), problem.expected_tokens)
 
     def encode(self, text: str) -> list[int]:
         """Ids of a text; the template has put in every special token already."""
@@ -83,7 +86,11 @@ class Dialogue:
         """The text of drawn ids without the end token that ended them."""
         ended = finish_reason == "stop" and token_ids and token_ids[-1] in self.end_ids
         kept = token_ids[:-1] if ended else token_ids
-        text: str = self._tokenizer.decode(kept, skip_special_tokens=False)
+        return self.decode(kept)
+
+    def decode(self, token_ids: list[int]) -> str:
+        """Text of ids, special tokens included."""
+        text: str = self._tokenizer.decode(token_ids, skip_special_tokens=False)
         return text
 
     @property
@@ -117,7 +124,8 @@ def generate(
         settings: The sampling fields.
         folder: The model's Hugging Face folder (of a server's model: for template and tokenizer).
         log: The JSONL file that records are appended to.
-        context: ``placement["server_urls"]`` names the servers.
+        context: ``placement["server_urls"]`` names the servers, or ``placement["sampling"]`` says
+            how to start one; its words go to ``logs`` beside the stage's folder.
 
     Returns:
         The log with all ``len(problems) * settings.n`` responses.
@@ -138,7 +146,8 @@ def generate(
             if settings.engine == "server":
                 from pcl_reasoner.sample.client import ask_servers
 
-                ask_servers(prompts, settings, dialogue, records, context)
+                words = log.parent.parent / "logs" / f"{_title(log.parent)}.server.log"
+                ask_servers(prompts, settings, dialogue, records, context, folder, words)
             else:
                 draw_embedded(prompts, settings, folder, dialogue, records, context)
     except BaseException:
@@ -147,6 +156,11 @@ def generate(
     if records.failed:
         context.warn(f"{records.failed} of {len(records)} responses failed and count as wrong.")
     return records
+
+
+def _title(output: Path) -> str:
+    """``sample-1a2b3c4d`` of the folder that it is written into."""
+    return output.name.removesuffix(".partial")
 
 
 def describe(settings: SamplingConfig, folder: Path) -> dict[str, Any]:

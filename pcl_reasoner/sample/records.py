@@ -4,6 +4,10 @@
      [27, …, 2], "finish_reason": "stop", "n_tokens": 41, "seed": 7, "seconds": null,
      "server": "embedded"}
 
+Between them stands what else a resumed run is to know: the servers that answered.
+
+    {"answered_by": {"url": "http://127.0.0.1:41235/v1", "version": "0.32.0", "model": "…"}}
+
 A published run's responses are tens of gigabytes, so only the keys and where their lines are
 stay in memory.
 """
@@ -26,6 +30,9 @@ FAILED = ("error", "timeout")
 
 RETOKENISED = "retokenised"
 """Mark, in the log only, of a record whose ids a server did not give."""
+FAILURE = "failure"
+"""In the log only, of a record that failed: which kind of failure it was."""
+_ANSWERED_BY = "answered_by"
 
 
 def record(
@@ -74,6 +81,12 @@ class Records:
         self.finish_reasons: Counter[str] = Counter()
         self.tokens = 0
         self.retokenised = 0
+        self.failures: Counter[str] = Counter()
+        """Responses that failed, by kind: ``status 400``, ``timeout`` …"""
+        self.retried: Counter[str] = Counter()
+        """Failed requests of this run, those that succeeded later too, by kind."""
+        self.servers: list[dict[str, Any]] = []
+        """What has answered: url, version, model."""
         self._end = 0
         self._scan()
 
@@ -83,10 +96,16 @@ class Records:
             handle.seek(self._end)
             for line in handle:
                 item = json.loads(line)
+                if _ANSWERED_BY in item:
+                    self.servers.append(item[_ANSWERED_BY])
+                    self._end += len(line)
+                    continue
                 self._places[(item["problem_id"], item["sample_index"])] = self._end
                 self.finish_reasons[item["finish_reason"]] += 1
                 self.tokens += item["n_tokens"]
                 self.retokenised += bool(item.get(RETOKENISED))
+                if FAILURE in item:
+                    self.failures[item[FAILURE]] += 1
                 self._end += len(line)
 
     def __contains__(self, key: object) -> bool:
@@ -110,6 +129,12 @@ class Records:
             self._log.append(missing)
             self._scan()
 
+    def add_server(self, facts: dict[str, Any]) -> None:
+        """Note a server that answers from here on; one that is noted already is left out."""
+        if facts not in self.servers:
+            self._log.append([{_ANSWERED_BY: facts}])
+            self._scan()
+
     def read(self, keys: Iterable[Key]) -> Iterator[Record]:
         """The records of the given keys, in their order, read from the file one by one."""
         with self._log.path.open("rb") as handle:
@@ -123,13 +148,19 @@ class Records:
         return sorted(self._places)
 
     def info(self) -> dict[str, Any]:
-        """Figures for the report."""
+        """Figures for the report; what only servers do is left out where nothing of it was."""
+        of_servers = {
+            "failures": dict(sorted(self.failures.items())),
+            "retried": dict(sorted(self.retried.items())),
+            "servers": self.servers,
+        }
         return {
             "tokens": self.tokens,
             "mean_length": round(self.tokens / max(len(self), 1), 2),
             "finish_reasons": dict(sorted(self.finish_reasons.items())),
             "failed": self.failed,
             "retokenised": self.retokenised,
+            **{name: value for name, value in of_servers.items() if value},
         }
 
     def close(self) -> None:

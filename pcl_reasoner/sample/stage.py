@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from pcl_reasoner.sample.records import Records
 
 _LOG = "responses.partial.jsonl"
-_ROWS_A_GROUP = 256
+_LENGTHS = "mean_cot_tokens"
+"""Column of the problems where other models' responses were measured: how long ours may be."""
+_ROWS_A_GROUP = 64
 """Rows that are in memory at once; a published response has up to 131 072 tokens."""
 
 
@@ -39,7 +41,8 @@ def sample(
         config: The sampling fields.
         inputs: ``problems`` (clean.parquet) and ``policy`` (a Hugging Face folder).
         output: The stage's folder; a killed run's responses in it are kept.
-        context: ``placement["server_urls"]`` names the servers.
+        context: ``placement["server_urls"]`` names the servers, or ``placement["sampling"]`` says
+            how to start one.
 
     Raises:
         StageError: An input lacks a file or column, or the engine cannot work.
@@ -87,13 +90,13 @@ def read_problems(path: Path) -> tuple[list[Problem], int]:
     lacking = [name for name in ("problem_id", "problem") if name not in names]
     if lacking:
         raise StageError(f"{path}: no column {', '.join(lacking)}; it has {', '.join(names)}.")
-    table = pq.read_table(path, columns=["problem_id", "problem"])
-    texts: dict[str, str] = {}
-    for name, text in zip(
-        table["problem_id"].to_pylist(), table["problem"].to_pylist(), strict=True
-    ):
-        texts.setdefault(name, text)
-    return [Problem(name, texts[name]) for name in sorted(texts)], len(table) - len(texts)
+    lengths = [_LENGTHS] if _LENGTHS in names else []
+    table = pq.read_table(path, columns=["problem_id", "problem", *lengths])
+    found: dict[str, Problem] = {}
+    for row in table.to_pylist():
+        one = Problem(row["problem_id"], row["problem"], row.get(_LENGTHS))
+        found.setdefault(one.id, one)
+    return [found[name] for name in sorted(found)], len(table) - len(found)
 
 
 def _schema() -> Any:

@@ -65,6 +65,16 @@ def test_msrun_takes_these_arguments(tmp_path: Path) -> None:
     assert given.task_script_args[:2] == ["-m", "pcl_reasoner.train"]
 
 
+def test_a_server_that_the_stage_starts_is_not_for_a_person_to_start(tmp_path: Path) -> None:
+    launch = read_yaml(find("v1_dp8_tp8_pp2", "launch"))
+    launch["placement"]["sampling"] = {"executable": "/opt/vllm/bin/vllm"}
+    file = tmp_path / "own.yaml"
+    file.write_text(yaml_text(launch))
+    found = commands(tmp_path, "v1_sft", str(file))
+    lines = [line for host in found.values() for line in host]
+    assert lines and not [line for line in lines if "vllm" in line]
+
+
 def test_every_host_serves_the_trained_model_for_evaluation(tmp_path: Path) -> None:
     found = commands(tmp_path, "v1_sft", "v1_dp8_tp8_pp2")
     for lines in found.values():

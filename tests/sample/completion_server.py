@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -20,11 +21,16 @@ class CompletionServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, failures: dict[str, list[Failure]] | None = None, **choices: Any) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(
+        self, failures: dict[str, list[Failure]] | None = None, port: int = 0, **choices: Any
+    ) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
         self.failures = failures or {}
         self.asked: list[dict[str, Any]] = []
         self.lock = threading.Lock()
+        self.tokenize: Callable[[list[dict[str, str]]], list[int]] | None = None
+        self.pages: dict[str, Callable[[], Any]] = {}
+        """Further pages to get, ``/metrics`` and ``/version``: text, or a JSON value."""
         self.models: list[dict[str, Any]] = [{"id": "policy", "max_model_len": 200}]
         self.encode: Callable[[str], list[int]] | None = None
         self.text = "<think>{seed}</think><answer>\\boxed{{8}}</answer>"
@@ -61,10 +67,21 @@ class _Handler(BaseHTTPRequestHandler):
     server: CompletionServer
 
     def do_GET(self) -> None:
-        send(self, 200, {"data": self.server.models})
+        if self.path == "/v1/models":
+            send(self, 200, {"data": self.server.models})
+        elif self.path in self.server.pages:
+            send(self, 200, self.server.pages[self.path]())
+        else:
+            send(self, 404, {"detail": "Not Found"})
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.path == "/tokenize":
+            if self.server.tokenize is None:
+                send(self, 404, {"detail": "Not Found"})
+            else:
+                send(self, 200, {"tokens": self.server.tokenize(body["messages"])})
+            return
         problem = body["messages"][-1]["content"]
         with self.server.lock:
             self.server.asked.append(body)
@@ -80,7 +97,7 @@ class _Handler(BaseHTTPRequestHandler):
 def send(
     handler: BaseHTTPRequestHandler, status: int, value: Any, headers: dict[str, str] | None = None
 ) -> None:
-    data = json.dumps(value).encode()
+    data = (value if isinstance(value, str) else json.dumps(value)).encode()
     handler.send_response(status)
     for name, text in {"content-length": str(len(data)), **(headers or {})}.items():
         handler.send_header(name, text)
@@ -94,6 +111,62 @@ def status(code: int, headers: dict[str, str] | None = None) -> Failure:
     def fail(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> bool:
         send(handler, code, {"error": {"message": f"no {code}", "param": "input_tokens"}}, headers)
         return True
+
+    return fail
+
+
+VLLM_ERRORS: dict[int, dict[str, Any]] = {
+    400: {
+        "message": "This model's maximum context length is 200 tokens. However, your request has "
+        "231 input tokens. Please reduce the length of the input messages.",
+        "type": "BadRequestError",
+        "param": "input_tokens",
+        "code": 400,
+    },
+    404: {
+        "message": "The model `other` does not exist.",
+        "type": "NotFoundError",
+        "param": "model",
+        "code": 404,
+    },
+    500: {
+        "message": "EngineCore encountered an issue. See stack trace (above) for the root cause.",
+        "type": "InternalServerError",
+        "param": None,
+        "code": 500,
+    },
+}
+"""What vLLM 0.32 says."""
+
+
+def vllm_error(code: int) -> Failure:
+    """Answer with a status and vLLM's own body."""
+
+    def fail(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> bool:
+        send(handler, code, {"error": VLLM_ERRORS[code]})
+        return True
+
+    return fail
+
+
+def cut_off(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> bool:
+    """Close the connection in the middle of an answer."""
+    data = b'{"choices": [{"index": 0, "message": {"content": "<think>1'
+    handler.send_response(200)
+    handler.send_header("content-length", "4096")
+    handler.end_headers()
+    handler.wfile.write(data)
+    handler.wfile.flush()
+    handler.connection.close()
+    return True
+
+
+def wait(seconds: float) -> Failure:
+    """Be so long about it; then answer."""
+
+    def fail(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> bool:
+        time.sleep(seconds)
+        return False
 
     return fail
 

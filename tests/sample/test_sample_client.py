@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from pcl_reasoner.curate import problem_id
 from pcl_reasoner.errors import StageError
-from pcl_reasoner.sample import client
+from pcl_reasoner.sample import client, fleet
 from pcl_reasoner.sample.stage import SampleConfig, sample
 
 CONFIG = SampleConfig(
@@ -39,7 +39,7 @@ def server() -> Iterator[CompletionServer]:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(fleet, "FIRST_PAUSE", 0.01)
 
 
 def rows_of(output: Path) -> list[dict[str, Any]]:
@@ -175,9 +175,11 @@ def test_a_resumed_run_asks_only_for_what_is_missing(
     with pytest.raises(StageError, match="4 of 12 responses are kept"):
         sample(config, inputs, tmp_path, context(tmp_path, server_urls=[server.url]))
     log = tmp_path / "responses.partial.jsonl"
-    assert len(log.read_text().splitlines()) == 4
+    # The first line says which server answers.
+    served, *lines = log.read_text().splitlines()
+    assert json.loads(served)["answered_by"]["url"] == server.url
+    assert len(lines) == 4
     # A kill took the response 2 of the first problem, and tore the last line.
-    lines = log.read_text().splitlines()
     log.write_text("\n".join([lines[0], lines[1], lines[3]]) + "\n" + lines[2][:30])
     server.failures.clear()
     server.asked.clear()
@@ -271,6 +273,6 @@ def test_the_log_holds_one_line_a_response(
 ) -> None:
     monkeypatch.setattr("pcl_reasoner.sample.records.Records.delete", lambda self: self.close())
     sample(CONFIG, inputs, tmp_path, context(tmp_path, server_urls=[server.url]))
-    lines = (tmp_path / "responses.partial.jsonl").read_text().splitlines()
+    _, *lines = (tmp_path / "responses.partial.jsonl").read_text().splitlines()
     keys = [(r["problem_id"], r["sample_index"]) for r in map(json.loads, lines)]
     assert len(keys) == len(set(keys)) == 12

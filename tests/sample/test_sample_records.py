@@ -2,7 +2,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 from pcl_reasoner.sample.records import RETOKENISED, Records, record
+from pcl_reasoner.sample.stage import _write_responses
 
 
 def one(name: str, index: int, text: str = "ü", reason: str = "stop") -> dict[str, object]:
@@ -43,3 +46,16 @@ def test_what_a_kill_left_is_found_and_a_torn_line_is_not(tmp_path: Path) -> Non
     }
     second.delete()
     assert not path.exists()
+
+
+def test_responses_are_written_a_few_at_a_time(tmp_path: Path) -> None:
+    """A published response has up to 131 072 tokens: 64 of them are 300 MB as Python's numbers."""
+    records = Records(tmp_path / "log.jsonl")
+    keys = [(f"p{number // 8:02d}", number % 8) for number in range(130)]
+    records.add([record(key, "x", [7, 8], "stop", 0, 0.1, "s") for key in reversed(keys)])
+    _write_responses(tmp_path / "responses", records)
+    written = pq.ParquetFile(tmp_path / "responses" / "part-00000.parquet")
+    groups = [written.metadata.row_group(i).num_rows for i in range(written.num_row_groups)]
+    assert groups == [64, 64, 2]
+    rows = written.read().to_pylist()
+    assert [(row["problem_id"], row["sample_index"]) for row in rows] == keys

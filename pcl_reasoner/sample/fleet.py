@@ -1,0 +1,274 @@
+"""The servers that answer for one model: which is asked next, and how many requests each holds.
+
+    GET {root}/metrics   vllm:num_requests_running{engine="0",model_name="policy"} 192.0
+                         vllm:num_requests_waiting{engine="0",model_name="policy"} 64.0
+    -> a quarter of the samples waits: this is as many requests as it should have
+
+What waits should wait here, not in a server's queue: there it could not go to a server that has
+become idle, and its time would run out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from pcl_reasoner.errors import StageError
+from pcl_reasoner.sample.server import POLL_SECONDS, SupervisedServer
+from pcl_reasoner.sample.settings import SamplingConfig
+
+FIRST_PAUSE = 0.5
+"""Seconds that a server rests after its first failure; four times as long after each further."""
+LONGEST_PAUSE = 60.0
+CHECK_TIMEOUT = 10.0
+"""Seconds that a server has to say what it offers."""
+METRICS_SECONDS = 2.0
+"""Between looks at a server's queue; a look costs vLLM some hundredths of a second."""
+FIRST_LIMIT = 32
+"""Requests at a time until its queue has been seen, for a server that tells its queue."""
+WAITING_SHARE = 0.25
+"""This share of a server's samples may wait, so that a place that falls free is filled at once."""
+
+_GAUGE = re.compile(r"^vllm:num_requests_(running|waiting)(?:\{[^}]*\})? (\S+)$", re.M)
+
+
+@dataclass
+class Server:
+    """One base URL, and how it does."""
+
+    url: str
+    limit: int = 1
+    """Requests that it is given at a time."""
+    has_queue: bool = False
+    """Does it tell its queue?"""
+    outstanding: int = 0
+    failures: int = 0
+    """In a row."""
+    rests_until: float = 0.0
+    """Loop time before which it is asked nothing."""
+    on_trial: bool = False
+    """Is one request finding out whether it is well again?"""
+    supervised: SupervisedServer | None = None
+    up: bool = True
+    """False while it is being started again."""
+    lives: int = 0
+    """How often it was lost, for a server that is started again."""
+
+    @property
+    def root(self) -> str:
+        """The base URL without ``/v1``."""
+        return self.url.removesuffix("/v1")
+
+    def has_room(self, now: float) -> bool:
+        """May it be asked now? After a failure one request at a time finds out how it does."""
+        ready = self.up and self.rests_until <= now and not (self.failures and self.on_trial)
+        return ready and self.outstanding < self.limit
+
+
+class Fleet:
+    """The servers, and what waits for one of them.
+
+    Args:
+        urls: Base URLs that end in ``/v1``; empty where a server is started.
+        settings: ``concurrency``, ``served_model``, ``max_model_len`` and ``n`` are used.
+        http: For all requests.
+        supervised: A server that is started here.
+    """
+
+    def __init__(
+        self,
+        urls: Iterable[str],
+        settings: SamplingConfig,
+        http: httpx.AsyncClient,
+        supervised: SupervisedServer | None = None,
+    ) -> None:
+        self.settings, self.http = settings, http
+        self.servers = [Server(url, settings.concurrency) for url in urls]
+        if supervised is not None:
+            url = f"{supervised.root}/v1"
+            self.servers.append(Server(url, settings.concurrency, supervised=supervised))
+        self._changed = asyncio.Event()
+
+    async def open(self) -> list[dict[str, Any]]:
+        """Wait for a server that is started here, and see that all are the right ones.
+
+        Returns:
+            For every server its url, engine's version and the model that it names.
+
+        Raises:
+            StageError: One does not answer, or offers another model or a shorter context.
+        """
+        for server in self.servers:
+            if server.supervised is not None:
+                await server.supervised.ready(self.http)
+        return list(await asyncio.gather(*[self._check(server) for server in self.servers]))
+
+    async def take(self, failed_on: list[str]) -> Server:
+        """Wait for the server that has the most room, of those on which a request failed least.
+
+        Args:
+            failed_on: URLs on which the request has failed, one for each time.
+        """
+        fewest = min(failed_on.count(server.url) for server in self.servers)
+        wanted = [s for s in self.servers if failed_on.count(s.url) == fewest]
+        while True:
+            now = asyncio.get_running_loop().time()
+            free = [server for server in wanted if server.has_room(now)]
+            if free:
+                server = min(free, key=lambda s: s.outstanding / s.limit)
+                server.outstanding += 1
+                server.on_trial = server.failures > 0
+                return server
+            self._changed.clear()
+            rests = [s.rests_until - now for s in wanted if s.rests_until > now]
+            try:
+                await asyncio.wait_for(self._changed.wait(), min(rests, default=None))
+            except TimeoutError:
+                continue
+
+    def give_back(self, server: Server) -> None:
+        """A request has left a server, whatever became of it."""
+        server.outstanding -= 1
+        server.on_trial = False
+        self._changed.set()
+
+    def answered(self, server: Server) -> None:
+        """A request was answered: the server is well."""
+        server.failures = 0
+
+    def all_fail(self, retries: int) -> bool:
+        """Has every server failed more than so often in a row, with nothing answered between?"""
+        return all(server.failures > retries and server.up for server in self.servers)
+
+    def failed(self, server: Server, retry_after: float | None, overloaded: bool) -> None:
+        """Let a server rest; requests that fail together are one failure of it.
+
+        Args:
+            server: The one that failed.
+            retry_after: Seconds that it asks for.
+            overloaded: It has more requests than it wants.
+        """
+        now = asyncio.get_running_loop().time()
+        if server.rests_until > now:
+            return
+        pause = min(FIRST_PAUSE * 4.0 ** min(server.failures, 9), LONGEST_PAUSE)
+        if retry_after is not None:
+            pause = min(retry_after, LONGEST_PAUSE)
+        server.failures += 1
+        server.rests_until = now + pause
+        if overloaded:
+            server.limit = max(1, server.outstanding // 2)
+
+    async def keep(self) -> None:
+        """Follow the servers' queues, and start again what is lost; runs until it is cancelled.
+
+        Raises:
+            StageError: A server was lost too often.
+        """
+        async with asyncio.TaskGroup() as group:
+            for server in self.servers:
+                group.create_task(self._follow(server))
+                if server.supervised is not None:
+                    group.create_task(self._guard(server, server.supervised))
+
+    async def _guard(self, server: Server, supervised: SupervisedServer) -> None:
+        while True:
+            if await supervised.lost(self.http):
+                server.up = False
+                server.lives += 1
+                await supervised.start_again(self.http)
+                server.url = f"{supervised.root}/v1"
+                server.failures, server.rests_until, server.up = 0, 0.0, True
+                self._changed.set()
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _follow(self, server: Server) -> None:
+        while server.has_queue:
+            await asyncio.sleep(METRICS_SECONDS)
+            queue = await self._queue(server)
+            if queue is not None:
+                self._adapt(server, *queue)
+
+    async def _queue(self, server: Server) -> tuple[float, float] | None:
+        """Samples that run and that wait, over a server's engines; None where it does not say."""
+        try:
+            answer = await self.http.get(f"{server.root}/metrics", timeout=CHECK_TIMEOUT)
+        except httpx.HTTPError:
+            return None
+        found: Counter[str] = Counter()
+        for name, value in _GAUGE.findall(answer.text if answer.status_code == 200 else ""):
+            found[name] += float(value)  # type: ignore[assignment]
+        return (found["running"], found["waiting"]) if found else None
+
+    def _adapt(self, server: Server, running: float, waiting: float) -> None:
+        """More requests while nothing waits there, fewer when more waits than should."""
+        n = max(self.settings.n, 1)
+        surplus = waiting - max(WAITING_SHARE * (running + waiting), n)
+        if waiting == 0 and server.outstanding >= server.limit:
+            more = server.limit + max(1, server.limit // 8)
+            server.limit = min(self.settings.concurrency, more)
+            self._changed.set()
+        elif surplus > 0:
+            server.limit = max(1, server.outstanding - int(surplus / n))
+
+    async def _check(self, server: Server) -> dict[str, Any]:
+        """See that a server answers, offers the model, and has the context that is asked for."""
+        found = await self.models(server)
+        if found is None:
+            raise StageError(
+                f"{server.url}: no answer. Start the server, or mend placement.server_urls in the "
+                "launch file, and run again: responses that are there are kept."
+            )
+        wanted, length = self.settings.served_model, self.settings.max_model_len
+        if found and wanted not in found:
+            raise StageError(
+                f"{server.url}: offers {', '.join(found)}, not {wanted!r}. Start it with "
+                f"--served-model-name {wanted}, or set served_model."
+            )
+        model = found.get(wanted, {})
+        offered = model.get("max_model_len")
+        if offered and offered < length:
+            raise StageError(
+                f"{server.url}: serves {offered} tokens of context, max_model_len is {length}. "
+                f"Start it with --max-model-len {length}, or set max_model_len."
+            )
+        server.has_queue = await self._queue(server) is not None
+        if server.has_queue:
+            server.limit = min(FIRST_LIMIT, self.settings.concurrency)
+        version = await self.get(server, f"{server.root}/version", lambda v: v["version"])
+        return {
+            "url": server.url,
+            "owned_by": model.get("owned_by"),
+            "version": version,
+            "model": model.get("root") or wanted,
+            "max_model_len": offered,
+        }
+
+    async def models(self, server: Server) -> dict[str, dict[str, Any]] | None:
+        """The models a server offers; empty when it does not say, None when it is not there."""
+
+        def by_name(value: Any) -> dict[str, dict[str, Any]]:
+            return {str(model["id"]): model for model in value["data"]}
+
+        try:
+            return await self.get(server, f"{server.url}/models", by_name) or {}
+        except httpx.HTTPError:
+            return None
+
+    async def get(self, server: Server, url: str, read: Callable[[Any], Any]) -> Any:
+        """What a page says, as ``read`` takes it; None where there is no such page.
+
+        Raises:
+            httpx.HTTPError: There is no server.
+        """
+        answer = await self.http.get(url, timeout=CHECK_TIMEOUT)
+        try:
+            return read(answer.json()) if answer.status_code == 200 else None
+        except (ValueError, KeyError, TypeError):
+            return None

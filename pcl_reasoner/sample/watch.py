@@ -1,0 +1,106 @@
+"""Run a command, and end all of it when it ends or when whoever started this process is gone.
+
+    python watch.py SECONDS COMMAND [ARGUMENT …]      standard input: a pipe the starter holds open
+
+A server's engines are processes of their own: SIGKILL of its front process leaves them, with the
+memory of the devices. This one sees its pipe close, however the starter ended, and leaves nothing.
+Run as a file, not imported: it needs the standard library alone and starts in milliseconds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_POLL_SECONDS = 0.2
+
+
+def main(seconds: float, command: list[str]) -> int:
+    """Run a command to its end.
+
+    Args:
+        seconds: The command's time to end by itself after SIGTERM.
+        command: What to run.
+
+    Returns:
+        Its exit code; negative for a signal.
+    """
+    # Processes that lose their parent become this one's children, wherever they have gone.
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    # The group may be told to end as a whole: this process ends last. A function, as an ignored
+    # signal would be ignored in the command too.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_die_with_parent)
+    try:
+        while child.poll() is None and not _starter_is_gone():
+            pass
+        if child.poll() is None:
+            child.terminate()
+            _wait(child, seconds)
+    finally:
+        _kill_all_others()
+        code = child.wait()
+        _reap()
+    return code
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _starter_is_gone() -> bool:
+    """Nothing is ever written into the pipe, so it can be read when it was closed."""
+    return bool(select.select([0], [], [], _POLL_SECONDS)[0])
+
+
+def _wait(child: subprocess.Popen[bytes], seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while child.poll() is None and time.monotonic() < until:
+        time.sleep(_POLL_SECONDS)
+
+
+def _kill_all_others() -> None:
+    """Kill this group's other processes and all children, until there are none."""
+    while others := _others():
+        for process in others:
+            try:
+                os.kill(process, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(0.01)
+
+
+def _reap() -> None:
+    """Take leave of children that have ended: not every machine's first process does it."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return
+
+
+def _others() -> list[int]:
+    """Processes of this group, and children of this process, that have not ended."""
+    own, found = os.getpid(), []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            # 4242 (name) S parent group …; a name may hold spaces and brackets.
+            state, parent, group = path.read_text().rpartition(")")[2].split()[:3]
+        except OSError:  # it has ended meanwhile
+            continue
+        process = int(path.parent.name)
+        if state not in "ZX" and process != own and own in (int(parent), int(group)):
+            found.append(process)
+    return found
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(float(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,60 @@
+"""What ``vllm serve`` looks like from outside: a front process, an engine process, an HTTP server.
+
+Its environment says how it fails:
+
+    STAND_IN_PIDS   file that gets a line "front engine" for every start
+    STAND_IN        ends_at_once | never_ready | dies_when_asked | stubborn, or nothing
+    STAND_IN_SLOW   seconds that every answer takes
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from completion_server import CompletionServer
+
+ENGINE = [sys.executable, "-c", "import time; time.sleep(600)"]
+
+
+class StandIn(CompletionServer):
+    def completion(self, body: dict) -> dict:
+        if os.environ.get("STAND_IN") == "dies_when_asked":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(float(os.environ.get("STAND_IN_SLOW", "0")))
+        return super().completion(body)
+
+
+def main(words: list[str]) -> None:
+    print("stand-in starts:", json.dumps(words), flush=True)
+    how = os.environ.get("STAND_IN", "")
+    if how == "ends_at_once":
+        print("RuntimeError: no device", flush=True)
+        raise SystemExit(3)
+    if how == "stubborn":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # vLLM's engines are in the server's group; one that left it must not be left either.
+    engine = subprocess.Popen(ENGINE, start_new_session=how == "stubborn")
+    with Path(os.environ["STAND_IN_PIDS"]).open("a") as handle:
+        handle.write(f"{os.getpid()} {engine.pid}\n")
+    if how != "never_ready":
+        options = dict(zip(words[2::2], words[3::2], strict=False))
+        server = StandIn(port=int(options["--port"]))
+        server.models = [
+            {
+                "id": options["--served-model-name"],
+                "max_model_len": int(options["--max-model-len"]),
+            }
+        ]
+        server.pages = {"/health": dict, "/version": lambda: {"version": "stand-in"}}
+    while True:
+        time.sleep(60)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

