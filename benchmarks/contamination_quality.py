@@ -22,6 +22,7 @@ from pathlib import Path
 from pcl_reasoner.contamination import check as check_module
 from pcl_reasoner.contamination import embed
 from pcl_reasoner.contamination.fingerprints import Question, halves_of
+from pcl_reasoner.contamination.reading import question_of
 from pcl_reasoner.contamination.stage import ContaminationConfig
 
 # One model and one cache for some hundreds of small checks.
@@ -234,14 +235,16 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("questions", type=Path)
-    parser.add_argument("--others", type=Path, help="JSONL with problem: none of the questions")
+    parser.add_argument(
+        "--others", type=Path, help="JSONL with problem or question: none of the questions"
+    )
     given = parser.parse_args()
     lines = given.questions.read_text(encoding="utf-8").splitlines()
     records = [json.loads(line) for line in lines]
     questions = [Question("aime", record["id"], record["problem"]) for record in records]
     recall(questions)
     others = given.others.read_text(encoding="utf-8").splitlines() if given.others else []
-    precision(questions, [json.loads(line)["problem"] for line in others])
+    precision(questions, [question_of(json.loads(line), None) or "" for line in others])
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,22 +91,23 @@ def check(
         StageError: The embedder cannot be loaded, or reads fewer tokens than a window has.
     """
     embedder = load_embedder(config.model, threads, config.encoder) if config.embedding else None
-    benchmark = fingerprints_of(questions, config, embedder)
     index_of = {text: index for index, text in enumerate(dict.fromkeys(rows))}
-    job = Job(
-        scorer=Scorer(benchmark, config, embedder is not None),
-        model=config.model if embedder else None,
-        encoder=config.encoder,
-        threads=threads,
-        window_tokens=window_of(config, embedder) if embedder else config.window_tokens,
-        first_only=config.method == "upstream",
-    )
     duplicates = {}
     with ExitStack() as stack:
         kept = None
         if embedder is not None:
             kept = EmbeddingCache(cache, embedder.sha256, embedder.dimension)
             stack.enter_context(closing(kept))
+            embedder = replace(embedder, cache=kept)
+        benchmark = fingerprints_of(questions, config, embedder)
+        job = Job(
+            scorer=Scorer(benchmark, config, embedder is not None),
+            model=config.model if embedder else None,
+            encoder=config.encoder,
+            threads=threads,
+            window_tokens=window_of(config, embedder) if embedder else config.window_tokens,
+            first_only=config.method == "upstream",
+        )
         stack.enter_context(engine.connected(data or {}))
         comparison = Comparison(
             list(index_of), job, embedder, kept, data or {}, progress or NoProgress()

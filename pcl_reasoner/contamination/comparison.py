@@ -101,7 +101,7 @@ def score_part(
     absent = [place for place, known in enumerate(part.vectors) if known is None]
     embedder = embedder or _loaded(job.model, job.threads, job.encoder)
     texts = [part.stripped[place] for place in absent]
-    encoded = embedder.encode(texts, job.window_tokens, job.first_only, part.fast)
+    encoded = embedder.computed(texts, job.window_tokens, job.first_only, part.fast)
     made = dict(zip(absent, encoded, strict=True))
     vectors = [made[place] if known is None else known for place, known in enumerate(part.vectors)]
     matches, unsure = job.scorer.score(part.texts, part.stripped, vectors)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from pcl_reasoner.contamination.cache import EmbeddingCache
     from pcl_reasoner.contamination.encoders import Forward
 
     Vectors = npt.NDArray[np.float32]
@@ -98,6 +99,7 @@ class Embedder:
         encoder: What computes: torch, openvino_float32 or openvino_bfloat16.
         exact: The forward pass in float32.
         fast: One that is faster and moves cosines a little; None: there is none.
+        cache: Where exact vectors are kept; None: nowhere.
     """
 
     name: str
@@ -108,6 +110,7 @@ class Embedder:
     encoder: str
     exact: Forward
     fast: Forward | None = None
+    cache: EmbeddingCache | None = None
 
     def facts(self) -> dict[str, Any]:
         """Name, dimension and weights' hash, for the report."""
@@ -134,6 +137,22 @@ class Embedder:
         Raises:
             StageError: A vector is no unit vector: compared, it would pass as clean.
         """
+        if self.cache is None or fast:
+            return self.computed(texts, window_tokens, first_only, fast)
+        keys = [self.cache.key(text, window_tokens, first_only) for text in texts]
+        new = {k: text for k, text in zip(keys, texts, strict=True) if k not in self.cache}
+        made = self.computed(list(new.values()), window_tokens, first_only)
+        self.cache.write(list(new), made)
+        return self.cache.read(keys)
+
+    def computed(
+        self,
+        texts: Sequence[str],
+        window_tokens: int,
+        first_only: bool = False,
+        fast: bool = False,
+    ) -> list[Vectors]:
+        """As ``encode``, and nothing is kept."""
         import numpy as np
 
         if not texts:
