@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pcl_reasoner import __version__, cli_contamination, cli_evaluation, cli_training
+from pcl_reasoner import __version__, cli_contamination, cli_evaluation, cli_plan, cli_training
 from pcl_reasoner.cli_options import (
     example,
     load,
@@ -320,6 +320,7 @@ cli.add_command(cli_evaluation.rescore)
 cli.add_command(cli_training.inspect)
 cli.add_command(cli_training.convert)
 cli.add_command(cli_training.compile_)
+cli.add_command(cli_plan.plan)
 cli.add_command(cli_training.hardware_check)
 
 

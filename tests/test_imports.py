@@ -40,6 +40,7 @@ CALLERS = {
     "cli.py",
     "cli_contamination.py",
     "cli_evaluation.py",
+    "cli_plan.py",
     "cli_training.py",
     "compare.py",
     "dry_run.py",
@@ -75,7 +76,14 @@ MINDSPORE_FILES = {
     PACKAGE / "cluster" / "mindspore_2_7.py",
 }
 
-SPEAKERS = {"cli.py", "cli_contamination.py", "cli_evaluation.py", "cli_training.py", "terminal.py"}
+SPEAKERS = {
+    "cli.py",
+    "cli_contamination.py",
+    "cli_evaluation.py",
+    "cli_plan.py",
+    "cli_training.py",
+    "terminal.py",
+}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

@@ -1,0 +1,304 @@
+"""A plan as lines and rows for a terminal, and as one JSON value.
+
+{"stage": "v15_opg/train", "memory": {"fits": true, "fullest_stage": 1, …}, "hours": 29.2, …}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.artifact import write_atomically
+from pcl_reasoner.cluster.chips import Chip
+from pcl_reasoner.cluster.data_size import DataSize, data_size
+from pcl_reasoner.cluster.layout_chart import layout_chart
+from pcl_reasoner.cluster.layouts import (
+    SECONDS_AN_HOUR,
+    Choice,
+    changes,
+    choice,
+    compare,
+    layout_title,
+    memory_limit,
+    nearest_fit,
+)
+from pcl_reasoner.cluster.memory_estimate import ACTIVATIONS, memory
+from pcl_reasoner.cluster.time_estimate import mfu, share_for
+from pcl_reasoner.cluster.training_size import GIB, Training, read_training
+from pcl_reasoner.plan import PlannedStage
+
+MOST_STAGES = 8
+"""Pipeline stages that a table shows side by side."""
+WORTH_MOST = 3
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a plan found.
+
+    Args:
+        stage: The train stage, ``recipe/stage``.
+        hosts: Of the launch file.
+        chip: What it is to run on.
+        size: Rows and steps.
+        now: The launch file's own layout.
+        nearest: What fits in its place, when it does not.
+        better: Changes that save hours, the most first.
+        layouts: All layouts of as many devices.
+        measured_hours: Of a run that is known, or None.
+    """
+
+    stage: str
+    hosts: int
+    chip: Chip
+    size: DataSize
+    now: Choice
+    nearest: Choice | None
+    better: list[Choice]
+    layouts: list[Choice]
+    measured_hours: float | None
+
+
+def plan_training(
+    planned: PlannedStage,
+    config: Mapping[str, Any],
+    chip: Chip,
+    given: Mapping[str, Any],
+) -> Planned:
+    """Estimate a train stage.
+
+    Args:
+        planned: The train stage.
+        config: Its rendered MindFormers configuration.
+        chip: What it is to run on.
+        given: ``segments``, ``segment_tokens``, ``measured_hours``: a person's own, or None.
+
+    Raises:
+        InputError: Nothing says how many segments there are.
+    """
+    job = read_training(config)
+    size = data_size(
+        planned.recipe.published,
+        _pack_settings(planned, job),
+        planned.spec.config.model_dump(),
+        given["segments"],
+        given["segment_tokens"],
+    )
+    return Planned(
+        stage=planned.title,
+        hosts=len(planned.recipe.launch.placement.hosts),
+        chip=chip,
+        size=size,
+        now=choice(layout_title(job), job, chip, size),
+        nearest=nearest_fit(job, chip, size),
+        better=changes(job, chip, size)[:WORTH_MOST],
+        layouts=compare(job, chip, size),
+        measured_hours=given["measured_hours"],
+    )
+
+
+def _pack_settings(planned: PlannedStage, job: Training) -> dict[str, Any]:
+    packs = [spec.config for spec in planned.recipe.stages.values() if spec.type == "pack"]
+    one_a_row = bool(packs) and packs[-1].model_dump()["one_a_row"]
+    return {"seq_length": job.row_tokens, "one_a_row": one_a_row}
+
+
+def gib(size: float) -> str:
+    """Bytes as GiB with one digit."""
+    return f"{size / GIB:.1f}"
+
+
+def headlines(found: Planned) -> list[str]:
+    """What is planned, and on what."""
+    job, chip = found.now.job, found.chip
+    a_host = job.devices // found.hosts
+    return [
+        f"{found.stage}: {layout_title(job)} = {job.devices} devices",
+        f"a device is {chip.title} ({chip.name}): {found.hosts} hosts x {a_host} of the "
+        f"{chip.devices_a_node} that a node shows",
+        f"{job.layers} layers, hidden {job.hidden:,}, vocabulary {job.vocabulary:,}, rows of "
+        f"{job.row_tokens:,} tokens, {job.micro_batches} micro-batches a step",
+        "an estimate, without any device: parameters and moments are exact, the rest is formulas",
+    ]
+
+
+def memory_rows(job: Training) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """(headings, rows) of GiB by kind and stage; of many stages only the first and the last."""
+    stages = memory(job)
+    shown = list(range(job.stages))
+    if job.stages > MOST_STAGES:
+        shown = [*shown[: MOST_STAGES - 1], job.stages - 1]
+    rows = [
+        (kind, *(gib(stages[stage][kind]) for stage in shown))
+        for kind in stages[0]
+        if any(stages[stage][kind] for stage in shown)
+    ]
+    rows.append(("in all", *(gib(sum(stages[stage].values())) for stage in shown)))
+    return ("GiB a device", *(f"stage {stage + 1}" for stage in shown)), rows
+
+
+def memory_verdict(found: Planned) -> str:
+    """The fullest stage, and whether it fits."""
+    now, limit = found.now, memory_limit(found.now.job, found.chip)
+    stages = now.job.stages
+    words = (
+        f"fullest: stage {now.stage + 1} of {stages}, {gib(now.bytes)} of {gib(limit)} GiB "
+        "(max_device_memory, and no more than the chip has)"
+    )
+    if now.fits:
+        return f"{words}: fits"
+    over = f"{words}: DOES NOT FIT, {gib(now.bytes - limit)} GiB over"
+    if found.nearest is None:
+        return f"{over}; no layout of these devices does"
+    near = found.nearest
+    return f"{over}; the nearest that does: {near.title} ({gib(near.bytes)} GiB)"
+
+
+def notes(found: Planned) -> list[str]:
+    """Settings that do other than they look."""
+    job = found.now.job
+    said = []
+    if job.swap_attention and job.recomputed == job.stage_layers:
+        said.append(
+            "swap does nothing here: every layer is recomputed, and MindFormers swaps kept ones"
+        )
+    return said
+
+
+def data_lines(size: DataSize) -> list[str]:
+    """Segments, rows and steps, and where they are from."""
+    saved = (
+        f", {size.saved:,} ({size.saved / size.rows_before:.1%}) fewer than {size.rows_before:,}"
+        if size.saved > 0
+        else ""
+    )
+    return [
+        f"{size.segments:,} segments of {size.segment_tokens:,.0f} tokens = {size.tokens:,} tokens "
+        f"an epoch; {size.rows:,} rows{saved}, {size.as_rows().filled:.1%} full",
+        f"{size.steps_an_epoch:,.1f} steps an epoch of {size.global_rows} rows, {size.epochs} "
+        f"epochs: {size.steps:,} steps",
+        *(f"  {note}" for note in size.notes),
+    ]
+
+
+def time_rows(one: Choice) -> list[tuple[str, str, str, str]]:
+    """(what, seconds a step, hours, share)."""
+    total = one.step.total
+    rows = [*one.step.parts().items(), ("in all", total)]
+    return [
+        (
+            name,
+            f"{seconds:.2f}",
+            f"{one.steps * seconds / SECONDS_AN_HOUR:.1f}",
+            f"{seconds / total:.1%}",
+        )
+        for name, seconds in rows
+    ]
+
+
+def time_lines(found: Planned) -> list[str]:
+    """MFU, what was assumed, and what a measured run says of that."""
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in found.chip.assumed.items())
+    said = [
+        f"MFU {found.now.mfu:.1%}; assumed of the chip's figures: {shares}",
+        f"figures: {found.chip.source}",
+    ]
+    if found.measured_hours is None:
+        return said
+    job, rows = found.now.job, found.now.rows
+    seconds = found.measured_hours * SECONDS_AN_HOUR / found.now.steps
+    share = share_for(job, found.chip, rows, seconds)
+    explained = (
+        f"matrix products at {share:.1%} of their peak (assumed above: "
+        f"{found.chip.assumed['matrix']:.0%}) reproduce it"
+        if share is not None
+        else "communication and optimizer alone would take longer: its links are faster"
+    )
+    return [
+        *said,
+        f"{found.measured_hours:g} h measured: {seconds:.0f} s a step, MFU "
+        f"{mfu(job, found.chip, rows, seconds):.1%}; {explained}",
+    ]
+
+
+def change_rows(found: Planned) -> list[tuple[str, str, str, str]]:
+    """(change, hours, hours saved, GiB) of the changes worth most."""
+    now = found.now.hours
+    return [
+        (one.title, f"{one.hours:.1f}", f"{now - one.hours:.1f}", gib(one.bytes))
+        for one in found.better
+    ]
+
+
+def layout_rows(found: Planned) -> list[tuple[str, ...]]:
+    """(layout, recomputed layers, GiB, fits, hours, MFU), the launch file's own first."""
+    limit = memory_limit(found.now.job, found.chip)
+    return [
+        (
+            f"{one.title}{' (as it is)' if index == 0 else ''}",
+            _span(one.job.recomputed, one.job.stage_layers),
+            gib(one.bytes),
+            "yes" if one.fits else f"{gib(one.bytes - limit)} over",
+            f"{one.hours:.1f}",
+            f"{one.mfu:.1%}",
+        )
+        for index, one in enumerate([found.now, *found.layouts])
+    ]
+
+
+def _span(recomputed: tuple[int, ...], layers: tuple[int, ...]) -> str:
+    """``0 to 12 of 16``."""
+    low, high = min(recomputed), max(recomputed)
+    return f"{low if low == high else f'{low} to {high}'} of {max(layers)}"
+
+
+def as_json(found: Planned) -> dict[str, Any]:
+    """All of it as one value: bytes, seconds and hours."""
+    job = found.now.job
+    return {
+        "what": "plan: an estimate without any device",
+        "stage": found.stage,
+        "chip": asdict(found.chip),
+        "training": {**asdict(job), "selected": sorted(job.selected)},
+        "memory": {
+            "limit_bytes": memory_limit(job, found.chip),
+            "fullest_stage": found.now.stage + 1,
+            "fits": found.now.fits,
+            "stages": memory(job),
+            "of_activations": list(ACTIVATIONS),
+        },
+        "data": {**asdict(found.size), "tokens": found.size.tokens},
+        "now": _choice(found.now),
+        "nearest": _choice(found.nearest) if found.nearest else None,
+        "changes": [_choice(one) for one in found.better],
+        "layouts": [_choice(one) for one in found.layouts],
+        "measured_hours": found.measured_hours,
+    }
+
+
+def _choice(one: Choice) -> dict[str, Any]:
+    return {
+        "title": one.title,
+        "layout": {"data": one.job.data, "tensor": one.job.tensor, "stages": one.job.stages},
+        "recomputed_layers": list(one.job.recomputed),
+        "fullest_stage": one.stage + 1,
+        "bytes": one.bytes,
+        "fits": one.fits,
+        "steps": one.steps,
+        "seconds_a_step": one.step.parts(),
+        "hours": one.hours,
+        "mfu": one.mfu,
+    }
+
+
+def write(found: Planned, folder: Path) -> list[Path]:
+    """Write plan.json and layouts.svg, each whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / "plan.json", folder / "layouts.svg"]
+    write_atomically(files[0], json.dumps(as_json(found), indent=1) + "\n")
+    own = replace(found.now, title="as it is")
+    write_atomically(files[1], layout_chart([own, *found.layouts]))
+    return files

@@ -1,0 +1,212 @@
+"""What of a MindFormers configuration decides about memory and hours, as one value.
+
+    {"layers": 64, "hidden": 5120, "data": 4, "tensor": 8, "recomputed": [16, 16, 16, 16], …}
+
+Read from the YAML that the recipe's own train stage renders, so what a recipe puts under
+``train.mindformers`` counts too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pcl_reasoner.train.layout import stage_layers
+
+GIB = 2**30
+_COMPUTE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+_SELECTABLE = {
+    "gate, activated": "feed_forward.w1.activation.silu",
+    "product": "feed_forward.mul",
+}
+"""What MindFormers can recompute alone: a layer's operators by their own names."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """Shape, layout and settings of one training.
+
+    Args:
+        layers: Of the whole model.
+        hidden: Hidden size.
+        heads: Attention heads.
+        key_heads: Key-value heads.
+        feed_forward: Width of the feed-forward part.
+        vocabulary: Rows of embedding and output weights.
+        tied: One matrix for both.
+        biased: Queries, keys and values have biases.
+        data: Data-parallel ranks.
+        tensor: Tensor-parallel ranks.
+        stages: Pipeline stages.
+        stage_layers: Layers of each stage.
+        row_tokens: Tokens a row.
+        micro_rows: Rows a rank at a time.
+        micro_batches: Of a rank, a step.
+        compute_bytes: Of a number in matrix products.
+        sequence_parallel: What is not cut over heads is cut over tokens.
+        optimizer_shard: Parameters and moments are spread over data-parallel ranks.
+        gradient_shard: Accumulated gradients too.
+        shard_threshold: Bytes under which a matrix is not spread.
+        recomputed: Layers of each stage that are made again, whole, in the backward pass.
+        selected: Names of single tensors that are made again in the other layers.
+        swap_attention: Attention's outputs of the other layers wait in the host's memory.
+        swap_optimizer: Moments are in the host's memory.
+        chunk_tokens: Tokens of a rank whose logits exist at a time; None for all.
+        entropy: Entropies are made.
+        limit_bytes: That MindSpore may take of a device.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    key_heads: int
+    feed_forward: int
+    vocabulary: int
+    tied: bool
+    biased: bool
+    data: int
+    tensor: int
+    stages: int
+    stage_layers: tuple[int, ...]
+    row_tokens: int
+    micro_rows: int
+    micro_batches: int
+    compute_bytes: int
+    sequence_parallel: bool
+    optimizer_shard: bool
+    gradient_shard: bool
+    shard_threshold: int
+    recomputed: tuple[int, ...]
+    selected: frozenset[str]
+    swap_attention: bool
+    swap_optimizer: bool
+    chunk_tokens: int | None
+    entropy: bool
+    limit_bytes: int
+
+    @property
+    def devices(self) -> int:
+        """Ranks in all."""
+        return self.data * self.tensor * self.stages
+
+    @property
+    def keys(self) -> int:
+        """Width of keys, and of values."""
+        return self.hidden // self.heads * self.key_heads
+
+    @property
+    def micro_tokens(self) -> int:
+        """Tokens of a micro-batch."""
+        return self.micro_rows * self.row_tokens
+
+    @property
+    def global_rows(self) -> int:
+        """Rows a step, over all ranks."""
+        return self.micro_rows * self.micro_batches * self.data
+
+    @property
+    def sequence_parts(self) -> int:
+        """Over how many ranks tokens are cut where heads are not."""
+        return self.tensor if self.sequence_parallel else 1
+
+    def with_layout(self, data: int, tensor: int, stages: int) -> Training:
+        """The same training by another layout, equally deep stages, nothing recomputed."""
+        return replace(
+            self,
+            data=data,
+            tensor=tensor,
+            stages=stages,
+            stage_layers=tuple(stage_layers(self.layers, stages)),
+            micro_batches=self.global_rows // (data * self.micro_rows),
+            recomputed=(0,) * stages,
+        )
+
+
+def read_training(config: Mapping[str, Any]) -> Training:
+    """Read a rendered MindFormers configuration.
+
+    Args:
+        config: As `pcl_reasoner/train/render.py` makes it.
+    """
+    model, parallel = config["model"]["model_config"], config["parallel_config"]
+    auto = config["parallel"]
+    shard = auto.get("parallel_optimizer_config") or {}
+    stages = parallel["pipeline_stage"]
+    layers = tuple(stage_layers(model["num_layers"], stages, model.get("offset", 0)))
+    recompute = config.get("recompute_config") or {}
+    swap = bool((config.get("swap_config") or {}).get("swap"))
+    return Training(
+        layers=model["num_layers"],
+        hidden=model["hidden_size"],
+        heads=model["num_heads"],
+        key_heads=model["n_kv_heads"],
+        feed_forward=model["intermediate_size"],
+        vocabulary=model["vocab_size"],
+        tied=bool(model.get("tie_word_embeddings")),
+        biased=bool(model.get("qkv_has_bias")),
+        data=parallel["data_parallel"],
+        tensor=parallel["model_parallel"],
+        stages=stages,
+        stage_layers=layers,
+        row_tokens=model["seq_length"],
+        micro_rows=model["batch_size"],
+        micro_batches=parallel["micro_batch_num"],
+        compute_bytes=_COMPUTE_BYTES[model["compute_dtype"]],
+        sequence_parallel=bool(parallel["use_seq_parallel"]),
+        optimizer_shard=bool(auto.get("enable_parallel_optimizer")),
+        gradient_shard=bool(shard.get("gradient_accumulation_shard")),
+        shard_threshold=int(shard.get("parallel_optimizer_threshold", 64)) * 1024,
+        recomputed=recomputed_layers(recompute.get("recompute", False), layers, swap),
+        selected=selected_tensors(recompute.get("select_recompute", False)),
+        swap_attention=swap,
+        swap_optimizer=bool(config["optimizer"].get("swap")),
+        chunk_tokens=model.get("logits_chunk_tokens"),
+        entropy=bool(model.get("entropy")),
+        limit_bytes=memory_limit(config["context"]["max_device_memory"]),
+    )
+
+
+def recomputed_layers(
+    given: bool | int | list[int], layers: tuple[int, ...], swap: bool
+) -> tuple[int, ...]:
+    """Layers of each stage that are recomputed whole.
+
+    With swapping on, MindFormers 1.8.0 takes a list for the numbers of layers, not for how many
+    of each stage.
+
+    Args:
+        given: MindFormers' ``recompute``.
+        layers: Of each stage.
+        swap: Whether activations are swapped.
+
+    Source: LayerSetting in mindformers/parallel_core/training_graph/transformer/utils.py.
+    """
+    if isinstance(given, bool):
+        return layers if given else (0,) * len(layers)
+    if isinstance(given, int):
+        return tuple(min(given, count) for count in layers)
+    if not swap:
+        return tuple(min(int(some), count) for some, count in zip(given, layers, strict=True))
+    firsts = [sum(layers[:stage]) for stage in range(len(layers))]
+    return tuple(
+        len({one for one in given if first <= one < first + count})
+        for first, count in zip(firsts, layers, strict=True)
+    )
+
+
+def selected_tensors(given: bool | list[str]) -> frozenset[str]:
+    """Tensors that MindFormers' ``select_recompute`` makes again; true is its own two patterns."""
+    if isinstance(given, bool):
+        return frozenset(_SELECTABLE) if given else frozenset()
+    return frozenset(
+        tensor
+        for tensor, operator in _SELECTABLE.items()
+        if any(re.fullmatch(pattern, operator) for pattern in given)
+    )
+
+
+def memory_limit(given: str) -> int:
+    """``58GB`` -> bytes; MindSpore's GB are 2^30."""
+    return round(float(given.removesuffix("GB")) * GIB)
