@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 PLACES = 4
 SWEEP = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 """Thresholds for which the sweep says what would be flagged: 0.50, 0.55 … 0.95."""
-MARGIN = 0.005
+MARGIN = 0.003
 """A cosine of the faster encoder this close to a limit decides nothing. Its cosines with exact
 vectors moved by 0.0004 (standard deviation) and by 0.002 at most."""
 SAMPLE = 1024
