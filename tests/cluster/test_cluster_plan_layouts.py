@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 from plan_trainings import SMALL, recipe_training
 
-from pcl_reasoner.cli_plan import plan
+from pcl_reasoner.cli import cli
 from pcl_reasoner.cluster import layouts
 from pcl_reasoner.cluster.chips import read_chip
 from pcl_reasoner.cluster.data_size import DataSize
@@ -129,7 +129,7 @@ def test_the_chart_is_whole_and_pale_where_it_does_not_fit() -> None:
 
 
 def run(*words: str, runs: Path) -> str:
-    answer = CliRunner().invoke(plan, [*words, "--runs", str(runs)], catch_exceptions=False)
+    answer = CliRunner().invoke(cli, ["plan", *words, "--runs", str(runs)], catch_exceptions=False)
     assert answer.exit_code == 0
     return answer.output
 
