@@ -85,7 +85,7 @@ _loaded = lru_cache(maxsize=1)(load_embedder)
 
 def score_part(
     job: Job, part: Part, embedder: Embedder | None = None
-) -> tuple[list[Match], list[int], dict[int, Vectors]]:
+) -> tuple[list[Match], list[int], list[float], dict[int, Vectors]]:
     """Embed what is not known yet and score a part; pure, so that it can run twice.
 
     Args:
@@ -94,7 +94,8 @@ def score_part(
         embedder: None: the process's own.
 
     Returns:
-        A match a text; places in the part that are not sure; place -> vectors made.
+        A match a text; places in the part that are not sure; a best cosine a text; place ->
+        vectors made.
     """
     if job.model is None:
         return *job.scorer.score(part.texts, part.stripped, []), {}
@@ -104,8 +105,7 @@ def score_part(
     encoded = embedder.computed(texts, job.window_tokens, job.first_only, part.fast)
     made = dict(zip(absent, encoded, strict=True))
     vectors = [made[place] if known is None else known for place, known in enumerate(part.vectors)]
-    matches, unsure = job.scorer.score(part.texts, part.stripped, vectors)
-    return matches, unsure, made
+    return *job.scorer.score(part.texts, part.stripped, vectors), made
 
 
 class Comparison:
@@ -133,6 +133,7 @@ class Comparison:
         self._cache, self._data, self._progress = cache, data, progress
         self._fast = embedder is not None and embedder.fast is not None
         self._exact: set[int] = set()
+        self._best: dict[int, float] = {}
         self.matches: dict[int, Match] = {}
         self.largest_movement = 0.0
 
@@ -172,8 +173,11 @@ class Comparison:
         )
         unsure: list[int] = []
         done = 0
-        for part, (matches, places, made) in zip(parts, results, strict=True):
-            self._keep(part, matches, made, fast)
+        for part, (matches, places, best, made) in zip(parts, results, strict=True):
+            self._keep_vectors(part, made, fast)
+            self.matches.update(zip(part, matches, strict=True))
+            if self._fast:
+                self._compare(part, best, fast)
             unsure += [part[place] for place in places]
             done += len(part)
             note = "again in float32" if self._fast and not fast else ""
@@ -195,21 +199,21 @@ class Comparison:
         window, first_only = self._job.window_tokens, self._job.first_only
         return [self._cache.key(text, window, first_only, fast) for text in stripped]
 
-    def _keep(
-        self, part: Sequence[int], matches: list[Match], made: dict[int, Vectors], fast: bool
-    ) -> None:
+    def _keep_vectors(self, part: Sequence[int], made: dict[int, Vectors], fast: bool) -> None:
         if self._cache is not None and made:
             texts = (self._texts[part[place]] for place in made)
             keys = self._keys([self._job.scorer.question_of(text) for text in texts], fast)
             new = dict(zip(keys, made.values(), strict=True))
             self._cache.write(list(new), list(new.values()))
-        for index, match in zip(part, matches, strict=True):
-            if not fast:
-                self._exact.add(index)
-                before = self.matches.get(index, match)
-                moved = abs((before.cosine or 0) - (match.cosine or 0))
-                self.largest_movement = max(self.largest_movement, moved)
-            self.matches[index] = match
+
+    def _compare(self, part: Sequence[int], best: Sequence[float], fast: bool) -> None:
+        """Remember the faster encoder's cosines, and see how far those of float32 are from them."""
+        if fast:
+            self._best.update(zip(part, best, strict=True))
+            return
+        self._exact.update(part)
+        moved = [abs(self._best[i] - own) for i, own in zip(part, best, strict=True)]
+        self.largest_movement = max([self.largest_movement, *moved])
 
     def _perhaps_near_misses(self) -> list[int]:
         """Texts that may be among the closest that were kept.

@@ -101,8 +101,11 @@ class Scorer:
 
     def score(
         self, texts: Sequence[str], stripped: Sequence[str], vectors: Sequence[Vectors]
-    ) -> tuple[list[Match], list[int]]:
-        """The match of each of a few texts, and which of them are not sure.
+    ) -> tuple[list[Match], list[int], list[float]]:
+        """The match of each of a few texts, which are not sure, and each one's best cosine.
+
+        The best cosine is with whole questions, whatever the match is: unlike the match's it moves
+        no more than the vectors do. There is none when nothing was embedded.
 
         Args:
             texts: Problems.
@@ -113,7 +116,7 @@ class Scorer:
 
         shares = self._shares(texts, stripped)
         if not self._embedded:
-            return [self._match(share, None) for share in shares], []
+            return [self._match(share, None) for share in shares], [], []
         windows = np.concatenate(vectors)
         ends = np.cumsum([len(own) for own in vectors])
         cosines, halves = self._cosines(windows)
@@ -125,11 +128,13 @@ class Scorer:
         ]
         close = np.abs(halves - self._config.half_threshold).min(axis=1) <= MARGIN
         near_half = np.logical_or.reduceat(close, [0, *ends[:-1]])
-        return matches, [
+        unsure = [
             place
             for place, match in enumerate(matches)
             if near_half[place] or not self._sure(match) or _sampled(texts[place])
         ]
+        best = np.maximum.reduceat(cosines.max(axis=1), [0, *ends[:-1]])
+        return matches, unsure, best.tolist()
 
     def _shares(self, texts: Sequence[str], stripped: Sequence[str]) -> Table:
         """Containment, shape (texts, questions)."""

