@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pcl_reasoner.artifact import write_atomically
 from pcl_reasoner.evaluate.results import CountTokens, Results, Sample, in_order, read_results
 from pcl_reasoner.evaluate.scores import interval_95, paired_difference
 from pcl_reasoner.evaluate.summary import summary
@@ -133,7 +134,7 @@ def write(found: Sequence[Rescored], output: Path) -> dict[str, Any]:
     ]
     for name, lines in (("graded", graded), ("disputed", disputed), ("refused", refused)):
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-        (output / f"{name}.jsonl").write_text(text, encoding="utf-8")
+        write_atomically(output / f"{name}.jsonl", text)
     pairs = [compare(first, one) for first, one in _pairs(found)]
     scores = {
         "scores": [
@@ -142,7 +143,7 @@ def write(found: Sequence[Rescored], output: Path) -> dict[str, Any]:
         "comparisons": [pair for pair in pairs if pair is not None],
     }
     text = json.dumps(scores, indent=1, sort_keys=True) + "\n"
-    (output / "scores.json").write_text(text, encoding="utf-8")
+    write_atomically(output / "scores.json", text)
     return scores
 
 
