@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,14 @@ from pydantic import Field
 
 from pcl_reasoner.curate.filters import Filter, filtered
 from pcl_reasoner.curate.parts import counts_of, record_batches
-from pcl_reasoner.curate.source_files import Piece, pieces_of, read_lines, source_files
+from pcl_reasoner.curate.source_files import (
+    PATTERNS,
+    Piece,
+    pieces_of,
+    read_lines,
+    source_files,
+    unread_files,
+)
 from pcl_reasoner.engine import connected, map_parts, sweep, whole_file
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.stage import Counts, StageConfig, StageContext
@@ -22,8 +29,8 @@ from pcl_reasoner.stage import Counts, StageConfig, StageContext
 if TYPE_CHECKING:
     from pcl_reasoner.curate.records import Refused, Row
 
-EMPTY_NAMED = 3
-"""So many files without rows are named in the warning."""
+NAMED = 3
+"""So many files are named in a warning."""
 
 
 class ConvertConfig(StageConfig):
@@ -87,10 +94,18 @@ def convert(
     if not read.total():
         raise StageError(f"{source}: {len(files)} files with no row in them. Check the source.")
     if empty := [name for name, rows in read.items() if not rows]:
-        named = ", ".join(empty[:EMPTY_NAMED]) + (", …" if len(empty) > EMPTY_NAMED else "")
-        context.warn(f"{len(empty)} of {len(files)} source files have no row in them: {named}")
+        context.warn(
+            f"{len(empty)} of {len(files)} source files have no row in them: {_named(empty)}"
+        )
+    if unread := unread_files(source, files):
+        wanted = " or ".join(PATTERNS[config.format])
+        context.warn(f"{len(unread)} files in the source are no {wanted}: {_named(unread)}")
     kept = read.total() - refused.total()
     return counts_of(read.total(), kept, refused, {"files": len(files)})
+
+
+def _named(files: Sequence[str]) -> str:
+    return ", ".join(files[:NAMED]) + (", …" if len(files) > NAMED else "")
 
 
 def _merge(apart: Path, kept_apart: Path) -> None:
@@ -123,17 +138,34 @@ def convert_piece(config: ConvertConfig, output: Path, piece: Piece) -> Converte
         apart.touch()
         aside = StageContext("convert", apart)
         for batch in _records(piece, config.format):
-            rows: list[tuple[int, Row]] = []
-            for number, record in enumerate(batch, piece.first + read):
-                found = _filtered(record, config)
-                if isinstance(found, records.Refused):
-                    aside.keep_apart(piece.name, number, found.reason, found.raw)
-                    refused[found.reason] += 1
-                else:
-                    rows.append((number, found))
-            write(records.to_batch(piece.name, rows))
+            first = piece.first + read
             read += len(batch)
+            write(records.to_batch(piece.name, _rows(batch, first, piece, config, aside, refused)))
     return Converted(read, refused)
+
+
+def _rows(
+    batch: list[Row | Refused],
+    first: int,
+    piece: Piece,
+    config: ConvertConfig,
+    aside: StageContext,
+    refused: Counter[str],
+) -> list[tuple[int, Row]]:
+    """The rows of a batch, which is emptied; what is refused is kept apart and counted."""
+    from pcl_reasoner.curate import records
+
+    rows: list[tuple[int, Row]] = []
+    for number, record in enumerate(batch, first):
+        found = _filtered(record, config)
+        if isinstance(found, records.Refused):
+            aside.keep_apart(piece.name, number, found.reason, found.raw)
+            refused[found.reason] += 1
+        else:
+            rows.append((number, found))
+    # Texts of up to 64 MiB are about to be copied into Arrow's memory and to be compressed.
+    batch.clear()
+    return rows
 
 
 def _records(piece: Piece, format: str) -> Iterator[list[Row | Refused]]:
@@ -146,12 +178,18 @@ def _records(piece: Piece, format: str) -> Iterator[list[Row | Refused]]:
             yield nemotron.read_batch(batch)
         return
     for lines in read_lines(piece):
-        yield [
-            conversations.read_line(line)
-            if whole
-            else records.Refused(records.MALFORMED_TOO_LONG, line)
-            for line, whole in lines
-        ]
+        batch: list[Row | Refused] = []
+        lines.reverse()
+        while lines:
+            # A line goes as soon as it is read: it may have 64 MiB.
+            line, whole = lines.pop()
+            batch.append(
+                conversations.read_line(line)
+                if whole
+                else records.Refused(records.MALFORMED_TOO_LONG, line)
+            )
+            del line
+        yield batch
 
 
 def _filtered(record: Row | Refused, config: ConvertConfig) -> Row | Refused:

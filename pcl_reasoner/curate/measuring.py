@@ -39,6 +39,7 @@ from pcl_reasoner.curate.token_lengths import (
     is_checked,
     open_fast,
     open_tokenizer,
+    panics_as_errors,
 )
 from pcl_reasoner.engine import map_parts
 from pcl_reasoner.stage import StageContext
@@ -160,11 +161,15 @@ def _choose(file: Path) -> tuple[bool, str | None]:
     """Whether fastokens can be used, and what it did wrong where that is to be told."""
     tokenizer = opened(file, fast=False)
     try:
-        fast = opened(file, fast=True)
+        with panics_as_errors():
+            fast = opened(file, fast=True)
     except (ImportError, ValueError):
         return False, None  # not installed, or a kind that it does not know
+    except RuntimeError as error:
+        return False, _raised(error)
     try:
-        mismatch = difference(fast, tokenizer, PROBES)
+        with panics_as_errors():
+            mismatch = difference(fast, tokenizer, PROBES)
     except Exception as error:  # fastokens has no error of its own
         mismatch = _raised(error)
     return mismatch is None, mismatch
@@ -239,8 +244,9 @@ def _lengths(task: Task, texts: list[str]) -> tuple[list[int], int, str | None]:
         return count_tokens(tokenizer, texts), 0, None
     twice = [text for text in texts if is_checked(text)]
     try:
-        fast = opened(task.tokenizer, fast=True)  # which another machine may lack
-        mismatch = difference(fast, tokenizer, twice)
-        return ([], 0, mismatch) if mismatch else (count_fast(fast, texts), len(twice), None)
+        with panics_as_errors():
+            fast = opened(task.tokenizer, fast=True)  # which another machine may lack
+            mismatch = difference(fast, tokenizer, twice)
+            return ([], 0, mismatch) if mismatch else (count_fast(fast, texts), len(twice), None)
     except Exception as error:  # fastokens has no error of its own
         return [], 0, _raised(error)

@@ -62,7 +62,9 @@ class PartWriter:
     """
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self._writer = pq.ParquetWriter(path, schema, compression="zstd")
+        # A dictionary of responses, hardly any of which stands twice, only costs memory.
+        short = [name for name in schema.names if name != "cot"]
+        self._writer = pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=short)
         self._pending: list[pa.RecordBatch] = []
         self._bytes = 0
 

@@ -101,16 +101,26 @@ def make_row(problem: Any, cot: Any, ground_truth: str, problem_source: str, ext
     """
     if not isinstance(problem, str) or not problem.strip() or not normalise_problem(problem):
         raise Malformed(MALFORMED_PROBLEM)
-    if not isinstance(cot, str) or not cot.strip():
+    # strip() would copy, and a response may have 64 MiB.
+    if not isinstance(cot, str) or not cot or cot.isspace():
         raise Malformed(MALFORMED_RESPONSE)
     truth = ground_truth if ground_truth.strip() else ""
     row = Row(problem, cot, truth, problem_source, extra)
-    for text in (problem, cot, truth, problem_source, extra):
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise Malformed(MALFORMED_UTF8) from error
+    if any(_has_lone_surrogate(text) for text in (problem, cot, truth, problem_source, extra)):
+        raise Malformed(MALFORMED_UTF8)
     return row
+
+
+def _has_lone_surrogate(text: str) -> bool:
+    if text.isascii():
+        return False
+    pieces = (text[start : start + 65536] for start in range(0, len(text), 65536))
+    try:
+        for piece in pieces:
+            piece.encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def parse_json(text: str, reason: str, numbers_as_text: bool = False) -> Any:

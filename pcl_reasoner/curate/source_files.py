@@ -88,6 +88,22 @@ def source_files(source: Path, format: str) -> list[tuple[Path, str]]:
     return ordered
 
 
+def unread_files(source: Path, files: Sequence[tuple[Path, str]]) -> list[str]:
+    """Names of what lies in the source and is not read, but for hidden files and words on it."""
+    if source.is_file():
+        return []
+    read = {name for _, name in files}
+    names = {path.relative_to(source) for path in source.rglob("*") if path.is_file()}
+    return sorted(
+        name.as_posix()
+        for name in names
+        if name.as_posix() not in read
+        and not any(part.startswith(".") for part in name.parts)
+        and not name.name.upper().startswith("LICENSE")
+        and name.suffix.lower() != ".md"
+    )
+
+
 def pieces_of(
     files: Sequence[tuple[Path, str]],
     format: str,
@@ -189,6 +205,7 @@ def read_lines(piece: Piece) -> Iterator[list[tuple[bytes, bool]]]:
             position += len(line) + (0 if whole else _skip_line(handle))
             batch.append((line, True) if whole else (line[:RAW_LIMIT_BYTES], False))
             size += len(line)
+            del line  # the batch alone holds it
             if len(batch) == BATCH_ROWS or size >= BATCH_BYTES:
                 yield batch
                 batch, size = [], 0

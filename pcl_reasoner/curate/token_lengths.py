@@ -13,6 +13,7 @@ import json
 import unicodedata
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -71,6 +72,21 @@ def open_fast(file: Path) -> Any:
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """Turn a panic of a Rust library, which is no Exception in Python, into one.
+
+    Raises:
+        RuntimeError: The library panicked.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise RuntimeError(f"panicked: {error}") from error
 
 
 def count_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:

@@ -186,9 +186,29 @@ def test_a_file_of_no_bytes(folder: Folder, context: StageContext) -> None:
     (source / "b.jsonl").touch()
     (source / "b.parquet").touch()
     assert convert(CONVERSATIONS, {"source": source}, folder("out"), context).kept == 1
-    assert context.warnings == ["1 of 2 source files have no row in them: b.jsonl"]
+    assert context.warnings == [
+        "1 of 2 source files have no row in them: b.jsonl",
+        "1 files in the source are no *.jsonl or *.jsonl.zst or *.jsonl.gz: b.parquet",
+    ]
+
     with pytest.raises(StageError, match=r"b\.parquet: not a whole Parquet file"):
         convert(NEMOTRON, {"source": source}, folder("again"), context)
+
+
+def test_files_of_other_endings_are_told(folder: Folder, context: StageContext) -> None:
+    """A data set's card, its licence and hidden files are no data."""
+    source = folder("source")
+    (source / "data").mkdir()
+    (source / ".cache").mkdir()
+    for name in ("data/a.jsonl", "data/b.json", "c.jsonl.xz", "d.csv", "e.JSONL"):
+        (source / name).write_bytes(GOOD)
+    for name in ("README.md", "LICENSE", ".gitattributes", ".cache/x.lock"):
+        (source / name).touch()
+    assert convert(CONVERSATIONS, {"source": source}, folder("out"), context).kept == 1
+    assert context.warnings == [
+        "4 files in the source are no *.jsonl or *.jsonl.zst or *.jsonl.gz: c.jsonl.xz, d.csv, "
+        "data/b.json, …"
+    ]
 
 
 def test_a_page_whose_checksum_is_wrong(folder: Folder, context: StageContext) -> None:

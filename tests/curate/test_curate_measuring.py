@@ -90,10 +90,14 @@ def test_skipping_changes_no_row(measure: Measure) -> None:
     assert (histogram["rows"]["not_tokenised"], histogram["problems"]["not_tokenised"]) == (0, 0)
 
 
+class PanicException(BaseException):
+    """As PyO3 names what it makes of a panic in Rust."""
+
+
 class Wrong:
     """A fastokens that errs on one text."""
 
-    def __init__(self, file: Path, text: str, error: Exception | None = None) -> None:
+    def __init__(self, file: Path, text: str, error: BaseException | None = None) -> None:
         self.real, self.text, self.error = token_lengths.open_fast(file), text, error
 
     def encode(self, text: str, **options: Any) -> Any:
@@ -108,7 +112,7 @@ class Wrong:
         return self.real.encode_batch_flat(given, **options)
 
 
-def use(monkeypatch: pytest.MonkeyPatch, text: str, error: Exception | None = None) -> None:
+def use(monkeypatch: pytest.MonkeyPatch, text: str, error: BaseException | None = None) -> None:
     measuring._opened.cache_clear()  # a new process would have nothing opened
     monkeypatch.setattr(measuring, "open_fast", lambda file: Wrong(file, text, error))
 
@@ -147,15 +151,48 @@ def test_a_wrong_probe_is_told_before_the_first_text(
     assert "begins with 'Let $f(x)" in context.warnings[0]
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RuntimeError("match limit"), "RuntimeError: match limit"),
+        (PanicException("out of bounds"), "RuntimeError: panicked: out of bounds"),
+    ],
+)
 def test_an_error_of_fastokens_is_a_mismatch(
-    measure: Measure, context: StageContext, monkeypatch: pytest.MonkeyPatch
+    measure: Measure,
+    context: StageContext,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    told: str,
 ) -> None:
     _, right, _ = measure(min_mean_tokens=5)
-    use(monkeypatch, LONG, RuntimeError("match limit"))
+    use(monkeypatch, LONG, error)
     counts, rows, _ = measure(min_mean_tokens=5)
     assert rows == right
     assert counts.info["tokens"]["library"] == "tokenizers"
-    assert "RuntimeError: match limit (part-00000.parquet)" in context.warnings[0]
+    assert f"{told} (part-00000.parquet)" in context.warnings[0]
+
+
+def test_an_interrupt_is_no_error_of_fastokens(
+    measure: Measure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use(monkeypatch, LONG, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        measure(min_mean_tokens=5)
+
+
+def test_a_panic_while_fastokens_opens_is_told(
+    measure: Measure, context: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def panic(file: Path) -> None:
+        raise PanicException("no merges")
+
+    _, right, _ = measure(min_mean_tokens=5)
+    measuring._opened.cache_clear()
+    monkeypatch.setattr(measuring, "open_fast", panic)
+    _, rows, _ = measure(min_mean_tokens=5)
+    assert rows == right
+    assert "RuntimeError: panicked: no merges" in context.warnings[0]
 
 
 @pytest.mark.parametrize("error", [ImportError("none"), ValueError("unknown kind")])
