@@ -9,6 +9,8 @@ lengths last. There are no more lengths than tokens in a row, however many segme
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -19,16 +21,40 @@ Pattern = tuple[list[int], int]
 
 _TRIPLE_TRIES = 32
 """Third segments that are tried when a row is to be closed by three."""
-_MIXED_ROWS = 3000
-"""The last rows' worth of tokens, for which lengths are drawn instead of taken longest first."""
-_SLACK = 2048
-"""A row may be closed this share of it short, where closing exactly leaves too much over."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How rows are filled.
+
+    Longest first alone would leave segments of nearly one length, of which no number fills a row.
+    So in the end lengths are drawn from all that are left.
+
+    Args:
+        drawn_below: Lengths are drawn once none is longer than this share of a row,
+        drawn_rows: and no more tokens are left than so many rows have; None: however many.
+        slack: A row may be closed by a single segment this share of it too short.
+    """
+
+    drawn_below: float = 1 / 3
+    drawn_rows: int | None = 3000
+    slack: float = 0.0
+
+
+WAYS = (
+    Way(),
+    # Where hardly anything is short, exact pairs use up what should go beside long segments.
+    Way(slack=1 / 2048),
+    # Where most segments are longer than a third of a row, three of the shorter ones must find each
+    # other. From where on they are best drawn depends on the shape of the lengths.
+    *(Way(1 / share, None, 1 / 128) for share in (2.3, 2.36, 2.33, 2.28, 1.8)),
+)
 
 
 def fewest_rows(
     histogram: Histogram, seq_length: int, max_segments: int, bound: int
 ) -> list[Pattern]:
-    """Fill rows in up to three ways, and take the one with the fewest.
+    """Fill rows in every way, and by best-fit decreasing, and take what has the fewest.
 
     Args:
         histogram: What is to be packed.
@@ -36,15 +62,13 @@ def fewest_rows(
         max_segments: Segments a row at most.
         bound: Rows that no packing goes below; the first way that reaches it is taken.
     """
-    found = exact_fill(histogram, seq_length, max_segments)
-    if row_count(found) == bound:
-        return found
-    # Where hardly anything is short, exact pairs use up what should go beside long segments.
-    loose = exact_fill(histogram, seq_length, max_segments, seq_length // _SLACK)
-    if row_count(loose) == bound:
-        return loose
-    decreasing = best_fit_decreasing(histogram, seq_length, max_segments)
-    return min(found, loose, decreasing, key=row_count)
+    tried = []
+    for way in WAYS:
+        found = exact_fill(histogram, seq_length, max_segments, way)
+        if row_count(found) == bound:
+            return found
+        tried.append(found)
+    return min(*tried, best_fit_decreasing(histogram, seq_length, max_segments), key=row_count)
 
 
 def row_count(patterns: list[Pattern]) -> int:
@@ -180,27 +204,26 @@ def _lowest_bit(bits: int) -> int:
 
 
 def exact_fill(
-    histogram: Histogram, seq_length: int, max_segments: int, slack: int = 0
+    histogram: Histogram, seq_length: int, max_segments: int, way: Way = WAYS[0]
 ) -> list[Pattern]:
     """Pack largest first, closing rows exactly where one to three lengths can.
-
-    Longest first alone would leave segments of nearly one length, of which no number fills a row.
-    So the last rows, once no segment is longer than a third of a row, are begun with lengths drawn
-    from all that are left.
 
     Args:
         histogram: What is to be packed.
         seq_length: Tokens a row.
         max_segments: Segments a row at most.
-        slack: Tokens by which a single closing segment may be too short.
+        way: From where on lengths are drawn, and how exactly one segment closes a row.
     """
     left = _Left(histogram, seq_length)
     patterns = []
-    longest, mixed = left.largest(seq_length), False
+    longest, drawn = left.largest(seq_length), False
+    most = None if way.drawn_rows is None else way.drawn_rows * seq_length
+    slack = int(way.slack * seq_length)
     while longest:
-        if not mixed and longest <= seq_length // 3 and left.tokens <= _MIXED_ROWS * seq_length:
-            left.mix()
-            mixed = True
+        if not drawn and longest <= way.drawn_below * seq_length:
+            drawn = most is None or left.tokens <= most
+            if drawn:
+                left.mix()
         row = _fill_row(left, seq_length, max_segments, slack)
         patterns.append((row, 1 + left.take_again(row)))
         longest = left.largest(longest)
