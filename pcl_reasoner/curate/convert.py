@@ -178,18 +178,18 @@ def _records(piece: Piece, format: str) -> Iterator[list[Row | Refused]]:
             yield nemotron.read_batch(batch)
         return
     for lines in read_lines(piece):
-        batch: list[Row | Refused] = []
+        found: list[Row | Refused] = []
         lines.reverse()
         while lines:
             # A line goes as soon as it is read: it may have 64 MiB.
             line, whole = lines.pop()
-            batch.append(
+            found.append(
                 conversations.read_line(line)
                 if whole
                 else records.Refused(records.MALFORMED_TOO_LONG, line)
             )
             del line
-        yield batch
+        yield found
 
 
 def _filtered(record: Row | Refused, config: ConvertConfig) -> Row | Refused:
