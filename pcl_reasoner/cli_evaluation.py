@@ -69,7 +69,7 @@ def rescore(
     "--benchmark",
     "benchmarks",
     multiple=True,
-    metavar="[NAME=]FILE",
+    metavar="[NAME=]FILE|hub:ID@REVISION",
     help="Questions with answers; aime24 and aime25 are looked for in data/. Several times.",
 )
 @click.option("-n", "n", type=click.IntRange(min=1), help="Responses a question.")
@@ -108,7 +108,7 @@ def evaluate(
     from pcl_reasoner.recipe import load_launch
 
     found, files = _checkpoints(models, runs, **options)
-    files = checkpoints.benchmark_files(benchmarks) if benchmarks else files
+    files = checkpoints.benchmark_files(benchmarks, runs) if benchmarks else files
     if not files:
         raise InputError("nothing to answer: give --benchmark FILE, or a recipe that has some.")
     placement = load_launch(options["launch"]).placement.model_dump()

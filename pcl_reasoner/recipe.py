@@ -169,7 +169,7 @@ def load_recipe(
     if seed is not None:
         draft.value["seed"] = seed
     sources = _sources(draft)
-    stages = _stages(draft)
+    stages = _stages(draft, sources, launched)
     draft.errors += [*_plain_errors(draft), *_reference_errors(draft, stages, sources)]
     if draft.errors or launched is None:
         raise join_errors(draft.errors)
@@ -245,16 +245,24 @@ def _sources(draft: Draft) -> dict[str, Source]:
     return found
 
 
-def _stages(draft: Draft) -> dict[str, StageSpec]:
+def _stages(
+    draft: Draft, sources: dict[str, Source], launched: Launch | None
+) -> dict[str, StageSpec]:
     found = {}
     for name, entry in draft.value["stages"].items():
-        spec = _stage(draft, name, dict(entry))
+        spec = _stage(draft, name, dict(entry), sources, launched)
         if spec is not None:
             found[name] = spec
     return found
 
 
-def _stage(draft: Draft, name: str, entry: dict[str, Any]) -> StageSpec | None:
+def _stage(
+    draft: Draft,
+    name: str,
+    entry: dict[str, Any],
+    sources: dict[str, Source],
+    launched: Launch | None,
+) -> StageSpec | None:
     kind = entry.pop("stage", name)
     if kind not in STAGES:
         draft.errors.append(
@@ -272,14 +280,31 @@ def _stage(draft: Draft, name: str, entry: dict[str, Any]) -> StageSpec | None:
             draft.errors.append(
                 f"{draft.where(name, key)}: stage {name}: {key}: must be finite, got {value!r}."
             )
+    # What a layout must divide: the launch file's devices, and weights that are here already. And
+    # which roles the stage is given, as some settings need one.
+    around = {
+        "placement": launched.placement if launched else None,
+        "folders": _folders(inputs, sources),
+        "roles": set(inputs),
+    }
     try:
-        config = config_class.model_validate(entry)
+        config = config_class.model_validate(entry, context=around)
     except ValidationError as error:
         draft.errors += sentences(
             error, lambda key: draft.where(name, key), f"stage {name}: ", config_class
         )
         return None
     return StageSpec(name, kind, config, inputs, several)
+
+
+def _folders(inputs: dict[str, list[str]], sources: dict[str, Source]) -> dict[str, Path]:
+    """Role -> folder of an input that is a path; what stages write and the hub has come later."""
+    named = {role: sources[names[0]] for role, names in inputs.items() if names[0] in sources}
+    return {
+        role: Path(source.path).expanduser()
+        for role, source in named.items()
+        if source.path and not source.stage
+    }
 
 
 def _not_finite(value: Any) -> bool:

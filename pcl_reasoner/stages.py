@@ -87,7 +87,7 @@ STAGES: dict[str, Stage] = {
         _GRADE,
         "GradeConfig",
         "grade",
-        {"responses": "sample", "problems": "contamination"},
+        {"responses": "sample", "problems": "contamination", "judge?": None},
         version=2,
         resumable=True,
     ),

@@ -22,7 +22,7 @@ LANES: dict[str, tuple[int, list[str]]] = {
     "types": (15, ["mypy"]),
     "fast": (300, ["pytest", "-rs", "-m", "not slow and not vllm"]),
     "slow": (1000, ["pytest", "-rs", "-m", "slow", "--durations=0"]),
-    "vllm": (400, ["pytest", "-rs", "-m", "vllm", "--durations=0"]),
+    "vllm": (800, ["pytest", "-rs", "-m", "vllm", "--durations=0"]),
 }
 
 

@@ -1,16 +1,40 @@
-"""Benchmark records -> questions with their answers.
+"""Benchmark files -> questions with their answers.
 
-{"id": "embedded-0001", "problem": "Tom has 3 apples …", "answer": "11"}
+    {"id": "embedded-0001", "problem": "Tom has …", "answer": "11"}           ours
+    {"question": "Find …", "answer": "70"}                                    opencompass/AIME2025
+    {"id": 60, "problem": "Every …", "solution": "\\boxed{204}", "url": "…"}   math-ai/aime24
+    {"ID": "2024-II-4", "Problem": "Let …", "Solution": "…", "Answer": 33}    Maxwell-Jia/AIME_2024
+
+A benchmark that goes by the name of one whose fingerprints are shipped must be that one: its
+scores stand beside published ones.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.errors import StageError
+
+if TYPE_CHECKING:
+    from pcl_reasoner.contamination.ngrams import QuestionGrams
+
+PROBLEM_FIELDS = ("problem", "question", "Problem", "Question")
+ANSWER_FIELDS = ("answer", "Answer")
+SOLUTION_FIELDS = ("solution", "Solution")
+"""Where there is no answer, the last box of a solution is it."""
+SAME_QUESTION = 0.5
+"""Share of a shipped question's n-grams that a question must have to be that one: sets differ in
+LaTeX, in the source of figures and in misprints."""
+SAME_SET = 0.9
+"""Share of a shipped benchmark's questions that must be recognised: of the AIME 2024 sets that are
+about, some tell two of the thirty problems in words of their own."""
+_WINDOW_TOKENS, _GRAMS = 256, (8, True)
+"""What the shipped fingerprints are made with; others are refused when they are read."""
 
 
 @dataclass(frozen=True)
@@ -47,20 +71,125 @@ def parse_lines(lines: Iterable[str], file: str) -> list[tuple[int, Any]]:
     return values
 
 
+def read_benchmark(name: str, path: Path) -> list[Question]:
+    """Read a benchmark: a .jsonl or .parquet file, or a folder that holds one or several.
+
+    Raises:
+        StageError: There is no such file, a record lacks a field, or an id stands twice.
+    """
+    import pyarrow.parquet as pq
+
+    found: list[Question] = []
+    for file in _files(path):
+        if file.suffix == ".parquet":
+            records = list(enumerate(pq.read_table(file).to_pylist(), 1))
+        else:
+            records = parse_lines(file.read_text(encoding="utf-8").split("\n"), file.name)
+        found += questions_of(name, file.name, records)
+    twice = [one for one, count in Counter(question.id for question in found).items() if count > 1]
+    if twice:
+        raise StageError(
+            f"{path}: id {twice[0]!r} stands in two of its files. Where they hold the same "
+            "questions, take one: a source's key files, e.g. files: '*.parquet'."
+        )
+    return found
+
+
+def _files(path: Path) -> list[Path]:
+    """A benchmark's files; in a folder those of subfolders too, as the hub's data sets have."""
+    if path.is_file():
+        return [path]
+    files = [
+        file
+        for file in path.rglob("*")
+        if file.suffix in (".jsonl", ".parquet")
+        and file.name != "kept_apart.jsonl"
+        and not any(part.startswith(".") for part in file.relative_to(path).parts)
+    ]
+    if not files:
+        raise StageError(f"{path}: no .jsonl or .parquet. The role benchmark needs one.")
+    return sorted(files)
+
+
+def check_shipped(name: str, questions: Sequence[Question]) -> list[str]:
+    """See that a benchmark with the name of a shipped one is that one.
+
+    Args:
+        name: E.g. ``aime24``; nothing is checked of a name that none is shipped by.
+        questions: As they were read.
+
+    Returns:
+        Ids of questions that were not recognised, where these are so few that they are taken for
+        the ones that are missing, in other words.
+
+    Raises:
+        StageError: It is another benchmark, or not all of it.
+    """
+    from pcl_reasoner.contamination.fingerprints import shipped_names
+
+    if name not in shipped_names():
+        return []
+    known = _shipped(name)
+    others = _not_recognised(known, questions)
+    found = len(questions) - len(others)
+    if len(questions) != len(known) or found < SAME_SET * len(known):
+        raise StageError(
+            f"benchmark {name}: has {len(questions)} questions, of which {found} are those of "
+            f"{name}, which has {len(known)} (compared by n-grams with the shipped fingerprints). "
+            "Its scores would stand beside published ones: take another file or revision, or give "
+            "it another name."
+        )
+    return others
+
+
+def _shipped(name: str) -> list[QuestionGrams]:
+    """The n-grams of a shipped benchmark's questions."""
+    from pcl_reasoner.contamination import fingerprints
+
+    file = fingerprints.SHIPPED / f"{name}.json"
+    settings = fingerprints.Settings(_WINDOW_TOKENS, *_GRAMS)
+    return [one.grams for one in fingerprints.load(file, settings, None)]
+
+
+def _not_recognised(known: Iterable[QuestionGrams], questions: Sequence[Question]) -> list[str]:
+    """Ids of the questions that are none of the known; each known is one question at most."""
+    from pcl_reasoner.contamination.ngrams import question_grams
+    from pcl_reasoner.contamination.text import strip_template
+
+    left, others = list(known), []
+    for question in questions:
+        own = question_grams(strip_template(question.problem), *_GRAMS)
+        shares = [_share(one, own) for one in left]
+        best = max(shares, default=0.0)
+        if best >= SAME_QUESTION:
+            del left[shares.index(best)]
+        else:
+            others.append(question.id)
+    return others
+
+
+def _share(grams: QuestionGrams, own: QuestionGrams) -> float:
+    """Share of a question's n-grams that another has; 1 where all words are the same."""
+    if grams.whole == own.whole:
+        return 1.0
+    return len(grams.grams & own.grams) / max(len(grams.grams), 1)
+
+
 def questions_of(benchmark: str, file: str, records: Iterable[tuple[int, Any]]) -> list[Question]:
     """Check a benchmark's records.
 
     Args:
         benchmark: The benchmark's name.
         file: For errors.
-        records: (record's number, mapping with ``problem`` or ``question``, ``answer``, ``id``).
+        records: (record's number from 1, mapping with one of PROBLEM_FIELDS, of ANSWER_FIELDS or
+            SOLUTION_FIELDS, and ``id``).
 
     Raises:
         StageError: There are none, one lacks a field, or an id stands twice.
     """
     found: dict[str, Question] = {}
     for number, value in records:
-        question = _question(benchmark, f"{file}, record {number}", number, value)
+        question = _question(benchmark, file, number, value)
         if question.id in found:
             raise StageError(f"{file}, record {number}: id {question.id!r} stands twice.")
         found[question.id] = question
@@ -69,16 +198,35 @@ def questions_of(benchmark: str, file: str, records: Iterable[tuple[int, Any]]) 
     return list(found.values())
 
 
-def _question(benchmark: str, where: str, number: int, value: Any) -> Question:
+def _question(benchmark: str, file: str, number: int, value: Any) -> Question:
+    where = f"{file}, record {number}"
     if not isinstance(value, Mapping):
         raise StageError(f"{where}: must be an object, got {type(value).__name__}.")
-    problem, answer = value.get("problem", value.get("question")), value.get("answer")
+    problem = _first(value, PROBLEM_FIELDS)
     if not isinstance(problem, str) or not problem.strip():
         raise StageError(f"{where}: no text in problem (or question); keys: {', '.join(value)}.")
+    answer = _answer(value)
     if not isinstance(answer, str | int | float) or isinstance(answer, bool) or answer == "":
         raise StageError(
             f"{where}: answer must be text or a number, got {answer!r}. Give the ground truth as "
             "answer."
         )
     identity = value.get("id")
-    return Question(benchmark, str(number if identity is None else identity), problem, str(answer))
+    # As the contamination check calls it, so that its hits are found again.
+    given = f"{Path(file).stem}:{number - 1}" if identity is None else str(identity)
+    return Question(benchmark, given, problem, str(answer))
+
+
+def _first(value: Mapping[str, Any], names: Iterable[str]) -> Any:
+    return next((value[name] for name in names if value.get(name) is not None), None)
+
+
+def _answer(value: Mapping[str, Any]) -> Any:
+    """The ground truth: said, or boxed at a solution's end."""
+    from pcl_reasoner.grade.answers import last_boxed
+
+    answer = _first(value, ANSWER_FIELDS)
+    if answer is not None:
+        return answer
+    solution = _first(value, SOLUTION_FIELDS)
+    return last_boxed(solution) if isinstance(solution, str) else None

@@ -17,13 +17,15 @@ from typing import Any
 from pcl_reasoner import artifact
 from pcl_reasoner.errors import InputError, join_errors
 from pcl_reasoner.evaluate.stage import EvaluateConfig, evaluate
-from pcl_reasoner.sources import HashMemory, content_of
+from pcl_reasoner.schema import Source
+from pcl_reasoner.sources import HashMemory, content_of, fetch
 from pcl_reasoner.stage import Progress, StageContext
 from pcl_reasoner.stages import inputs_of
 
 DIGITS = 8
 BESIDE = {"aime24": "data/aime_2024.jsonl", "aime25": "data/aime_2025.jsonl"}
 """Where the recipes look for the questions, which are not shipped."""
+_HUB = "hub:"
 
 
 @dataclass(frozen=True)
@@ -106,23 +108,52 @@ def changed(config: EvaluateConfig, settings: Sequence[str], n: int | None) -> E
         raise join_errors([f"--set {problem}" for problem in problems]) from error
 
 
-def benchmark_files(names: Sequence[str]) -> dict[str, Path]:
-    """Benchmarks by name: a path, ``name=path``, or aime24 and aime25 where the recipes have them.
+def benchmark_files(names: Sequence[str], runs: Path) -> dict[str, Path]:
+    """Benchmarks by name: a path, a hub repository, or aime24 and aime25 where the recipes look.
+
+    Args:
+        names: ``path``, ``name=path``, ``name=hub:OWNER/NAME@REVISION`` with ``:FILES`` where not
+            all files are wanted, ``aime24`` or ``aime25``.
+        runs: Folder of all runs, where what is fetched from the hub is kept.
 
     Raises:
         InputError: There is none; their text is not shipped.
+        StageError: The hub does not answer or does not have it.
     """
     found = {}
     for word in names:
         name, given, file = word.partition("=")
+        place = file if given else word
+        if place.startswith(_HUB):
+            repository = place.removeprefix(_HUB)
+            found[name if given else _hub_name(repository)] = _fetched(word, repository, runs)
+            continue
         path = Path(file if given else BESIDE.get(word, word)).expanduser()
         if not path.exists():
             raise InputError(
                 f"--benchmark {word}: {path} is not there. Question text is not shipped: put one "
-                '{"id", "problem", "answer"} a line into that file, or give NAME=PATH.'
+                '{"id", "problem", "answer"} a line into that file, or give NAME=PATH or '
+                "NAME=hub:OWNER/NAME@REVISION."
             )
         found[name if given or word in BESIDE else path.stem] = path
     return found
+
+
+def _hub_name(repository: str) -> str:
+    return repository.partition("@")[0].rpartition("/")[2]
+
+
+def _fetched(word: str, repository: str, runs: Path) -> Path:
+    """The folder of a hub repository, fetched if it is not here yet."""
+    identity, _, rest = repository.partition("@")
+    revision, _, files = rest.partition(":")
+    if "/" not in identity or not revision:
+        raise InputError(
+            f"--benchmark {word}: a hub repository is hub:OWNER/NAME@REVISION, e.g. "
+            "aime24=hub:math-ai/aime24@main; a commit in place of main stays the same."
+        )
+    source = Source(hub=identity, revision=revision, files=files or None)
+    return fetch(_hub_name(repository), source, runs)
 
 
 def generate(

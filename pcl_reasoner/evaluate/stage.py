@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.evaluate.benchmark import check_shipped, read_benchmark
 from pcl_reasoner.sample.settings import SamplingConfig
 from pcl_reasoner.stage import Counts, StageContext
 from pcl_reasoner.stages import inputs_of
@@ -66,6 +66,14 @@ def evaluate(
     benchmarks = {
         name: read_benchmark(name, path) for name, path in inputs_of(inputs, "benchmark").items()
     }
+    for name, questions in benchmarks.items():
+        others = check_shipped(name, questions)
+        if others:
+            context.warn(
+                f"benchmark {name}: {len(others)} of {len(questions)} questions are not "
+                f"recognised by their fingerprints ({', '.join(others)}) and taken for those that "
+                "are missing, in other words."
+            )
     written = output / "scores.json"
     # The log goes last: where it is missing and this file is there, all was graded and written.
     if (output / _LOG).exists() or not written.exists():
@@ -106,29 +114,6 @@ def _answer_and_grade(
         {"benchmarks": scores, "sampling": sampling, "responses": records.info()},
     )
     records.delete()
-
-
-def read_benchmark(name: str, path: Path) -> list[Question]:
-    """Read a benchmark: a .jsonl or .parquet file, or a folder that holds one or several.
-
-    Raises:
-        StageError: There is no such file, or a record lacks a field.
-    """
-    import pyarrow.parquet as pq
-
-    from pcl_reasoner.evaluate.benchmark import parse_lines, questions_of
-
-    files = [path] if path.is_file() else [*path.glob("*.jsonl"), *path.glob("*.parquet")]
-    files = sorted(file for file in files if file.name != "kept_apart.jsonl")
-    if not files:
-        raise StageError(f"{path}: no .jsonl or .parquet. The role benchmark needs one.")
-    records: list[tuple[int, Any]] = []
-    for file in files:
-        if file.suffix == ".parquet":
-            records += list(enumerate(pq.read_table(file).to_pylist(), 1))
-        else:
-            records += parse_lines(file.read_text(encoding="utf-8").split("\n"), file.name)
-    return questions_of(name, files[0].name if len(files) == 1 else path.name, records)
 
 
 def _grade_all(

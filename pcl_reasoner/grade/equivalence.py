@@ -8,6 +8,7 @@ what takes too long costs the worker its life, not the run.
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
 import multiprocessing
 import resource
@@ -15,7 +16,7 @@ import signal
 import threading
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Literal
+from typing import Any, Literal
 
 from pcl_reasoner.errors import StageError
 
@@ -25,6 +26,9 @@ _START_SECONDS = 180.0
 """For the worker's imports; seconds on an idle machine, but machines are not always idle."""
 _MEMORY_BYTES = 4 << 30
 """Address space of the worker: a tower of powers must not take the machine's memory."""
+
+_REMEMBERED = 256
+"""Pairs whose comparison is remembered: a problem's responses often have the same answer."""
 
 Comparison = Literal["right", "wrong", "timeout", "error"]
 
@@ -40,8 +44,16 @@ def equivalent(answer: str, ground_truth: str, seconds: float = TIME_OUT_SECONDS
     Returns:
         ``right``, ``wrong``, ``timeout``, or ``error`` when the worker died (out of memory).
     """
+    pair = (answer, ground_truth)
     with _lock:
-        return _worker.compare(answer, ground_truth, seconds)
+        if pair in _decided:
+            return _decided[pair]
+        found = _worker.compare(answer, ground_truth, seconds)
+        if found in ("right", "wrong"):  # another try may have the time that this one had not
+            if len(_decided) >= _REMEMBERED:
+                _decided.clear()
+            _decided[pair] = found
+        return found
 
 
 class _Worker:
@@ -101,18 +113,22 @@ def serve(pipe: Connection) -> None:
     logging.disable(logging.WARNING)
     from math_verify import parse, verify
 
+    @functools.lru_cache(maxsize=64)
+    def parsed(text: str) -> Any:
+        # In a box, as a response has it: math-verify then reads the whole of it as mathematics.
+        return parse(f"\\boxed{{{text}}}", parsing_timeout=None)
+
     pipe.send(True)
     while True:
         try:
             answer, ground_truth = pipe.recv()
         except EOFError:
             return
-        # In a box, as a response has it: math-verify then reads the whole of it as mathematics.
-        found = parse(f"\\boxed{{{answer}}}", parsing_timeout=None)
-        expected = parse(f"\\boxed{{{ground_truth}}}", parsing_timeout=None)
+        found, expected = parsed(answer), parsed(ground_truth)
         pipe.send(bool(verify(expected, found, timeout_seconds=None)))
 
 
 _lock = threading.Lock()
+_decided: dict[tuple[str, str], Comparison] = {}
 _worker = _Worker()
 atexit.register(_worker.stop)

@@ -7,49 +7,22 @@ reply   "The candidate's box holds 008, which is 8. \\\\boxed{1}"
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
-import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 import httpx
 
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.grade.answers import after_thinking, last_boxed
-
-ASKED_AT_MOST = 3
-"""Times that the judge is asked about one response before it counts as not graded."""
-IN_FLIGHT_PER_SERVER = 32
-"""Questions that one server works on at a time; results do not depend on it."""
-_WAITS_SECONDS = (0.5, 2.0, 8.0, 30.0)
-"""Pauses between attempts when a server is busy or away."""
-_TIME_OUT = httpx.Timeout(600.0, connect=10.0)
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
-
-
-@dataclass(frozen=True)
-class JudgeSampling:
-    """How the judge is sampled.
-
-    Args:
-        model: The model's name at the server.
-        temperature: 0 is greedy; then re-asking is of no use.
-        top_p: Nucleus.
-        max_tokens: New tokens a reply, the judge's own thinking included.
-        seed: Of the first attempt; each further attempt takes the next.
-    """
-
-    model: str
-    temperature: float
-    top_p: float
-    max_tokens: int
-    seed: int
+from pcl_reasoner.sample.fleet import Fleet, Server
+from pcl_reasoner.sample.generate import Prompt
+from pcl_reasoner.sample.post import GivenUp, Passing, kind_of, overloaded, post
+from pcl_reasoner.sample.requests import Request, body_of
+from pcl_reasoner.sample.settings import SamplingConfig
 
 
 @dataclass(frozen=True)
@@ -59,10 +32,12 @@ class Judgement:
     Args:
         right: None when no reply could be read.
         text: The last reply.
+        asked: How often it was asked.
     """
 
     right: bool | None
     text: str
+    asked: int = 1
 
 
 def fill_prompt(prompt: str, ground_truth: str, candidate: str) -> str:
@@ -102,96 +77,91 @@ def read_reply(reply: str) -> bool | None:
 
 
 class Judge:
-    """A judge behind one or more OpenAI-compatible servers, taken in turn.
+    """A judge behind the servers of a fleet.
 
     Args:
-        urls: Each ends in ``/v1``.
-        sampling: How it is sampled.
+        fleet: The servers; its settings are the judge's.
+        thinking: Whether it thinks first, where its template can be told.
+        attempts: Times that it is asked about one response.
+        retried: Where requests that failed and were sent again are counted, by kind.
     """
 
-    def __init__(self, urls: list[str], sampling: JudgeSampling) -> None:
-        self.sampling = sampling
-        self.in_flight = IN_FLIGHT_PER_SERVER * len(urls)
-        self._turn = itertools.cycle([url.rstrip("/") for url in urls])
-        limits = httpx.Limits(max_connections=self.in_flight)
-        self._client = httpx.Client(timeout=_TIME_OUT, limits=limits)
+    def __init__(self, fleet: Fleet, thinking: bool, attempts: int, retried: Counter[str]) -> None:
+        self.fleet, self.thinking, self.attempts = fleet, thinking, attempts
+        self.retried = retried
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
+    async def ask(self, name: str, prompt: str) -> Judgement:
+        """Ask until a reply can be read.
 
-    def ask(self, prompt: str) -> Judgement:
-        """Ask until a reply can be read, at most ASKED_AT_MOST times.
+        Args:
+            name: Of the response, for errors.
+            prompt: The filled prompt.
 
         Raises:
             StageError: No server answers, or one refuses the request.
         """
-        text = ""
-        for attempt in range(ASKED_AT_MOST):
-            text = self._reply(prompt, self.sampling.seed + attempt)
-            right = read_reply(text)
-            if right is not None:
-                return Judgement(right, text)
-        return Judgement(None, text)
+        text, right, asked = "", None, 0
+        while right is None and asked < self.attempts:
+            text = await self._reply(name, prompt, self.fleet.settings.seed + asked)
+            right, asked = read_reply(text), asked + 1
+        return Judgement(right, text, asked)
 
-    def _reply(self, prompt: str, seed: int) -> str:
-        body = {
-            "model": self.sampling.model,
-            "messages": [{"role": "user", "content": prompt}],
-            "temperature": self.sampling.temperature,
-            "top_p": self.sampling.top_p,
-            "max_tokens": self.sampling.max_tokens,
-            "seed": seed,
-        }
-        failure = ""
-        for pause in (0.0, *_WAITS_SECONDS):
-            time.sleep(pause)
-            url = f"{next(self._turn)}/chat/completions"
+    async def _reply(self, name: str, prompt: str, seed: int) -> str:
+        """One reply; a failure that may pass is waited for, elsewhere first."""
+        body = body_for(prompt, self.fleet.settings, self.thinking, seed)
+        failed_on: list[str] = []
+        while True:
+            server = await self.fleet.take(failed_on)
+            url, lives = server.url, server.lives
             try:
-                response = self._client.post(url, json=body)
-            except httpx.TransportError as error:
-                failure = f"{url}: {type(error).__name__}: {error}"
-                continue
-            if response.status_code == 200:
-                return _content(response, url)
-            failure = f"{url}: status {response.status_code}: {response.text[:300]}"
-            if response.status_code < 500 and response.status_code != 429:
-                break
-        raise StageError(
-            f"the judge does not answer ({failure}). Check placement.judge_urls and judge_model, "
-            "then run again: verdicts that are there already are kept."
+                content = _content(await post(self.fleet.http, url, body))
+                self.fleet.answered(server)
+                return content
+            except GivenUp as refusal:
+                raise self._no_answer(name, url, refusal) from refusal
+            except (httpx.TransportError, Passing) as failure:
+                last: Exception = failure
+                self._note(server, failure)
+            finally:
+                self.fleet.give_back(server)
+            if await self.fleet.was_lost(server, lives):
+                continue  # the server's end, not the question's
+            failed_on.append(url)
+            retries = self.fleet.settings.retries
+            if len(failed_on) > retries or self.fleet.all_fail(retries):
+                raise self._no_answer(name, url, last)
+
+    def _note(self, server: Server, failure: Exception) -> None:
+        """Count a failure by its kind, and let the server rest."""
+        self.retried[kind_of(failure)] += 1
+        if isinstance(failure, httpx.ReadTimeout):
+            return  # one answer that takes too long says nothing of the others
+        retry_after = failure.retry_after if isinstance(failure, Passing) else None
+        self.fleet.failed(server, retry_after, overloaded(failure))
+
+    def _no_answer(self, name: str, url: str, why: Exception) -> StageError:
+        return StageError(
+            f"the judge does not answer about {name} ({url}: {type(why).__name__}: {why}). Check "
+            "placement.judge_urls or placement.judging, and the settings judge_*, then run again: "
+            "verdicts that are there already are kept."
         )
 
 
-def _content(response: httpx.Response, url: str) -> str:
+def body_for(prompt: str, settings: SamplingConfig, thinking: bool, seed: int) -> dict[str, Any]:
+    """A question's JSON: every sampling field, as a server takes from the weights what is left out.
+
+    A template that has no thinking mode passes over ``chat_template_kwargs``.
+    """
+    messages = [{"role": "user", "content": prompt}]
+    request = Request(Prompt("", messages, []), 0, 1, seed, settings.max_tokens or 1)
+    told = {"chat_template_kwargs": {"enable_thinking": thinking}, "return_token_ids": False}
+    return {**body_of(request, settings), **told}
+
+
+def _content(answer: Mapping[str, Any]) -> str:
     try:
-        content = response.json()["choices"][0]["message"]["content"]
-    except (ValueError, LookupError, TypeError) as error:
-        raise StageError(
-            f"{url}: the reply is not that of an OpenAI-compatible server: {response.text[:300]}"
-        ) from error
+        content = answer["choices"][0]["message"]["content"]
+    except (LookupError, TypeError) as error:
+        raise Passing("a choice without a message") from error
     # A server that splits thoughts off gives no content when the judge never ended them.
     return content or ""
-
-
-def each_in_flight(
-    function: Callable[[_Item], _Result], items: Iterable[_Item], in_flight: int
-) -> Iterator[_Result]:
-    """Apply a function to many items at once, reading no more items than are in flight.
-
-    Results come as they are ready, in no order.
-    """
-    with ThreadPoolExecutor(in_flight) as pool:
-        pending: set[Future[_Result]] = set()
-        try:
-            for item in items:
-                pending.add(pool.submit(function, item))
-                if len(pending) >= in_flight:
-                    done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                    yield from (future.result() for future in done)
-            while pending:
-                done, pending = wait(pending, return_when=FIRST_COMPLETED)
-                yield from (future.result() for future in done)
-        finally:
-            # After an error the questions that wait their turn are not asked any more.
-            pool.shutdown(wait=False, cancel_futures=True)

@@ -1,13 +1,18 @@
 """Asking the judge about many responses, and keeping what it said.
 
-verdicts.partial.jsonl, one line a response, while the stage runs:
+judging.json, how it was asked and who answered:
 
-    {"problem_id": "9f0c…", "sample_index": 3, "right": true, "text": "equal. \\\\boxed{1}"}
+    {"served_model": "Qwen3-32B", "temperature": 0.6, "top_k": 20, …, "thinking": true,
+     "prompt_sha256": "5d1e…", "model_fingerprint": "77c0…", "servers": [{"url": "…", …}],
+     "judged": 22990, "asked_again": 31, "unreadable": 4}
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +21,31 @@ from pcl_reasoner.grade.reading import READ_COLUMNS, batches, truth_of
 from pcl_reasoner.stage import StageContext
 
 if TYPE_CHECKING:
-    from pcl_reasoner.artifact import AppendLog
-    from pcl_reasoner.grade.judge import Judgement
+    from pcl_reasoner.grade.judge import Judge, Judgement
     from pcl_reasoner.grade.select import Key
     from pcl_reasoner.grade.stage import GradeConfig
+    from pcl_reasoner.grade.verdict_log import VerdictLog
+    from pcl_reasoner.sample.server import SupervisedServer
+    from pcl_reasoner.sample.settings import SamplingConfig
 
 JUDGE_LOG = "verdicts.partial.jsonl"
-_JUDGE_TEXT_CHARACTERS = 2000
-"""What is kept of a judge's reply: its end, where its reasons and its verdict are."""
+REQUEST_SECONDS = 1800.0
+"""To wait for a reply, the server's queue included."""
+RETRIES = 4
+"""How often a question is sent again after a failure that may pass."""
+_DESCRIBED = (
+    *("served_model", "temperature", "top_k", "top_p", "min_p", "repetition_penalty"),
+    *("max_tokens", "max_model_len", "seed", "model_fingerprint", "template_sha256"),
+)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the judge said, how it was asked, and figures of it."""
+
+    judgements: dict[Key, Judgement]
+    described: dict[str, Any]
+    figures: dict[str, Any]
 
 
 def candidate_of(config: GradeConfig, record: Mapping[str, Any]) -> str | None:
@@ -40,7 +62,8 @@ def judge_all(
     output: Path,
     context: StageContext,
     total: int,
-) -> dict[Key, Judgement]:
+    model: Path | None,
+) -> Judged:
     """Ask the judge about every response that has an answer, or about which the rule is not sure.
 
     It goes on where it was cut off.
@@ -50,60 +73,147 @@ def judge_all(
         files: responses/*.parquet.
         truths: problem_id -> ground truth.
         output: The stage's folder; what the judge said in a killed run is in it.
-        context: ``placement["judge_urls"]`` names the servers.
+        context: ``placement["judge_urls"]`` names the servers, or ``placement["judging"]`` says how
+            to start them; their words go to ``logs`` beside the stage's folder.
         total: Responses, for the progress.
+        model: The judge's folder, where it is known.
 
     Raises:
         StageError: There is no judge, or it does not answer, or too often unreadably.
     """
-    from pcl_reasoner.artifact import AppendLog
-    from pcl_reasoner.grade.judge import Judge, Judgement, JudgeSampling, each_in_flight
+    from pcl_reasoner.grade.verdict_log import VerdictLog
+    from pcl_reasoner.sample.server import started
 
-    urls = list(context.placement.get("judge_urls") or [])
-    if not urls:
-        raise StageError(
-            f"method {config.method} needs a server: set placement.judge_urls in the launch file."
-        )
-    log = AppendLog(output / JUDGE_LOG)
-    done = {
-        (record["problem_id"], record["sample_index"]): Judgement(record["right"], record["text"])
-        for record in log
-    }
-    judge = Judge(
-        urls,
-        JudgeSampling(
-            config.judge_model,
-            config.judge_temperature,
-            config.judge_top_p,
-            config.judge_max_tokens,
-            config.seed,
-        ),
-    )
+    urls = _urls(config, context, model)
+    prompt, settings = _prompt(config), judge_settings(config)
+    log = VerdictLog(output / JUDGE_LOG)
     try:
-        questions = _questions(config, files, truths, set(done))
-        for key, judgement in each_in_flight(
-            lambda question: (question[0], judge.ask(question[1])), questions, judge.in_flight
-        ):
-            done[key] = _remember(log, key, judgement)
-            context.progress.update(len(done), total, "judgements")
+        questions = _questions(config, prompt, files, truths, log.judgements)
+        first = next(questions, None)
+        if first is not None:
+            words = output.parent / "logs" / f"{output.name.removesuffix('.partial')}.judge.log"
+            with started(context, "judging", model or output, settings, words) as servers:
+                asked = _Asking(config, settings, itertools.chain([first], questions), log, context)
+                asyncio.run(asked.run(urls, servers, total))
     finally:
-        judge.close()
         log.close()
-    _check_missing(config, done)
-    return done
+    _check_missing(config, log.judgements)
+    described = _describe(config, settings, prompt, model)
+    return Judged(log.judgements, {**described, "servers": log.servers}, log.info())
+
+
+def _urls(config: GradeConfig, context: StageContext, model: Path | None) -> list[str]:
+    """The servers that are there; none where the stage starts them."""
+    urls = [str(url).rstrip("/") for url in context.placement.get("judge_urls") or []]
+    serving = context.placement.get("judging")
+    if not urls and not serving:
+        raise StageError(
+            f"method {config.method} needs a server: set placement.judge_urls in the launch file, "
+            "or have the stage start one: placement: {judging: {executable: /path/to/vllm}}."
+        )
+    if serving and model is None:
+        raise StageError(
+            "placement.judging starts the judge and needs its weights: give the stage the role "
+            "judge, e.g. grade: {inputs: {judge: SOURCE}} with sources: {SOURCE: {path: FOLDER, "
+            "kind: model}}."
+        )
+    return urls
+
+
+def judge_settings(config: GradeConfig) -> SamplingConfig:
+    """How the judge is sampled: one reply a question, seeds one apart when it is asked again."""
+    from pcl_reasoner.sample.settings import SamplingConfig
+
+    return SamplingConfig(
+        n=1,
+        temperature=config.judge_temperature,
+        top_k=config.judge_top_k,
+        top_p=config.judge_top_p,
+        min_p=config.judge_min_p,
+        repetition_penalty=1.0,
+        max_tokens=config.judge_max_tokens,
+        max_model_len=config.judge_max_model_len,
+        seed=config.seed,
+        served_model=config.judge_model,
+        concurrency=config.judge_concurrency,
+        request_timeout=REQUEST_SECONDS,
+        retries=RETRIES,
+    )
+
+
+class _Asking:
+    """The questions that are open, and the servers that answer them."""
+
+    def __init__(
+        self,
+        config: GradeConfig,
+        settings: SamplingConfig,
+        questions: Iterator[tuple[Key, str]],
+        log: VerdictLog,
+        context: StageContext,
+    ) -> None:
+        self.config, self.settings = config, settings
+        self.questions, self.log, self.context = questions, log, context
+        self.reading, self.writing = asyncio.Lock(), asyncio.Lock()
+
+    async def run(self, urls: list[str], servers: list[SupervisedServer], total: int) -> None:
+        """Ask all of them, as many at a time as the servers take."""
+        from pcl_reasoner.grade.judge import Judge
+        from pcl_reasoner.sample.fleet import Fleet, Keys, connections
+
+        keys = Keys("judge_urls", "judge_model", "judge_max_model_len")
+        async with connections(self.settings, len(urls) + len(servers)) as http:
+            fleet = Fleet(urls, self.settings, http, servers, keys)
+            for facts in await fleet.open():
+                self.log.add_server(facts)
+            config = self.config
+            judge = Judge(fleet, config.judge_thinking, config.judge_attempts, self.log.retried)
+            await fleet.run(lambda: self._work(judge, total))
+
+    async def _work(self, judge: Judge, total: int) -> None:
+        while (question := await self._next()) is not None:
+            key, prompt = question
+            judgement = await judge.ask(f"{key[0]}/{key[1]}", prompt)
+            async with self.writing:
+                await asyncio.to_thread(self.log.add, key, judgement)
+            self.context.progress.update(len(self.log.judgements), total, "judgements")
+
+    async def _next(self) -> tuple[Key, str] | None:
+        # Reading a batch of long responses takes a while, in which the servers are watched.
+        async with self.reading:
+            return await asyncio.to_thread(next, self.questions, None)
+
+
+def _describe(
+    config: GradeConfig, settings: SamplingConfig, prompt: str, model: Path | None
+) -> dict[str, Any]:
+    """What judged and how, for judging.json; of a judge whose weights are not here, its name."""
+    from pcl_reasoner.artifact import fingerprint
+    from pcl_reasoner.sample.generate import describe
+
+    found = describe(settings, model) if model else settings.model_dump(mode="json")
+    named = {name: found[name] for name in _DESCRIBED if name in found}
+    return {
+        **named,
+        "thinking": config.judge_thinking,
+        "attempts": config.judge_attempts,
+        "last_tokens": config.last_tokens,
+        "prompt_sha256": fingerprint(prompt),
+    }
 
 
 def _questions(
     config: GradeConfig,
+    prompt: str,
     files: list[Path],
     truths: Mapping[str, str | None],
-    done: set[Key],
+    judgements: Mapping[Key, Judgement],
 ) -> Iterator[tuple[Key, str]]:
     from pcl_reasoner.grade.agreement import unsure
     from pcl_reasoner.grade.answers import last_boxed, why_no_answer
     from pcl_reasoner.grade.judge import fill_prompt
 
-    prompt = _prompt(config)
+    done = set(judgements)
     for batch in batches(files, READ_COLUMNS):
         for record in batch.to_pylist():
             key = (record["problem_id"], record["sample_index"])
@@ -113,15 +223,6 @@ def _questions(
             if config.method == "cascade" and not unsure(last_boxed(candidate or ""), truth):
                 continue
             yield key, fill_prompt(prompt, truth, candidate or "")
-
-
-def _remember(log: AppendLog, key: Key, judgement: Judgement) -> Judgement:
-    from pcl_reasoner.grade.judge import Judgement as Kept
-
-    kept = Kept(judgement.right, judgement.text[-_JUDGE_TEXT_CHARACTERS:])
-    said = {"right": kept.right, "text": kept.text}
-    log.append([{"problem_id": key[0], "sample_index": key[1], **said}])
-    return kept
 
 
 def _check_missing(config: GradeConfig, done: Mapping[Key, Judgement]) -> None:

@@ -123,6 +123,29 @@ def shuffled(by_key: Mapping[Key, float], seed: int) -> dict[Key, float]:
     return {**by_key, **exchanged}
 
 
+def group_figures(by_key: Mapping[Key, float], drop_groups: DropGroups) -> dict[str, int]:
+    """What published counts stand beside: responses of groups, before any limit of length.
+
+    Args:
+        by_key: As rewards_by_key gives it.
+        drop_groups: As in drop_reason.
+
+    Returns:
+        ``mixed_rows`` in groups with right and wrong ones, ``mixed_right`` and ``mixed_wrong`` of
+        them (names as in ``pclr-ms recount``); ``left_by_groups`` by this choice.
+    """
+    rates = pass_rates(by_key)
+    mixed = [reward for key, reward in by_key.items() if 0.0 < rates[key[0]] < 1.0]
+    right = sum(reward >= 0.5 for reward in mixed)
+    left = sum(drop_reason(rates[key[0]], 0, drop_groups, None) is None for key in by_key)
+    return {
+        "mixed_rows": len(mixed),
+        "mixed_right": right,
+        "mixed_wrong": len(mixed) - right,
+        "left_by_groups": left,
+    }
+
+
 def drop_reason(
     pass_rate: float, n_tokens: int, drop_groups: DropGroups, max_tokens: int | None
 ) -> str | None:

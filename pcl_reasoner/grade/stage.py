@@ -8,12 +8,13 @@ verdicts.parquet, one row a response:
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, model_validator
 
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.grade.reading import (
@@ -25,12 +26,12 @@ from pcl_reasoner.grade.reading import (
     response_files,
     truth_of,
 )
-from pcl_reasoner.stage import Counts, FileName, StageConfig, StageContext
+from pcl_reasoner.stage import NOT_HASHED, Counts, FileName, StageConfig, StageContext
 
 if TYPE_CHECKING:
-    from pcl_reasoner.grade.agreement import Agreement
     from pcl_reasoner.grade.answers import Verdict
     from pcl_reasoner.grade.judge import Judgement
+    from pcl_reasoner.grade.judging import Judged
     from pcl_reasoner.grade.select import Key
 
 
@@ -57,12 +58,36 @@ class GradeConfig(StageConfig):
     """0 is greedy; then a reply that cannot be read is not mended by asking again."""
     judge_top_p: float = Field(0.95, gt=0, le=1)
     """The judge's nucleus."""
+    judge_top_k: int = Field(20, ge=0)
+    """Only this many most likely tokens may be drawn; 0 = all."""
+    judge_min_p: float = Field(0.0, ge=0, le=1)
+    """Only tokens with this share of the largest probability may be drawn."""
+    judge_thinking: bool = True
+    """Whether it thinks first, sent as ``enable_thinking`` to its template."""
     judge_max_tokens: int = Field(8192, gt=0)
     """New tokens a reply, the judge's own thinking included."""
+    judge_max_model_len: Annotated[int, NOT_HASHED] = Field(16384, gt=0)
+    """Its context: longest prompt and reply together, in tokens."""
+    judge_concurrency: Annotated[int, NOT_HASHED] = Field(64, gt=0)
+    """Questions under way at the same time, over all servers."""
+    judge_attempts: int = Field(3, gt=0)
+    """How often it is asked about one response whose verdict cannot be read."""
     max_missing: float = Field(0.01, ge=0, le=1)
     """Largest share of responses that the judge may leave without a readable verdict."""
     seed: int = 0
     """Of the judge's sampling."""
+
+    @model_validator(mode="after")
+    def _weights_of_the_judge(self, info: ValidationInfo) -> GradeConfig:
+        around = info.context or {}
+        placement = around.get("placement")
+        started = self.method != "rule" and placement is not None and placement.judging
+        if started and "judge" not in around["roles"]:
+            raise ValueError(
+                "the launch file's placement.judging starts the judge and needs its weights: "
+                "give the stage the input judge, a Hugging Face folder"
+            )
+        return self
 
 
 class SelectConfig(StageConfig):
@@ -83,53 +108,103 @@ def grade(
 ) -> Counts:
     """Grade every response; writes verdicts.parquet, audit.html and disagreements.jsonl.
 
+    Args:
+        config: By rule, by a judge, or by both.
+        inputs: ``responses``, ``problems``; ``judge`` (a Hugging Face folder), where the judge's
+            weights are at hand or its server is started here.
+        output: The stage's folder; what a judge said in a killed run is kept.
+        context: ``placement["judge_urls"]`` names the judge's servers, or ``placement["judging"]``
+            says how to start them.
+
     Raises:
         StageError: A response has no ground truth, or the judge fails.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from pcl_reasoner.grade.agreement import Agreement, read_human
-    from pcl_reasoner.grade.audit import Audit, Example
+    from pcl_reasoner.grade.agreement import read_human
     from pcl_reasoner.grade.judging import JUDGE_LOG, judge_all
+    from pcl_reasoner.runner import write_json
 
+    told = output / "judging.json"
+    # The log goes last: where it is missing and this file is there, all was judged and written.
+    if told.exists() and not (output / JUDGE_LOG).exists():
+        return Counts.model_validate(json.loads(told.read_text(encoding="utf-8"))["counts"])
     files = response_files(inputs["responses"])
     truths = ground_truths(inputs["problems"])
     total = sum(pq.ParquetFile(file).metadata.num_rows for file in files)
     human = read_human(Path(config.human)) if config.human else {}
-    judgements = {}
+    judged = None
     if config.method != "rule":
-        judgements = judge_all(config, files, truths, output, context, total)
-    audit, agreement, decided = Audit(), Agreement(), Counter[str]()
+        judged = judge_all(config, files, truths, output, context, total, inputs.get("judge"))
+    found = _Graded(judged.judgements if judged else {}, human)
+    _write_verdicts(config, files, truths, found, output, context, total)
+    (output / "audit.html").write_text(found.audit.page(found.agreement), encoding="utf-8")
+    if config.method in BOTH:
+        found.agreement.write(output / "disagreements.jsonl")
+    info = _figures(config, found, judged, total)
+    counts = Counts(unit="responses", read=total, kept=total, info=info)
+    if judged:
+        write_json(told, {**judged.described, **judged.figures, "counts": counts.model_dump()})
+    (output / JUDGE_LOG).unlink(missing_ok=True)
+    return counts
+
+
+class _Graded:
+    """What judge and people said, and what is counted while the verdicts are written."""
+
+    def __init__(self, judgements: Mapping[Key, Judgement], human: Mapping[Key, bool]) -> None:
+        from pcl_reasoner.grade.agreement import Agreement
+        from pcl_reasoner.grade.audit import Audit
+
+        self.judgements, self.human = judgements, human
+        self.audit, self.agreement, self.decided = Audit(), Agreement(), Counter[str]()
+
+
+def _write_verdicts(
+    config: GradeConfig,
+    files: list[Path],
+    truths: Mapping[str, str | None],
+    found: _Graded,
+    output: Path,
+    context: StageContext,
+    total: int,
+) -> None:
+    """Write verdicts.parquet and count its rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from pcl_reasoner.grade.audit import Example
+
     with pq.ParquetWriter(output / "verdicts.parquet", _schema(), compression="zstd") as writer:
         for batch in batches(files, READ_COLUMNS):
             rows = []
             for record in batch.to_pylist():
                 truth = truth_of(record, truths)
-                key = (record["problem_id"], record["sample_index"])
-                row = _decide(config, record, truth, judgements.get(key), human.get(key), agreement)
+                row = _decide(config, record, truth, found)
                 rows.append(row)
-                decided[row["graded_by"]] += 1
+                found.decided[row["graded_by"]] += 1
                 name = f"{record['problem_id']}/{record['sample_index']}"
                 shown = (name, truth, row["answer"], record["response"], row["judge_text"])
-                audit.add(row["verdict"], Example(*shown))
+                found.audit.add(row["verdict"], Example(*shown))
             writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=_schema()))
-            context.progress.update(sum(audit.outcomes.values()), total, "responses")
-    (output / "audit.html").write_text(audit.page(agreement), encoding="utf-8")
-    if config.method in BOTH:
-        agreement.write(output / "disagreements.jsonl")
-    (output / JUDGE_LOG).unlink(missing_ok=True)
-    outcomes = dict(sorted(audit.outcomes.items()))
+            context.progress.update(sum(found.audit.outcomes.values()), total, "responses")
+
+
+def _figures(
+    config: GradeConfig, found: _Graded, judged: Judged | None, total: int
+) -> dict[str, Any]:
+    """The counts' further figures."""
+    outcomes = dict(sorted(found.audit.outcomes.items()))
     info = {"outcomes": outcomes, "right_share": outcomes.get("right", 0) / max(total, 1)}
     if config.method in BOTH:
-        info["agreement"] = agreement.info()
-    if config.method != "rule":
-        info["unreadable"] = sum(one.right is None for one in judgements.values())
-    if config.method in BOTH or human:
-        info["graded_by"] = dict(sorted(decided.items()))
-    if human:
-        info["human_not_here"] = len(human) - decided["human"]
-    return Counts(unit="responses", read=total, kept=total, info=info)
+        info["agreement"] = found.agreement.info()
+    if judged:
+        info |= {**judged.figures, "prompt_sha256": judged.described["prompt_sha256"]}
+    if config.method in BOTH or found.human:
+        info["graded_by"] = dict(sorted(found.decided.items()))
+    if found.human:
+        info["human_not_here"] = len(found.human) - found.decided["human"]
+    return info
 
 
 def select(
@@ -177,7 +252,7 @@ def select(
             kept.update(taken["reward"].to_pylist())
             if taken.num_rows:
                 writer.write_batch(taken)
-    return _selected(kept, dropped, context)
+    return _selected(kept, dropped, rules.group_figures(rewards, config.drop_groups), context)
 
 
 def read_rewards(file: Path) -> dict[Key, float]:
@@ -194,7 +269,9 @@ def read_rewards(file: Path) -> dict[Key, float]:
     return rewards_by_key(keys_of(table), table["reward"].to_pylist(), str(file))
 
 
-def _selected(kept: Counter[float], dropped: Counter[str], context: StageContext) -> Counts:
+def _selected(
+    kept: Counter[float], dropped: Counter[str], groups: dict[str, int], context: StageContext
+) -> Counts:
     total = kept.total()
     if total == 0:
         raise StageError(
@@ -208,7 +285,7 @@ def _selected(kept: Counter[float], dropped: Counter[str], context: StageContext
             f"only {positive} of {total} responses ({share:.1%}) are right: OPG is fragile where "
             "right ones are under half. Compare with objective rft, or sample a stronger policy."
         )
-    info = {"positive": positive, "negative": total - positive, "right_share": share}
+    info = {"positive": positive, "negative": total - positive, "right_share": share, **groups}
     return Counts(
         unit="responses",
         read=total + dropped.total(),
@@ -219,22 +296,19 @@ def _selected(kept: Counter[float], dropped: Counter[str], context: StageContext
 
 
 def _decide(
-    config: GradeConfig,
-    record: Mapping[str, Any],
-    truth: str,
-    judgement: Judgement | None,
-    human: bool | None,
-    agreement: Agreement,
+    config: GradeConfig, record: Mapping[str, Any], truth: str, found: _Graded
 ) -> dict[str, Any]:
     """A row of verdicts.parquet: a person's word stands over the judge's, the judge's over the
     rule's."""
     from pcl_reasoner.grade.answers import Verdict
 
+    key = (record["problem_id"], record["sample_index"])
+    judgement, human = found.judgements.get(key), found.human.get(key)
     verdict = _by_rule(config, record, truth)
     by = "judge" if config.method == "judge" else "rule"
     if judgement is not None and judgement.right is not None:
         if config.method in BOTH:
-            agreement.add(record, truth, verdict, judgement.right, judgement.text)
+            found.agreement.add(record, truth, verdict, judgement.right, judgement.text)
         verdict, by = Verdict("right" if judgement.right else "wrong", verdict.answer), "judge"
     if human is not None:
         verdict, by = Verdict("right" if human else "wrong", verdict.answer), "human"

@@ -86,7 +86,12 @@ def build_funnel(
         stage = str(entry.get("stage", ""))
         key = stage if "/" in stage else f"{recipe.get('name', '')}/{stage}"
         by_stage.setdefault(key, []).append(
-            {"stage": stage, "label": str(entry.get("label", "")), "count": entry.get("count")}
+            {
+                "stage": stage,
+                "label": str(entry.get("label", "")),
+                "count": entry.get("count"),
+                "figure": entry.get("figure"),
+            }
         )
     rows = []
     for record in records:
@@ -104,10 +109,26 @@ def build_funnel(
                 "read": counts.get("read"),
                 "kept": counts.get("kept"),
                 "dropped": dict(counts.get("dropped") or {}),
-                "paper": by_stage.pop(record.key, []),
+                "paper": [
+                    {**entry, "here": figure_of(counts, entry["figure"])}
+                    for entry in by_stage.pop(record.key, [])
+                ],
             }
         )
     return rows, [entry for entries in by_stage.values() for entry in entries]
+
+
+def figure_of(counts: Mapping[str, Any], name: str | None) -> int | None:
+    """What a run counted of what was published: ``kept``, or a figure of the counts' info.
+
+    Args:
+        counts: A stage's.
+        name: E.g. ``mixed_rows``, ``outcomes.right``; None: the published line names none.
+    """
+    value: Any = {**(counts.get("info") or {}), "kept": counts.get("kept")}
+    for part in (name or "").split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value if isinstance(value, int) else None
 
 
 def published_scores(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

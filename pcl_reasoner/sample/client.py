@@ -13,19 +13,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from pcl_reasoner.errors import StageError
-from pcl_reasoner.sample.fleet import CHECK_TIMEOUT, Fleet, Server
+from pcl_reasoner.sample.fleet import Fleet, Server, connections
 from pcl_reasoner.sample.generate import Dialogue, Prompt
+from pcl_reasoner.sample.post import GivenUp, Passing, kind_of, overloaded, post
 from pcl_reasoner.sample.proof import compare, compare_templates
 from pcl_reasoner.sample.records import RETOKENISED, Record, Records, record
 from pcl_reasoner.sample.requests import Request, body_of, requests_for
-from pcl_reasoner.sample.server import POLL_SECONDS, SupervisedServer
+from pcl_reasoner.sample.server import SupervisedServer, devices_each, started
 from pcl_reasoner.sample.settings import SamplingConfig
 from pcl_reasoner.stage import StageContext
 
@@ -35,25 +35,6 @@ OVERLOAD_PATIENCE = 4
 """Times as many failures in a row of all servers, before the stage stops, where these are busy."""
 TOLD_FAILURES = 5
 """So many are told one by one, the others only counted."""
-
-
-class GivenUp(Exception):
-    """A request that will not be answered: its finish reason, and what kind of failure it was."""
-
-    def __init__(self, finish_reason: str, kind: str, why: str) -> None:
-        super().__init__(why)
-        self.finish_reason, self.kind = finish_reason, kind
-
-
-class _Passing(Exception):
-    """A failure that may pass: the status where there is one, and how long to wait."""
-
-    def __init__(
-        self, why: str, status: int | None = None, retry_after: float | None = None
-    ) -> None:
-        super().__init__(why)
-        self.status = status
-        self.retry_after = retry_after
 
 
 def ask_servers(
@@ -90,27 +71,9 @@ def ask_servers(
             "start one: placement: {sampling: {executable: /path/to/vllm}}. A small model can be "
             "sampled here with engine: embedded."
         )
-    with _supervised(serving, settings, context, model, log) as server:
+    with started(context, "sampling", model, settings, log) as servers:
         client = _Client(settings, dialogue, records, context, len(prompts))
-        asyncio.run(client.run(urls, server, prompts))
-
-
-@contextmanager
-def _supervised(
-    serving: Any, settings: SamplingConfig, context: StageContext, model: Path, log: Path
-) -> Iterator[SupervisedServer | None]:
-    """A server that is started here and stopped whatever happens; None where none is."""
-    if not serving:
-        yield None
-        return
-    server = SupervisedServer(serving, context.placement, model, settings, log)
-    try:
-        server.start()
-        yield server
-    finally:
-        server.stop()
-    if server.restarts:
-        context.warn(f"the server was lost and started again {server.restarts} times; see {log}.")
+        asyncio.run(client.run(urls, servers, prompts))
 
 
 class _Client:
@@ -133,28 +96,16 @@ class _Client:
         self.fleet: Fleet
 
     async def run(
-        self, urls: list[str], supervised: SupervisedServer | None, prompts: list[Prompt]
+        self, urls: list[str], supervised: list[SupervisedServer], prompts: list[Prompt]
     ) -> None:
         """Work through all requests with as many workers as may be under way."""
         settings = self.settings
-        # Servers are the user's own: a proxy of the environment has no business between.
-        async with httpx.AsyncClient(
-            timeout=httpx.Timeout(settings.request_timeout, connect=CHECK_TIMEOUT, pool=None),
-            limits=httpx.Limits(max_connections=settings.concurrency + 2 * len(urls) + 2),
-            trust_env=False,
-        ) as http:
+        async with connections(settings, len(urls) + len(supervised)) as http:
             self.fleet = Fleet(urls, settings, http, supervised)
             await self._check(prompts)
             requests = requests_for(prompts, settings, self.dialogue, self.records)
-            try:
-                async with asyncio.TaskGroup() as group:
-                    keeper = group.create_task(self.fleet.keep())
-                    self.began = time.monotonic()
-                    workers = range(settings.concurrency)
-                    await asyncio.wait([group.create_task(self._work(requests)) for _ in workers])
-                    keeper.cancel()
-            except BaseExceptionGroup as several:
-                raise _first(several) from None
+            self.began = time.monotonic()
+            await self.fleet.run(lambda: self._work(requests))
 
     async def _check(self, prompts: list[Prompt]) -> None:
         """See that the servers are the right ones, and read what we render."""
@@ -185,7 +136,9 @@ class _Client:
     def _pace(self) -> str:
         """``1,200 tokens/s, 4.3 M a device-hour, length 3 %``."""
         rate = (self.records.tokens - self.tokens_before) / max(time.monotonic() - self.began, 1e-9)
-        devices = self.context.placement.get("server_devices", 1) * len(self.fleet.servers)
+        placement = self.context.placement
+        each = devices_each(placement.get("sampling") or {}, placement)
+        devices = each * len(self.fleet.servers)
         others = [
             f"{reason} {count / len(self.records):.0%}"
             for reason, count in sorted(self.records.finish_reasons.items())
@@ -202,25 +155,26 @@ class _Client:
             StageError: The servers are not there any more.
         """
         failed_on: list[str] = []
+        body = body_of(request, self.settings)
         while True:
             server = await self.fleet.take(failed_on)
-            url, lives, started = server.url, server.lives, time.monotonic()
+            url, lives, sent = server.url, server.lives, time.monotonic()
             try:
-                answer = await self._post(url, request)
-                records = self._records(request, answer, time.monotonic() - started, url)
+                answer = await post(self.fleet.http, url, body)
+                records = self._records(request, answer, time.monotonic() - sent, url)
                 self.fleet.answered(server)
                 return records
-            except (httpx.TransportError, _Passing) as failure:
+            except (httpx.TransportError, Passing) as failure:
                 last: Exception = failure
                 self._note(server, failure)
             finally:
                 self.fleet.give_back(server)
-            if await self._was_lost(server, lives):
+            if await self.fleet.was_lost(server, lives):
                 continue  # the server's end, not the request's
             failed_on.append(url)
             if len(failed_on) > self.settings.retries:
                 raise await self._verdict(server, last)
-            patience = OVERLOAD_PATIENCE if _overloaded(last) else 1
+            patience = OVERLOAD_PATIENCE if overloaded(last) else 1
             if self.fleet.all_fail(patience * (self.settings.retries + 1) - 1):
                 verdict = await self._verdict(server, last)
                 if isinstance(verdict, StageError):
@@ -231,53 +185,21 @@ class _Client:
         self.records.retried[kind_of(failure)] += 1
         if isinstance(failure, httpx.ReadTimeout):
             return  # one answer that takes too long says nothing of the others
-        retry_after = failure.retry_after if isinstance(failure, _Passing) else None
-        self.fleet.failed(server, retry_after, _overloaded(failure))
-
-    async def _was_lost(self, server: Server, lives: int) -> bool:
-        """Did a server that is started here end under the request?
-
-        Its connections break first; then its processes end, which takes long where they are large.
-        """
-        if server.supervised is None:
-            return False
-        while server.lives == lives:
-            if await server.supervised.answers(self.fleet.http):
-                return False
-            await asyncio.sleep(POLL_SECONDS)
-        return True
-
-    async def _post(self, url: str, request: Request) -> dict[str, Any]:
-        body = body_of(request, self.settings)
-        answer = await self.fleet.http.post(f"{url}/chat/completions", json=body)
-        status = answer.status_code
-        if status in (401, 403):
-            raise StageError(f"{url}: status {status}: {_said(answer)}. Start it without a key.")
-        if status in (404, 408, 425, 429) or status >= 500:
-            raise _Passing(f"status {status}: {_said(answer)}", status, _retry_after(answer))
-        if status != 200:
-            raise GivenUp("error", f"status {status}", f"status {status}: {_said(answer)}")
-        try:
-            value = answer.json()
-            choices = value["choices"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise _Passing(f"an answer that is not a chat completion: {_said(answer)}") from error
-        if len(choices) != request.count or not all(isinstance(c, dict) for c in choices):
-            raise _Passing(f"{len(choices)} choices where {request.count} were asked for")
-        return dict(value)
+        retry_after = failure.retry_after if isinstance(failure, Passing) else None
+        self.fleet.failed(server, retry_after, overloaded(failure))
 
     async def _verdict(self, server: Server, last: Exception) -> Exception:
         """A failure that did not pass: the request's if its server is well, or the stage's."""
         why = str(last) or type(last).__name__
-        overloaded = _overloaded(last)
+        busy = overloaded(last)
         models = await self.fleet.models(server)
         offered = models is not None and (not models or self.settings.served_model in models)
-        if not overloaded and offered:
+        if not busy and offered:
             reason = "timeout" if isinstance(last, httpx.TimeoutException) else "error"
             return GivenUp(reason, kind_of(last), why)
         return StageError(
             f"{server.url}: {why}, after {self.settings.retries} retries. "
-            + ("Lower concurrency" if overloaded else "Start the server again")
+            + ("Lower concurrency" if busy else "Start the server again")
             + f" and run again: {len(self.records)} of {self.total} responses are kept."
         )
 
@@ -358,32 +280,3 @@ class _Client:
                 f"{served} tokens where the template gives {len(request.prompt.ids)} (problem "
                 f"{request.prompt.problem_id}). Start it with the same chat template."
             )
-
-
-def kind_of(failure: Exception) -> str:
-    """``status 500``, ``timeout``, ``connection``, ``bad answer``: for counting."""
-    if isinstance(failure, _Passing):
-        return "bad answer" if failure.status is None else f"status {failure.status}"
-    return "timeout" if isinstance(failure, httpx.ReadTimeout) else "connection"
-
-
-def _overloaded(failure: Exception) -> bool:
-    """Has the server more requests than it wants?"""
-    return isinstance(failure, _Passing) and failure.status in (429, 503)
-
-
-def _first(several: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first exception of a group that may hold groups."""
-    first = several.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first
-
-
-def _said(answer: httpx.Response) -> str:
-    """The start of what a server said, on one line."""
-    return " ".join(answer.text[:300].split()) or "nothing"
-
-
-def _retry_after(answer: httpx.Response) -> float | None:
-    """Seconds of a Retry-After header; a date there is not read."""
-    value = answer.headers.get("retry-after", "")
-    return float(value) if value.isdigit() else None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,12 +30,23 @@ CHECK_TIMEOUT = 10.0
 """Seconds that a server has to say what it offers."""
 METRICS_SECONDS = 2.0
 """Between looks at a server's queue; a look costs vLLM some hundredths of a second."""
+FIRST_LOOK_SECONDS = 0.25
+"""After so long a server's queue is seen first; then at twice the time, up to METRICS_SECONDS."""
 FIRST_LIMIT = 32
 """Requests at a time until its queue has been seen, for a server that tells its queue."""
 WAITING_SHARE = 0.25
 """This share of a server's samples may wait, so that a place that falls free is filled at once."""
 
 _GAUGE = re.compile(r"^vllm:num_requests_(running|waiting)(?:\{[^}]*\})? (\S+)$", re.M)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """What errors call the keys that name servers, their model and its context."""
+
+    urls: str = "server_urls"
+    model: str = "served_model"
+    length: str = "max_model_len"
 
 
 @dataclass
@@ -47,6 +58,8 @@ class Server:
     """Requests that it is given at a time."""
     has_queue: bool = False
     """Does it tell its queue?"""
+    has_waited: bool = False
+    """Has anything waited there yet? Until then its limit is doubled."""
     outstanding: int = 0
     failures: int = 0
     """In a row."""
@@ -71,6 +84,15 @@ class Server:
         return ready and self.outstanding < self.limit
 
 
+def connections(settings: SamplingConfig, servers: int) -> httpx.AsyncClient:
+    """A client for so many requests at a time, and looks at so many servers beside them."""
+    return httpx.AsyncClient(
+        timeout=httpx.Timeout(settings.request_timeout, connect=CHECK_TIMEOUT, pool=None),
+        limits=httpx.Limits(max_connections=settings.concurrency + 2 * servers),
+        trust_env=False,  # servers are the user's own: no proxy of the environment between
+    )
+
+
 class Fleet:
     """The servers, and what waits for one of them.
 
@@ -78,7 +100,8 @@ class Fleet:
         urls: Base URLs that end in ``/v1``; empty where a server is started.
         settings: ``concurrency``, ``served_model``, ``max_model_len`` and ``n`` are used.
         http: For all requests.
-        supervised: A server that is started here.
+        supervised: Servers that are started here.
+        keys: For errors.
     """
 
     def __init__(
@@ -86,17 +109,18 @@ class Fleet:
         urls: Iterable[str],
         settings: SamplingConfig,
         http: httpx.AsyncClient,
-        supervised: SupervisedServer | None = None,
+        supervised: Sequence[SupervisedServer] = (),
+        keys: Keys = Keys(),  # noqa: B008
     ) -> None:
-        self.settings, self.http = settings, http
+        self.settings, self.http, self.keys = settings, http, keys
         self.servers = [Server(url, settings.concurrency) for url in urls]
-        if supervised is not None:
-            url = f"{supervised.root}/v1"
-            self.servers.append(Server(url, settings.concurrency, supervised=supervised))
+        self.servers += [
+            Server(f"{one.root}/v1", settings.concurrency, supervised=one) for one in supervised
+        ]
         self._changed = asyncio.Event()
 
     async def open(self) -> list[dict[str, Any]]:
-        """Wait for a server that is started here, and see that all are the right ones.
+        """Wait for servers that are started here, and see that all are the right ones.
 
         Returns:
             For every server its url, engine's version and the model that it names.
@@ -104,20 +128,23 @@ class Fleet:
         Raises:
             StageError: One does not answer, or offers another model or a shorter context.
         """
-        for server in self.servers:
-            if server.supervised is not None:
-                await server.supervised.ready(self.http)
+        started = [server.supervised for server in self.servers if server.supervised]
+        await asyncio.gather(*[one.ready(self.http) for one in started])
         return list(await asyncio.gather(*[self._check(server) for server in self.servers]))
 
     async def take(self, failed_on: list[str]) -> Server:
         """Wait for the server that has the most room, of those on which a request failed least.
 
+        A server that is being started again, which takes minutes, is not waited for while another
+        is up.
+
         Args:
             failed_on: URLs on which the request has failed, one for each time.
         """
-        fewest = min(failed_on.count(server.url) for server in self.servers)
-        wanted = [s for s in self.servers if failed_on.count(s.url) == fewest]
         while True:
+            there = [server for server in self.servers if server.up] or self.servers
+            fewest = min(failed_on.count(server.url) for server in there)
+            wanted = [s for s in there if failed_on.count(s.url) == fewest]
             now = asyncio.get_running_loop().time()
             free = [server for server in wanted if server.has_room(now)]
             if free:
@@ -146,6 +173,23 @@ class Fleet:
         """Has every server failed more than so often in a row, with nothing answered between?"""
         return all(server.failures > retries and server.up for server in self.servers)
 
+    async def was_lost(self, server: Server, lives: int) -> bool:
+        """Did a server that is started here end under a request?
+
+        Its connections break first; then its processes end, which takes long where they are large.
+
+        Args:
+            server: Where the request was.
+            lives: The server's, when the request was sent.
+        """
+        if server.supervised is None:
+            return False
+        while server.lives == lives:
+            if await server.supervised.answers(self.http):
+                return False
+            await asyncio.sleep(POLL_SECONDS)
+        return True
+
     def failed(self, server: Server, retry_after: float | None, overloaded: bool) -> None:
         """Let a server rest; requests that fail together are one failure of it.
 
@@ -165,6 +209,21 @@ class Fleet:
         if overloaded:
             server.limit = max(1, server.outstanding // 2)
 
+    async def run(self, worker: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Let as many workers as may be under way do the work, and look after the servers.
+
+        Raises:
+            StageError: A worker's, or a server was lost too often.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                keeper = group.create_task(self.keep())
+                workers = range(self.settings.concurrency)
+                await asyncio.wait([group.create_task(worker()) for _ in workers])
+                keeper.cancel()
+        except BaseExceptionGroup as several:
+            raise _first(several) from None
+
     async def keep(self) -> None:
         """Follow the servers' queues, and start again what is lost; runs until it is cancelled.
 
@@ -182,6 +241,7 @@ class Fleet:
             if await supervised.lost(self.http):
                 server.up = False
                 server.lives += 1
+                self._changed.set()
                 await supervised.start_again(self.http)
                 server.url = f"{supervised.root}/v1"
                 server.failures, server.rests_until, server.up = 0, 0.0, True
@@ -189,8 +249,10 @@ class Fleet:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _follow(self, server: Server) -> None:
+        pause = FIRST_LOOK_SECONDS
         while server.has_queue:
-            await asyncio.sleep(METRICS_SECONDS)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, METRICS_SECONDS)
             queue = await self._queue(server)
             if queue is not None:
                 self._adapt(server, *queue)
@@ -210,8 +272,9 @@ class Fleet:
         """More requests while nothing waits there, fewer when more waits than should."""
         n = max(self.settings.n, 1)
         surplus = waiting - max(WAITING_SHARE * (running + waiting), n)
+        server.has_waited |= waiting > 0
         if waiting == 0 and server.outstanding >= server.limit:
-            more = server.limit + max(1, server.limit // 8)
+            more = server.limit + (max(1, server.limit // 8) if server.has_waited else server.limit)
             server.limit = min(self.settings.concurrency, more)
             self._changed.set()
         elif surplus > 0:
@@ -222,21 +285,22 @@ class Fleet:
         found = await self.models(server)
         if found is None:
             raise StageError(
-                f"{server.url}: no answer. Start the server, or mend placement.server_urls in the "
-                "launch file, and run again: responses that are there are kept."
+                f"{server.url}: no answer. Start the server, or mend placement.{self.keys.urls} in "
+                "the launch file, and run again: what is there is kept."
             )
         wanted, length = self.settings.served_model, self.settings.max_model_len
+        keys = self.keys
         if found and wanted not in found:
             raise StageError(
                 f"{server.url}: offers {', '.join(found)}, not {wanted!r}. Start it with "
-                f"--served-model-name {wanted}, or set served_model."
+                f"--served-model-name {wanted}, or set {keys.model}."
             )
         model = found.get(wanted, {})
         offered = model.get("max_model_len")
         if offered and offered < length:
             raise StageError(
-                f"{server.url}: serves {offered} tokens of context, max_model_len is {length}. "
-                f"Start it with --max-model-len {length}, or set max_model_len."
+                f"{server.url}: serves {offered} tokens of context, {keys.length} is {length}. "
+                f"Start it with --max-model-len {length}, or set {keys.length}."
             )
         server.has_queue = await self._queue(server) is not None
         if server.has_queue:
@@ -272,3 +336,9 @@ class Fleet:
             return read(answer.json()) if answer.status_code == 200 else None
         except (ValueError, KeyError, TypeError):
             return None
+
+
+def _first(several: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first exception of a group that may hold groups."""
+    first = several.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -4,9 +4,11 @@
      [27, …, 2], "finish_reason": "stop", "n_tokens": 41, "seed": 7, "seconds": null,
      "server": "embedded"}
 
-Between them stands what else a resumed run is to know: the servers that answered.
+Between them stands what else a resumed run is to know: the servers that answered, and how many
+requests failed since the line before of this kind.
 
     {"answered_by": {"url": "http://127.0.0.1:41235/v1", "version": "0.32.0", "model": "…"}}
+    {"retried": {"status 503": 2}}
 
 A published run's responses are tens of gigabytes, so only the keys and where their lines are
 stay in memory.
@@ -32,7 +34,7 @@ RETOKENISED = "retokenised"
 """Mark, in the log only, of a record whose ids a server did not give."""
 FAILURE = "failure"
 """In the log only, of a record that failed: which kind of failure it was."""
-_ANSWERED_BY = "answered_by"
+_ANSWERED_BY, _RETRIED = "answered_by", "retried"
 
 
 def record(
@@ -84,29 +86,44 @@ class Records:
         self.failures: Counter[str] = Counter()
         """Responses that failed, by kind: ``status 400``, ``timeout`` …"""
         self.retried: Counter[str] = Counter()
-        """Failed requests of this run, those that succeeded later too, by kind."""
+        """Failed requests, those that succeeded later too, by kind; of killed runs all but what
+        failed after their last answer."""
+        self._retried_kept: Counter[str] = Counter()
         self.servers: list[dict[str, Any]] = []
         """What has answered: url, version, model."""
         self._end = 0
         self._scan()
+        self.retried.update(self._retried_kept)
 
     def _scan(self) -> None:
-        """Note the records behind those already known."""
+        """Note the records that a killed run left."""
         with self._log.path.open("rb") as handle:
             handle.seek(self._end)
             for line in handle:
-                item = json.loads(line)
-                if _ANSWERED_BY in item:
-                    self.servers.append(item[_ANSWERED_BY])
-                    self._end += len(line)
-                    continue
-                self._places[(item["problem_id"], item["sample_index"])] = self._end
-                self.finish_reasons[item["finish_reason"]] += 1
-                self.tokens += item["n_tokens"]
-                self.retokenised += bool(item.get(RETOKENISED))
-                if FAILURE in item:
-                    self.failures[item[FAILURE]] += 1
-                self._end += len(line)
+                self._note(json.loads(line), len(line))
+
+    def _note(self, item: Record, size: int) -> None:
+        """Take in the record at the end of what is known; its line has ``size`` bytes."""
+        if _ANSWERED_BY in item:
+            self.servers.append(item[_ANSWERED_BY])
+        elif _RETRIED in item:
+            self._retried_kept.update(item[_RETRIED])
+        else:
+            self._places[(item["problem_id"], item["sample_index"])] = self._end
+            self.finish_reasons[item["finish_reason"]] += 1
+            self.tokens += item["n_tokens"]
+            self.retokenised += bool(item.get(RETOKENISED))
+            if FAILURE in item:
+                self.failures[item[FAILURE]] += 1
+        self._end += size
+
+    def _append(self, items: list[Record]) -> None:
+        """Append records and note them, without reading their JSON again."""
+        self._log.append(items)
+        with self._log.path.open("rb") as handle:
+            handle.seek(self._end)
+            for item, line in zip(items, handle, strict=True):
+                self._note(item, len(line))
 
     def __contains__(self, key: object) -> bool:
         """Is this response there?"""
@@ -126,14 +143,17 @@ class Records:
         new = {(item["problem_id"], item["sample_index"]): item for item in items}
         missing = [item for key, item in new.items() if key not in self._places]
         if missing:
-            self._log.append(missing)
-            self._scan()
+            self._append([*missing, *self._new_retries()])
+
+    def _new_retries(self) -> list[Record]:
+        # A copy first: another thread may count a failure of a new kind meanwhile.
+        new = self.retried.copy() - self._retried_kept
+        return [{_RETRIED: dict(new)}] if new else []
 
     def add_server(self, facts: dict[str, Any]) -> None:
         """Note a server that answers from here on; one that is noted already is left out."""
         if facts not in self.servers:
-            self._log.append([{_ANSWERED_BY: facts}])
-            self._scan()
+            self._append([{_ANSWERED_BY: facts}])
 
     def read(self, keys: Iterable[Key]) -> Iterator[Record]:
         """The records of the given keys, in their order, read from the file one by one."""
@@ -165,6 +185,9 @@ class Records:
 
     def close(self) -> None:
         """Close the file."""
+        new = self._new_retries()
+        if new:
+            self._append(new)
         self._log.close()
 
     def delete(self) -> None:

@@ -1,4 +1,4 @@
-"""A vLLM server that the stage starts, watches, starts again and stops.
+"""vLLM servers that a stage starts, watches, starts again and stops.
 
     placement:
       sampling:
@@ -8,7 +8,9 @@
     -> vllm serve MODEL --served-model-name policy --host 127.0.0.1 --port 41235 … --dtype float32
 
 It runs in a process group of its own under watch.py, which ends every process of it when the
-stage is gone, however that ended.
+stage is gone, however that ended. ``servers: 2`` starts two, each with devices of its own:
+
+    server_devices: 4  -> ASCEND_RT_VISIBLE_DEVICES 0,1,2,3 and 4,5,6,7
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +33,8 @@ import httpx
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.sample import watch
 from pcl_reasoner.sample.settings import SamplingConfig
+from pcl_reasoner.schema import VISIBLE_DEVICES, Serving
+from pcl_reasoner.stage import StageContext
 
 STOP_SECONDS = 15.0
 """A server's time to end by itself; then its processes are killed."""
@@ -51,7 +56,7 @@ def command(
     """The command that serves a model.
 
     Args:
-        serving: ``placement["sampling"]``.
+        serving: ``placement["sampling"]`` or ``placement["judging"]``.
         placement: For ``set_env`` and ``server_devices``.
         model: A Hugging Face folder.
         settings: The model's name and context length, and its template where it is not its own.
@@ -64,7 +69,7 @@ def command(
         if executable.name.startswith("python")
         else ["serve"]
     )
-    devices = placement.get("server_devices", 1)
+    devices = devices_each(serving, placement)
     template = settings.template and ["--chat-template", str(Path(settings.template).resolve())]
     words = [
         *[str(executable), *start, str(model.resolve())],
@@ -82,8 +87,39 @@ def command(
     return ["bash", "-c", 'source "$0" && exec "$@"', source, *words] if source else words
 
 
-def environment(serving: Mapping[str, Any], placement: Mapping[str, Any]) -> dict[str, str]:
-    """The server's environment: the folder of its programs first, nothing told to anyone."""
+def devices_each(serving: Mapping[str, Any], placement: Mapping[str, Any]) -> int:
+    """How many devices each server has, as far as its model is spread over them."""
+    found: int = serving.get("devices") or placement.get("server_devices", 1)
+    return found
+
+
+def devices_of(
+    serving: Mapping[str, Any], placement: Mapping[str, Any], place: int
+) -> dict[str, str]:
+    """The variable that gives one of several servers its devices; nothing where there is one.
+
+    A list in the launch file's environment is cut into equal parts. Without one the devices are
+    counted from 0, as many for each server as it spreads a model over; where there are none, as on
+    a CPU, nobody reads the variable.
+
+    Args:
+        serving: ``placement["sampling"]`` or ``placement["judging"]``.
+        placement: For ``env`` and ``server_devices``.
+        place: Which of the servers, from 0.
+    """
+    count = serving.get("servers", 1)
+    if count == 1:
+        return {}
+    listed = Serving(**serving).visible(placement.get("env", {}))
+    each = len(listed[1]) // count if listed else devices_each(serving, placement)
+    name, devices = listed or (VISIBLE_DEVICES[0], [str(one) for one in range(count * each)])
+    return {name: ",".join(devices[place * each : (place + 1) * each])}
+
+
+def environment(
+    serving: Mapping[str, Any], placement: Mapping[str, Any], place: int = 0
+) -> dict[str, str]:
+    """A server's environment: the folder of its programs first, nothing told to anyone."""
     programs = str(Path(serving["executable"]).expanduser().parent)
     return {
         **os.environ,
@@ -93,6 +129,7 @@ def environment(serving: Mapping[str, Any], placement: Mapping[str, Any]) -> dic
         "DO_NOT_TRACK": "1",
         **placement.get("env", {}),
         **serving["environment"],
+        **devices_of(serving, placement, place),
     }
 
 
@@ -100,12 +137,13 @@ class SupervisedServer:
     """One server process at a time, on a port that is free when it starts.
 
     Args:
-        serving: ``placement["sampling"]``: executable, arguments, environment, start_seconds,
-            restarts.
+        serving: ``placement["sampling"]`` or ``placement["judging"]``.
         placement: The launch file's whole placement.
         model: A Hugging Face folder.
         settings: The model's name and context length.
         log: File to which all that it prints is appended.
+        place: Which of several servers it is, from 0.
+        key: The launch file's key that says how it is started.
     """
 
     def __init__(
@@ -115,9 +153,12 @@ class SupervisedServer:
         model: Path,
         settings: SamplingConfig,
         log: Path,
+        place: int = 0,
+        key: str = "sampling",
     ) -> None:
         self.serving, self.placement = serving, placement
         self.model, self.settings, self.log = model, settings, log
+        self.place, self.key = place, key
         self.process: subprocess.Popen[bytes] | None = None
         self.port = 0
         self.restarts = 0
@@ -139,10 +180,11 @@ class SupervisedServer:
         if not os.access(executable, os.X_OK):
             raise StageError(
                 f"{executable}: not an executable file. Put the path of `vllm`, in the "
-                "environment where it is installed, into the launch file: placement: {sampling: "
-                "{executable: …}}."
+                f"environment where it is installed, into the launch file: placement: {{{self.key}:"
+                " {executable: …}}."
             )
-        self.port = free_port()
+        first = self.serving.get("port")
+        self.port = first + self.place if first else free_port()
         words = command(self.serving, self.placement, self.model, self.settings, self.port)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as handle:
@@ -153,7 +195,7 @@ class SupervisedServer:
                 stdin=subprocess.PIPE,
                 stdout=handle,
                 stderr=subprocess.STDOUT,
-                env=environment(self.serving, self.placement),
+                env=environment(self.serving, self.placement, self.place),
                 start_new_session=True,
             )
         self._looks_missed, self._next_look = 0, time.monotonic() + HEALTH_SECONDS
@@ -226,13 +268,17 @@ class SupervisedServer:
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return f"Its log is {self.log}; the last lines:\n" + "\n".join(lines[-_TAIL_LINES:])
 
+    def let_go(self) -> None:
+        """Tell the server to end, and do not wait for it."""
+        if self.process is not None and self.process.stdin is not None:
+            self.process.stdin.close()  # watch.py ends the server
+
     def stop(self) -> None:
         """End the server and everything that it started."""
+        self.let_go()
         process, self.process = self.process, None
         if process is None:
             return
-        assert process.stdin is not None
-        process.stdin.close()  # watch.py ends the server
         try:
             process.wait(2 * STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -244,9 +290,54 @@ class SupervisedServer:
             process.wait()
 
 
+@contextmanager
+def started(
+    context: StageContext, key: str, model: Path, settings: SamplingConfig, log: Path
+) -> Iterator[list[SupervisedServer]]:
+    """The servers that the launch file has a stage start, stopped whatever happens.
+
+    Args:
+        context: ``placement[key]`` says how to start them; nothing there: no server is started.
+        key: ``sampling`` or ``judging``.
+        model: A Hugging Face folder.
+        settings: The model's name and context length.
+        log: File to which all that they print is appended; of several, each has its own beside it.
+    """
+    serving = context.placement.get(key) or {"servers": 0}
+    count = serving.get("servers", 1)
+    logs = [
+        log.with_suffix(f".{place}{log.suffix}") if count > 1 else log for place in range(count)
+    ]
+    servers = [
+        SupervisedServer(serving, context.placement, model, settings, logs[place], place, key)
+        for place in range(count)
+    ]
+    try:
+        for server in servers:
+            server.start()
+        yield servers
+    finally:
+        for server in servers:
+            server.let_go()
+        for server in servers:
+            server.stop()
+    for server in servers:
+        if server.restarts:
+            context.warn(
+                f"the server was lost and started again {server.restarts} times; see {server.log}."
+            )
+
+
+_RECENT_PORTS: deque[int] = deque(maxlen=64)
+"""A server takes seconds until it listens on its port: another must not be given it meanwhile."""
+
+
 def free_port() -> int:
-    """A port of this machine that nobody listens on now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """A port of this machine that nobody listens on now, and that was not given lately."""
+    while True:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            port: int = listener.getsockname()[1]
+        if port not in _RECENT_PORTS:
+            _RECENT_PORTS.append(port)
+            return port

@@ -72,11 +72,11 @@ def test_names_of_models_and_benchmarks(
     assert model_of(f"a={models / 'first'}") == ("a", models / "first")
     assert model_of("v15_opg") is None
     with pytest.raises(InputError, match=r"data/aime_2024.jsonl is not there. Question text is"):
-        benchmark_files(["aime24"])
+        benchmark_files(["aime24"], tmp_path)
     (tmp_path / "data").mkdir()
     for name in ("aime_2024.jsonl", "mine.jsonl"):
         (tmp_path / "data" / name).write_text("{}")
-    assert benchmark_files(["aime24", "m=data/mine.jsonl", "data/mine.jsonl"]) == {
+    assert benchmark_files(["aime24", "m=data/mine.jsonl", "data/mine.jsonl"], tmp_path) == {
         "aime24": Path("data/aime_2024.jsonl"),
         "m": Path("data/mine.jsonl"),
         "mine": Path("data/mine.jsonl"),

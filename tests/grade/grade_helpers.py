@@ -70,10 +70,15 @@ def write_problems(folder: Path, truths: dict[str, str | None]) -> Path:
 
 
 @contextmanager
-def judge_server(answer: Answer) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def judge_server(answer: Answer, *models: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """A real HTTP server: ``answer(body, number) -> (status, content or whole reply)``.
 
-    Gives its URL and the list of the requests' bodies.
+    Args:
+        answer: What it says.
+        models: Those that it offers; none: it does not say.
+
+    Yields:
+        Its URL and the list of the requests' bodies.
     """
     bodies: list[dict[str, Any]] = []
     lock = threading.Lock()
@@ -90,6 +95,13 @@ def judge_server(answer: Answer) -> Iterator[tuple[str, list[dict[str, Any]]]]:
                 reply = {"choices": [{"message": {"content": content}, "finish_reason": "stop"}]}
             data = json.dumps(reply).encode()
             self.send_response(status)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def do_GET(self) -> None:
+            data = json.dumps({"data": [{"id": name} for name in models]}).encode()
+            self.send_response(200 if models and self.path == "/v1/models" else 404)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)

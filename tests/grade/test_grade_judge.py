@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from typing import Any
+
 import pytest
 from grade_helpers import judge_server
 
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.files import shipped
-from pcl_reasoner.grade import judge as module
 from pcl_reasoner.grade.judge import (
     Judge,
     Judgement,
-    JudgeSampling,
     candidate_text,
-    each_in_flight,
     fill_prompt,
     read_reply,
 )
+from pcl_reasoner.sample import fleet as fleet_module
+from pcl_reasoner.sample.fleet import Fleet, Keys, connections
+from pcl_reasoner.sample.settings import SamplingConfig
 
-SAMPLING = JudgeSampling("qwen", 0.6, 0.95, 100, seed=7)
+SETTINGS = SamplingConfig(
+    n=1,
+    served_model="qwen",
+    temperature=0.6,
+    top_p=0.95,
+    top_k=20,
+    min_p=0.01,
+    max_tokens=100,
+    max_model_len=200,
+    seed=7,
+    concurrency=4,
+    retries=2,
+)
+RETRIED: Counter[str] = Counter()
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_module, "FIRST_PAUSE", 0.05)
 
 
 def test_replies() -> None:
@@ -50,65 +72,97 @@ def test_candidate_is_the_end_of_what_follows_the_thoughts() -> None:
     assert candidate_text("<think>\\boxed{8}", 10, 300) is None
 
 
+def ask(urls: list[str], *names: str, **settings: Any) -> list[Judgement]:
+    """One question after the other, as a stage's worker asks them."""
+
+    async def all_of_them() -> list[Judgement]:
+        found = []
+        config = SETTINGS.model_copy(update=settings)
+        async with connections(config, len(urls)) as http:
+            fleet = Fleet(urls, config, http, keys=Keys("judge_urls", "judge_model"))
+            await fleet.open()
+            judge = Judge(fleet, thinking=False, attempts=3, retried=RETRIED)
+            for name in names or ("a/0",):
+                found.append(await judge.ask(name, "?"))
+        return found
+
+    RETRIED.clear()
+    return asyncio.run(all_of_them())
+
+
 def test_asked_again_with_another_seed_until_it_can_be_read() -> None:
     replies = ["no idea", None, "\\boxed{1}"]
     with judge_server(lambda body, number: (200, replies[number - 1])) as (url, bodies):
-        found = Judge([url], SAMPLING).ask("?")
-    assert found == Judgement(True, "\\boxed{1}")
+        assert ask([url]) == [Judgement(True, "\\boxed{1}", asked=3)]
     assert [body["seed"] for body in bodies] == [7, 8, 9]
     assert bodies[0]["path"] == "/v1/chat/completions"
-    assert bodies[0]["messages"] == [{"role": "user", "content": "?"}]
-    assert (bodies[0]["model"], bodies[0]["max_tokens"]) == ("qwen", 100)
+
+
+def test_every_sampling_field_and_the_thinking_mode_are_sent() -> None:
+    with judge_server(lambda body, number: (200, "\\boxed{1}")) as (url, bodies):
+        ask([url])
+    (body,) = bodies
+    assert body == {
+        "path": "/v1/chat/completions",
+        "model": "qwen",
+        "messages": [{"role": "user", "content": "?"}],
+        "n": 1,
+        "seed": 7,
+        "max_tokens": 100,
+        "temperature": 0.6,
+        "top_p": 0.95,
+        "top_k": 20,
+        "min_p": 0.01,
+        "repetition_penalty": 1.0,
+        "stream": False,
+        "return_token_ids": False,
+        "chat_template_kwargs": {"enable_thinking": False},
+    }
 
 
 def test_given_up_after_three() -> None:
     with judge_server(lambda body, number: (200, f"hm {number}")) as (url, bodies):
-        assert Judge([url], SAMPLING).ask("?") == Judgement(None, "hm 3")
+        assert ask([url]) == [Judgement(None, "hm 3", asked=3)]
     assert len(bodies) == 3
 
 
-def test_a_busy_server_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_WAITS_SECONDS", (0.01,))
+def test_a_busy_server_is_tried_again() -> None:
     with judge_server(lambda body, number: (503 if number == 1 else 200, "\\boxed{0}")) as (url, _):
-        assert Judge([url], SAMPLING).ask("?").right is False
+        assert ask([url]) == [Judgement(False, "\\boxed{0}")]
+    assert RETRIED == {"status 503": 1}
 
 
-def test_refusals_and_absence_are_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_WAITS_SECONDS", (0.01,))
-    with judge_server(lambda body, number: (404, "no such model")) as (url, bodies):
-        with pytest.raises(StageError, match="404.*judge_model"):
-            Judge([url], SAMPLING).ask("?")
+def test_refusals_and_absence_are_errors() -> None:
+    with judge_server(lambda body, number: (400, "too long")) as (url, bodies):
+        with pytest.raises(StageError, match="about a/0 .*400.*judge_"):
+            ask([url])
         assert len(bodies) == 1
-    with pytest.raises(StageError, match="ConnectError"):
-        Judge([url], SAMPLING).ask("?")
+    with pytest.raises(StageError, match="no answer.*placement.judge_urls"):
+        ask([url])
     with (
-        judge_server(lambda body, number: (200, {"text": 1})) as (url, _),
-        pytest.raises(StageError, match="OpenAI-compatible"),
+        judge_server(lambda body, number: (200, {"text": 1})) as (url, bodies),
+        pytest.raises(StageError, match="not a chat completion"),
     ):
-        Judge([url], SAMPLING).ask("?")
+        ask([url])
+    assert len(bodies) == 3  # and two retries
 
 
-def test_servers_take_turns() -> None:
+def test_a_server_that_offers_another_model_is_named_with_the_judges_keys() -> None:
     with (
-        judge_server(lambda body, number: (200, "\\boxed{1}")) as (first, to_first),
+        judge_server(lambda body, number: (200, "\\boxed{1}"), "policy") as (url, bodies),
+        pytest.raises(StageError, match="offers policy, not 'qwen'.*or set judge_model"),
+    ):
+        ask([url])
+    assert not bodies
+
+
+def test_a_failing_server_leaves_the_work_to_the_other() -> None:
+    with (
+        judge_server(lambda body, number: (500, "broken")) as (first, to_first),
         judge_server(lambda body, number: (200, "\\boxed{1}")) as (second, to_second),
     ):
-        judge = Judge([first, second], SAMPLING)
-        for _ in range(4):
-            judge.ask("?")
-    assert (len(to_first), len(to_second)) == (2, 2)
-
-
-def test_no_more_items_are_read_than_are_in_flight() -> None:
-    read: list[int] = []
-
-    def items() -> list[int]:
-        for item in range(100):
-            read.append(item)
-            yield item
-
-    results = each_in_flight(lambda item: item * 2, items(), 4)
-    next(results)
-    assert len(read) <= 8
-    assert sorted([*results]) != []
-    assert len(read) == 100
+        found = ask([first, second], *(f"a/{index}" for index in range(6)))
+    assert [one.right for one in found] == [True] * 6
+    assert len(to_second) == 6
+    # It rests after a failure and is tried again now and then, not by every question.
+    assert 1 <= len(to_first) < 6

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from grade_helpers import judge_server, right, write_problems, write_responses
 
+from pcl_reasoner.artifact import fingerprint
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.grade.stage import GradeConfig, SelectConfig, grade, select
 from pcl_reasoner.stage import Counts, StageContext
@@ -132,17 +133,22 @@ def test_grade_by_judge(tmp_path: Path) -> None:
     assert table["judge_text"].to_pylist()[2] is None
     assert set(table["graded_by"].to_pylist()) == {"judge"}
     assert counts.info["outcomes"]["right"] == 2
-    assert sorted(path.name for path in output.iterdir()) == ["audit.html", "verdicts.parquet"]
+    names = ["audit.html", "judging.json", "verdicts.parquet"]
+    assert sorted(path.name for path in output.iterdir()) == names
+    told = json.loads((output / "judging.json").read_text())
+    assert (told["served_model"], told["temperature"], told["top_k"]) == ("judge", 0.6, 20)
+    assert told["prompt_sha256"] == fingerprint((tmp_path / "judge.txt").read_text())
+    assert "model_fingerprint" not in told  # of a judge elsewhere only its name is known
+    (served,) = told["servers"]
+    assert served["url"] == url
+    assert (told["judged"], told["asked_again"], told["unreadable"]) == (4, 0, 0)
 
 
-def test_judging_goes_on_where_it_was_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pcl_reasoner.grade.judge.IN_FLIGHT_PER_SERVER", 1)
-    config = judge_config(tmp_path)
-    cut = "no such model"
+def test_judging_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
+    config = judge_config(tmp_path, judge_concurrency=1)
+    cut = "too long"
     with (
-        judge_server(lambda b, n: judged(b, n) if n < 3 else (404, cut)) as (url, _),
+        judge_server(lambda b, n: judged(b, n) if n < 3 else (400, cut)) as (url, _),
         pytest.raises(StageError, match="kept"),
     ):
         run_grade(tmp_path, "cut", config, judge_urls=[url])
@@ -196,7 +202,16 @@ def test_select_keeps_mixed_groups(tmp_path: Path) -> None:
     assert table["token_ids"].to_pylist()[0] == [0, 1, 2, 3]
     assert counts.dropped == {"all_right_group": 2, "all_wrong_group": 2, "over_length": 1}
     assert (counts.read, counts.kept) == (8, 3)
-    assert counts.info == {"positive": 1, "negative": 2, "right_share": 1 / 3}
+    assert counts.info == {
+        "positive": 1,
+        "negative": 2,
+        "right_share": 1 / 3,
+        # a's four, before the limit of length took one.
+        "mixed_rows": 4,
+        "mixed_right": 1,
+        "mixed_wrong": 3,
+        "left_by_groups": 4,
+    }
     assert "1 of 3 responses (33.3%) are right" in where.warnings[0]
 
 
@@ -205,6 +220,8 @@ def test_select_all_wrong_only(tmp_path: Path) -> None:
     counts, table, where = run_select(tmp_path, SelectConfig(drop_groups="all_wrong"))
     assert set(table["problem_id"].to_pylist()) == {"a", "b"}
     assert counts.dropped == {"all_wrong_group": 2}
+    # The choice leaves b's two right ones too.
+    assert (counts.info["mixed_rows"], counts.info["left_by_groups"]) == (4, 6)
     assert where.warnings == []  # 3 of 6 are right
 
 

@@ -40,7 +40,9 @@ RECIPE: dict[str, Any] = {
             {"stage": "sample", "label": "responses", "count": 48512},
             {"stage": "grade", "label": "right", "count": 22990},
             {"stage": "grade", "label": "wrong", "count": 25522},
-            {"stage": "select", "label": "responses", "count": 30215},
+            {"stage": "select", "label": "mixed", "count": 30215, "figure": "mixed_rows"},
+            {"stage": "select", "label": "in all", "count": 27174, "figure": "kept"},
+            {"stage": "select", "label": "not counted here", "count": 9, "figure": "absent"},
             {"stage": "cap", "label": "under 48K tokens", "count": 27174},
         ]
     },
@@ -211,7 +213,13 @@ def _responses(run: FakeRun) -> None:
     run.stage(
         "v15_opg/select",
         "select",
-        {"unit": "responses", "read": 80, "kept": 76, "dropped": {"all_right": 4}},
+        {
+            "unit": "responses",
+            "read": 80,
+            "kept": 76,
+            "dropped": {"all_right": 4},
+            "info": {"mixed_rows": 79},
+        },
     )
     run.parquet("v15_opg/select", "responses.parquet", keys[4:])
 

@@ -39,6 +39,9 @@ def test_page_shows_the_numbers_of_the_artifacts(run, browser, read_page, tmp_pa
     figures = [2044407, 855015, 34000, 6068, 48512, 30215, 27174]
     assert [_number(shown[f"paper.{stage}.1"]) for stage in paper] == figures
     assert [_number(shown[f"paper.grade.{i}"]) for i in (1, 2)] == [22990, 25522]
+    # Beside what is published stands what this run counted of it, where it did.
+    assert [_number(shown[f"here.select.{name}"]) for name in ("mixed_rows", "kept")] == [79, 76]
+    assert not any(key.startswith(("here.grade", "here.select.absent")) for key in shown)
     # 20 problems of 4 responses, of which the last is wrong.
     assert _number(shown["grades.v15_opg/grade.right"]) == 60
     assert _number(shown["grades.v15_opg/grade.no_box"]) == 20

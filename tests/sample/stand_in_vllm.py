@@ -5,6 +5,7 @@ Its environment says how it fails:
     STAND_IN_PIDS   file that gets a line "front engine" for every start
     STAND_IN        ends_at_once | never_ready | dies_when_asked | stubborn, or nothing
     STAND_IN_SLOW   seconds that every answer takes
+    STAND_IN_TEXT   what it answers, in place of a response
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class StandIn(CompletionServer):
 
 def main(words: list[str]) -> None:
     print("stand-in starts:", json.dumps(words), flush=True)
+    print("devices:", os.environ.get("ASCEND_RT_VISIBLE_DEVICES"), flush=True)
     how = os.environ.get("STAND_IN", "")
     if how == "ends_at_once":
         print("RuntimeError: no device", flush=True)
@@ -45,6 +47,7 @@ def main(words: list[str]) -> None:
     if how != "never_ready":
         options = dict(zip(words[2::2], words[3::2], strict=False))
         server = StandIn(port=int(options["--port"]))
+        server.text = os.environ.get("STAND_IN_TEXT", server.text)
         server.models = [
             {
                 "id": options["--served-model-name"],

@@ -175,9 +175,10 @@ def test_a_resumed_run_asks_only_for_what_is_missing(
     with pytest.raises(StageError, match="4 of 12 responses are kept"):
         sample(config, inputs, tmp_path, context(tmp_path, server_urls=[server.url]))
     log = tmp_path / "responses.partial.jsonl"
-    # The first line says which server answers.
-    served, *lines = log.read_text().splitlines()
+    # The first line says which server answers, the last what failed.
+    served, *lines, failed = log.read_text().splitlines()
     assert json.loads(served)["answered_by"]["url"] == server.url
+    assert json.loads(failed)["retried"] == {"status 503": 2}
     assert len(lines) == 4
     # A kill took the response 2 of the first problem, and tore the last line.
     log.write_text("\n".join([lines[0], lines[1], lines[3]]) + "\n" + lines[2][:30])

@@ -249,7 +249,12 @@ def test_limits_by_hand() -> None:
     one._adapt(server, 192, 160)
     # Up to 88 of 352 may wait, 72 more do: nine requests of eight too many.
     assert server.limit == 35
-    server = Server("http://a/v1", limit=32, outstanding=32)
+    # Twice as many until something has waited there; from then on an eighth more.
+    server = Server("http://a/v1", limit=16, outstanding=16)
+    one._adapt(server, 128, 0)
+    assert server.limit == 32
+    server.outstanding = 32
+    one._adapt(server, 192, 16)
     one._adapt(server, 256, 0)
     assert server.limit == 36
     server = Server("http://a/v1", limit=60, outstanding=60)
@@ -319,3 +324,34 @@ def test_a_busy_server_gets_more_time_than_one_that_went_away(
     counts = sample(CONFIG, inputs, tmp_path, context(tmp_path, server_urls=[server.url]))
     assert counts.info["finish_reasons"] == {"stop": 12}
     assert counts.info["retried"] == {"status 429": 3, "status 503": 3}
+
+
+def test_a_server_that_is_being_started_again_is_not_waited_for_while_another_is_up() -> None:
+    async def taken(failed_on: list[str], **up: bool) -> str:
+        one = Fleet(["http://a/v1", "http://b/v1"], CONFIG, httpx.AsyncClient())
+        for server in one.servers:
+            server.up = up[server.url[7]]
+        return (await asyncio.wait_for(one.take(failed_on), 1.0)).url
+
+    # Elsewhere first, but not in minutes.
+    failed = ["http://b/v1"]
+    assert asyncio.run(taken(failed, a=True, b=True)) == "http://a/v1"
+    assert asyncio.run(taken(failed, a=False, b=True)) == "http://b/v1"
+
+
+def test_a_server_that_comes_up_gets_the_request_that_waits_for_it() -> None:
+    async def taken() -> str:
+        one = Fleet(["http://a/v1"], CONFIG, httpx.AsyncClient())
+        (server,) = one.servers
+        server.up = False
+
+        async def come_up() -> None:
+            server.up, server.url = True, "http://c/v1"
+            one._changed.set()
+
+        waiting = asyncio.create_task(one.take(["http://a/v1"]))
+        await asyncio.sleep(0)
+        await come_up()
+        return (await asyncio.wait_for(waiting, 1.0)).url
+
+    assert asyncio.run(taken()) == "http://c/v1"

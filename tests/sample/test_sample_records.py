@@ -48,6 +48,25 @@ def test_what_a_kill_left_is_found_and_a_torn_line_is_not(tmp_path: Path) -> Non
     assert not path.exists()
 
 
+def test_failed_requests_are_counted_over_all_runs_of_a_stage(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    killed = Records(path)
+    killed.retried.update({"connection": 2})
+    killed.add([one("a", 0)])
+    killed.retried.update({"connection": 1, "status 503": 4})
+    killed.add([one("a", 1)])
+    killed.retried["timeout"] += 1  # and is killed before another answer comes
+    stopped = Records(path)
+    assert stopped.retried == {"connection": 3, "status 503": 4}
+    stopped.retried["connection"] += 1
+    stopped.close()  # as after an error
+    last = Records(path)
+    last.add([one("b", 0)])
+    assert last.info()["retried"] == {"connection": 4, "status 503": 4}
+    assert [item["problem_id"] for item in last.read(last.keys())] == ["a", "a", "b"]
+    assert last.info()["tokens"] == 6
+
+
 def test_responses_are_written_a_few_at_a_time(tmp_path: Path) -> None:
     """A published response has up to 131 072 tokens: 64 of them are 300 MB as Python's numbers."""
     records = Records(tmp_path / "log.jsonl")

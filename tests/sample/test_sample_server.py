@@ -3,21 +3,22 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from sample_helpers import context, model_folder, problems_folder
+from servers import all_gone, runs, serving, starts, wait_for
 
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.sample import server as server_module
-from pcl_reasoner.sample.server import command, environment
+from pcl_reasoner.sample.server import command, devices_of, environment, started
 from pcl_reasoner.sample.stage import SampleConfig, sample
 from pcl_reasoner.schema import Placement
 
@@ -31,42 +32,6 @@ CONFIG = SampleConfig(
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("inputs")
     return {"problems": problems_folder(root / "p"), "policy": model_folder(root / "m")}
-
-
-def serving(folder: Path, how: str = "", slow: float = 0.0, **keys: Any) -> dict[str, Any]:
-    """A launch file's ``sampling`` that starts the stand-in."""
-    executable = folder / "bin" / "vllm"
-    executable.parent.mkdir(exist_ok=True)
-    executable.write_text(f'#!/bin/sh\nexec {sys.executable} {HERE}/stand_in_vllm.py "$@"\n')
-    executable.chmod(0o755)
-    told = {"STAND_IN": how, "STAND_IN_SLOW": str(slow), "STAND_IN_PIDS": str(folder / "pids")}
-    placement = Placement(sampling={"executable": str(executable), "environment": told, **keys})
-    return placement.model_dump()
-
-
-def starts(folder: Path) -> list[list[int]]:
-    """Of every start the front's and the engine's process number."""
-    path = folder / "pids"
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [[int(word) for word in line.split()] for line in lines]
-
-
-def runs(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.02)
-
-
-def all_gone(folder: Path) -> bool:
-    return not any(runs(process) for start in starts(folder) for process in start)
 
 
 def keys_of(output: Path) -> list[tuple[str, int]]:
@@ -170,6 +135,7 @@ def test_no_process_outlives_a_stage_that_is_killed(
     code = (
         "import json, signal, sys; from pathlib import Path;"
         f"sys.path.insert(0, {str(HERE)!r});"
+        f"sys.path.insert(0, {str(HERE.parent)!r});"
         "from sample_helpers import context; from test_sample_server import CONFIG;"
         "from pcl_reasoner.cli import _interrupt; signal.signal(signal.SIGTERM, _interrupt);"
         "from pcl_reasoner.sample.stage import sample;"
@@ -232,3 +198,104 @@ def test_the_environment_is_the_launch_files_over_ours(monkeypatch: pytest.Monke
 def test_a_launch_file_names_servers_or_starts_one() -> None:
     with pytest.raises(ValueError, match="server_urls or started by sampling, got both"):
         Placement(server_urls=["http://a/v1"], sampling={"executable": "vllm"})
+
+
+def test_two_servers_share_the_work_and_the_devices(
+    inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    output = tmp_path / "sample-12345678.partial"
+    placement = serving(tmp_path, slow=0.2, servers=2)
+    placement["server_devices"] = 4
+    config = CONFIG.model_copy(update={"n": 1, "concurrency": 4})
+    problems = problems_folder(tmp_path / "p", [f"{i} + 1?" for i in range(16)])
+    made = context(output, **placement)
+    sample(config, {**inputs, "problems": problems}, output, made)
+    rows = pq.read_table(output / "responses/part-00000.parquet").to_pylist()
+    counts = Counter(row["server"] for row in rows)
+    assert (sum(counts.values()), len(counts)) == (16, 2)
+    assert min(counts.values()) >= 6  # equally fast, so about half each
+    told = json.loads((output / "sampling.json").read_text())["responses"]["servers"]
+    assert {one["url"] for one in told} == set(counts)
+    logs = [(tmp_path / "logs" / f"sample-12345678.server.{i}.log").read_text() for i in (0, 1)]
+    devices = [log.partition("devices: ")[2].splitlines()[0] for log in logs]
+    assert devices == ["0,1,2,3", "4,5,6,7"]
+    assert all('"--tensor-parallel-size", "4"' in log for log in logs)
+    assert len(starts(tmp_path)) == 2
+    assert all_gone(tmp_path)
+
+
+def test_one_of_two_servers_killed_is_started_again_while_the_other_goes_on(
+    inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    placement = serving(tmp_path, slow=0.3, servers=2)
+    log = output / "responses.partial.jsonl"
+    config = CONFIG.model_copy(update={"n": 1, "concurrency": 2, "retries": 0})
+    problems = problems_folder(tmp_path / "p", [f"{i} + 1?" for i in range(24)])
+
+    def kill() -> None:
+        wait_for(lambda: log.exists() and len(log.read_text().splitlines()) > 4)
+        os.kill(starts(tmp_path)[0][0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    made = context(output, **placement)
+    counts = sample(config, {**inputs, "problems": problems}, output, made)
+    killer.join()
+    rows = pq.read_table(output / "responses/part-00000.parquet").to_pylist()
+    assert counts.info["finish_reasons"] == {"stop": 24}
+    assert len({row["problem_id"] for row in rows}) == 24
+    assert counts.info["retried"] == {"connection": 1}
+    # The one that stayed, the one that went, and the one that came in its place.
+    by_server = Counter(row["server"] for row in rows)
+    assert len(by_server) == 3
+    assert max(by_server.values()) > 24 / 3
+    assert len(starts(tmp_path)) == 3
+    assert all_gone(tmp_path)
+    (warning,) = made.warnings[-1:]
+    assert "started again 1 times" in warning
+
+
+def test_a_stage_whose_second_server_does_not_start_leaves_none(
+    inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1] - 1
+        placement = serving(tmp_path, servers=2, port=port)
+        with pytest.raises(StageError, match="(?s)the server ended while it started.*in use"):
+            sample(CONFIG, inputs, tmp_path / "out", context(tmp_path / "out", **placement))
+    assert len(starts(tmp_path)) == 2
+    assert all_gone(tmp_path)
+
+
+def parts(servers: int, environment: dict[str, str], **keys: Any) -> list[dict[str, str]]:
+    """The variables that give each of several servers its devices."""
+    serving = {"executable": "vllm", "servers": servers, "environment": environment}
+    placement = Placement.model_validate({"sampling": {**serving, **keys}, "server_devices": 2})
+    told = placement.model_dump()
+    return [devices_of(told["sampling"], told, place) for place in range(servers)]
+
+
+def test_devices_by_hand() -> None:
+    name = "ASCEND_RT_VISIBLE_DEVICES"
+    assert parts(1, {name: "4,5"}) == [{}]
+    assert parts(2, {}) == [{name: "0,1"}, {name: "2,3"}]
+    assert parts(2, {}, devices=1) == [{name: "0"}, {name: "1"}]
+    # Six named, two servers: three each, whatever a model is spread over.
+    assert parts(2, {name: "1,2,3, 8,9,10"}) == [{name: "1,2,3"}, {name: "8,9,10"}]
+    assert parts(2, {"CUDA_VISIBLE_DEVICES": "6,7"})[1] == {"CUDA_VISIBLE_DEVICES": "7"}
+    with pytest.raises(ValueError, match="sampling: .* names 3 devices, which 2 servers cannot"):
+        parts(2, {name: "1,2,3"})
+    with pytest.raises(ValueError, match="--data-parallel-size need the list of devices"):
+        parts(2, {}, arguments=["--data-parallel-size", "2"])
+
+
+def test_ports_follow_the_first(tmp_path: Path) -> None:
+    serving = {"executable": sys.executable, "servers": 2, "port": 8100}
+    placement = Placement.model_validate({"sampling": serving}).model_dump()
+    context_of = context(tmp_path / "out", **placement)
+    log = tmp_path / "logs" / "a.server.log"
+    with started(context_of, "sampling", tmp_path, CONFIG, log) as servers:
+        assert [server.root[-4:] for server in servers] == ["8100", "8101"]

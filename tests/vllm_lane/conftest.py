@@ -6,21 +6,15 @@ requirements/vllm.txt says.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 import yaml
-from vllm_helpers import CONTEXT, SERVED, serving
-
-from pcl_reasoner.sample.server import SupervisedServer
-from pcl_reasoner.sample.stage import SampleConfig
+from vllm_helpers import SERVED, served, serving, write_judgements
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 VLLM = os.environ.get("PCLR_VLLM", "")
@@ -44,13 +38,36 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     launch["hashed"] |= {"sample": {"engine": "server"}, "evaluate": {"engine": "server"}}
     launch["placement"]["sampling"] = serving()
     (folder / "laptop_vllm.yaml").write_text(yaml.safe_dump(launch))
-    command = [str(Path(sys.executable).with_name("pclr-ms")), "run", "recipes/v15_opg.yaml"]
-    options = ["--launch", str(folder / "laptop_vllm.yaml"), "--runs", str(folder / "runs")]
+    launched = ["--launch", str(folder / "laptop_vllm.yaml")]
+    run_recipe("v15_opg", folder / "runs", *launched, "--until", "sample")
+    return folder / "runs"
+
+
+def run_recipe(name: str, runs: Path, *words: str) -> None:
+    """Run a shipped recipe by its command."""
+    command = [str(Path(sys.executable).with_name("pclr-ms")), "run", f"recipes/{name}.yaml"]
     done = subprocess.run(
-        [*command, *options, "--until", "sample"], cwd=ROOT, capture_output=True, text=True
+        [*command, "--runs", str(runs), *words], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return folder / "runs"
+
+
+@pytest.fixture(scope="session")
+def drawn(runs: Path) -> Path:
+    """The recipe's own samples."""
+    (found,) = (runs / "v15_opg").glob("sample-*")
+    return found
+
+
+@pytest.fixture(scope="session")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another exported model: the V1 recipe trains it to say whether two numbers are the same."""
+    folder = tmp_path_factory.mktemp("judge")
+    write_judgements(folder / "judgements.jsonl", seed=0)
+    source = f"sources.distilled.path={folder / 'judgements.jsonl'}"
+    run_recipe("v1_sft", folder / "runs", "--until", "export", source)
+    (found,) = (folder / "runs" / "v1_sft").glob("export-*")
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -70,18 +87,4 @@ def inputs(runs: Path, policy: Path) -> dict[str, Path]:
 @pytest.fixture(scope="session")
 def url(policy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server of the policy for all tests that do not kill it."""
-    config = SampleConfig(max_model_len=CONTEXT, served_model=SERVED)
-    log = tmp_path_factory.mktemp("server") / "server.log"
-    placement: dict[str, Any] = {"sampling": serving()}
-    server = SupervisedServer(placement["sampling"], placement, policy, config, log)
-
-    async def ready() -> None:
-        async with httpx.AsyncClient(trust_env=False) as http:
-            await server.ready(http)
-
-    try:
-        server.start()
-        asyncio.run(ready())
-        yield f"{server.root}/v1"
-    finally:
-        server.stop()
+    yield from served(policy, SERVED, tmp_path_factory.mktemp("server"))

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -18,29 +14,18 @@ from vllm_helpers import (
     alive,
     context,
     few_problems,
+    kill,
+    lines_of,
     processes_of,
     serving,
     tokens_of,
+    wait_for,
 )
 
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.evaluate.stage import EvaluateConfig, evaluate
 from pcl_reasoner.pack.tokens import load_encoder
 from pcl_reasoner.sample.stage import sample
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 240.0) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "waited in vain"
-        time.sleep(0.05)
-
-
-@pytest.fixture(scope="session")
-def drawn(runs: Path) -> Path:
-    """The recipe's own samples."""
-    (found,) = (runs / "v15_opg").glob("sample-*")
-    return found
 
 
 def test_the_recipe_samples_through_vllm(drawn: Path, inputs: dict[str, Path]) -> None:
@@ -62,18 +47,10 @@ def test_a_server_killed_in_mid_batch_twice_is_started_again_and_no_process_is_l
     log = output / "responses.partial.jsonl"
     seen: set[int] = set()
 
-    def lines() -> int:
-        return len(log.read_text().splitlines()) if log.exists() else 0
-
-    def kill(victim: str, after: int) -> None:
-        wait_for(lambda: lines() > after)
-        processes = processes_of(os.getpid())
-        seen.update(processes.values())
-        os.kill(next(n for name, n in processes.items() if victim in name), signal.SIGKILL)
-
     def kill_both() -> None:
-        kill("front", 200)
-        kill("EngineCore", 800)
+        for victim, after in (("front", 200), ("EngineCore", 800)):
+            wait_for(lambda after=after: len(lines_of(log)) > after)
+            seen.update(kill(victim))
 
     killer = threading.Thread(target=kill_both)
     killer.start()

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow.parquet as pq
 
+from pcl_reasoner.sample.server import SupervisedServer
 from pcl_reasoner.sample.stage import SampleConfig
 from pcl_reasoner.stage import StageContext
 
@@ -28,6 +36,49 @@ CONFIG = SampleConfig(
 """The laptop profile's sampling."""
 
 
+JUDGE_PROMPT = "Reference {ground_truth}. Candidate {candidate}"
+
+
+def write_judgements(file: Path, seed: int) -> None:
+    """Pairs of numbers with the verdict whether they are the same, as the V1 recipe reads them."""
+    draw = random.Random(seed)
+    with file.open("w") as handle:
+        for _ in range(6000):
+            first = draw.randint(0, 24)
+            second = first if draw.random() < 0.5 else draw.randint(0, 24)
+            candidate = f"<answer>\\boxed{{{second}}}</answer>"
+            question = JUDGE_PROMPT.format(ground_truth=first, candidate=candidate)
+            verdict = f"<think>{first} {second}</think><answer>\\boxed{{{int(first == second)}}}"
+            turns = [("human", question), ("assistant", f"{verdict}</answer>")]
+            line = {"conversations": [{"from": who, "value": text} for who, text in turns]}
+            handle.write(json.dumps(line) + "\n")
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 240.0) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.05)
+
+
+def lines_of(log: Path) -> list[dict[str, Any]]:
+    """A stage's records while it runs; a last line that is being written is left out."""
+    text = log.read_text() if log.exists() else ""
+    return [json.loads(line) for line in text.split("\n")[:-1]]
+
+
+def kill(victim: str) -> set[int]:
+    """SIGKILL a process of a server that this process has started.
+
+    Returns:
+        The processes of all its servers, as they were before.
+    """
+    processes = processes_of(os.getpid())
+    number = next(number for number, name in processes.items() if victim in name)
+    os.kill(number, signal.SIGKILL)
+    return set(processes)
+
+
 def serving() -> dict[str, Any]:
     """``placement.sampling`` for vLLM on a CPU.
 
@@ -45,6 +96,25 @@ def serving() -> dict[str, Any]:
         "start_seconds": 300.0,
         "restarts": 3,
     }
+
+
+def served(model: Path, name: str, folder: Path) -> Iterator[str]:
+    """The base URL of a server of a model, as long as it is asked for."""
+    config = SampleConfig(max_model_len=CONTEXT, served_model=name)
+    placement: dict[str, Any] = {"sampling": serving()}
+    log = folder / "server.log"
+    server = SupervisedServer(placement["sampling"], placement, model, config, log)
+
+    async def ready() -> None:
+        async with httpx.AsyncClient(trust_env=False) as http:
+            await server.ready(http)
+
+    try:
+        server.start()
+        asyncio.run(ready())
+        yield f"{server.root}/v1"
+    finally:
+        server.stop()
 
 
 def context(folder: Path, **placement: Any) -> StageContext:
@@ -70,8 +140,8 @@ def few_problems(folder: Path, source: Path, count: int) -> Path:
     return folder
 
 
-def processes_of(starter: int) -> dict[str, int]:
-    """Name -> number of the processes of the server that a process has started.
+def processes_of(starter: int) -> dict[int, str]:
+    """Number -> name of the processes of the servers that a process has started.
 
     ``watch``, ``front`` and vLLM's own names, e.g. ``VLLM::EngineCore``.
     """
@@ -92,7 +162,7 @@ def processes_of(starter: int) -> dict[str, int]:
     for number, (words, parent, session) in all_of.items():
         if session in watches:
             name = "watch" if number in watches else "front" if parent in watches else words[0]
-            found[name] = number
+            found[number] = name
     return found
 
 

@@ -1,0 +1,198 @@
+"""Benchmarks as they are found: in our form, in those of the hub, and under shipped names."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hub_server import COMMIT, HubServer
+
+from pcl_reasoner.contamination import fingerprints
+from pcl_reasoner.embedded.base_model import write_model_folder
+from pcl_reasoner.errors import InputError, StageError
+from pcl_reasoner.evaluate.benchmark import check_shipped, questions_of, read_benchmark
+from pcl_reasoner.evaluate.checkpoints import benchmark_files
+
+TEXTS = [
+    f"A farmer has {i} {kind} and sells some of them on a {day}; how many are left in the end?"
+    for i, (kind, day) in enumerate(
+        (kind, day)
+        for kind in ("cows", "hens", "goats", "pigs", "sheep")
+        for day in ("Monday", "Friday")
+    )
+]
+QUESTIONS = [{"id": f"q{i}", "problem": text, "answer": i} for i, text in enumerate(TEXTS)]
+
+
+def lines(records: list[dict[str, Any]]) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"id": "a", "problem": "P?", "answer": "7"}, ("a", "P?", "7")),
+        ({"question": "P?", "answer": 70}, ("f:4", "P?", "70")),
+        (
+            {"id": 60, "problem": "P?", "solution": "so \\boxed{1}, \\boxed{204}"},
+            ("60", "P?", "204"),
+        ),
+        ({"id": 60, "problem": "P?", "solution": "\\boxed{1}", "answer": "2"}, ("60", "P?", "2")),
+        (
+            {"ID": "2024-II-4", "Problem": "P?", "Solution": "\\boxed{1}", "Answer": 33},
+            ("f:4", "P?", "33"),
+        ),
+    ],
+)
+def test_the_forms_of_the_hubs_sets(record: dict[str, Any], expected: tuple[str, str, str]) -> None:
+    (question,) = questions_of("b", "f.jsonl", [(5, record)])
+    assert (question.id, question.problem, question.answer) == expected
+
+
+def test_a_solution_without_a_box_is_no_answer() -> None:
+    with pytest.raises(StageError, match="answer must be text or a number, got None"):
+        questions_of("b", "f", [(1, {"problem": "P?", "solution": "it is 204"})])
+
+
+def test_a_folder_is_read_with_its_subfolders_and_an_id_stands_once(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / ".cache").mkdir()
+    pq.write_table(pa.Table.from_pylist(QUESTIONS[:2]), tmp_path / "data" / "a.parquet")
+    (tmp_path / "kept_apart.jsonl").write_text("{}")
+    (tmp_path / ".cache" / "x.jsonl").write_text("{}")
+    nameless = [{"question": one["problem"], "answer": 1} for one in QUESTIONS]
+    (tmp_path / "I.jsonl").write_text(lines(nameless[2:4]))
+    (tmp_path / "II.jsonl").write_text(lines(nameless[4:5]))
+    ids = [question.id for question in read_benchmark("b", tmp_path)]
+    assert ids == ["I:0", "I:1", "II:0", "q0", "q1"]
+    (tmp_path / "III.jsonl").write_text(lines(QUESTIONS[:1]))
+    with pytest.raises(StageError, match="id 'q0' stands in two of its files.*files: '"):
+        read_benchmark("b", tmp_path)
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fingerprints of our ten questions under a name."""
+    settings = fingerprints.Settings(256, 8, True)
+    asked = [fingerprints.Question("ten", f"s{i}", text) for i, text in enumerate(TEXTS)]
+    found = fingerprints.make(asked, settings, None)
+    head = {"format": 1, "benchmark": "ten", "embedder": {}, **vars(settings)}
+    questions = [
+        {
+            "id": one.id,
+            "year": None,
+            "answer": None,
+            "text": fingerprints._hex(one.grams.whole),
+            "grams": fingerprints._pack(np.array(sorted(one.grams.grams), "<u8")),
+        }
+        for one in found
+    ]
+    (tmp_path / "shipped").mkdir()
+    (tmp_path / "shipped" / "ten.json").write_text(json.dumps({**head, "questions": questions}))
+    monkeypatch.setattr(fingerprints, "SHIPPED", tmp_path / "shipped")
+
+
+def checked(name: str, texts: list[str]) -> list[str]:
+    records = [{"id": str(i), "problem": text, "answer": 1} for i, text in enumerate(texts)]
+    return check_shipped(name, questions_of(name, "f", list(enumerate(records, 1))))
+
+
+@pytest.mark.usefixtures("shipped")
+def test_a_benchmark_under_a_shipped_name_must_be_that_one() -> None:
+    assert checked("ten", TEXTS[::-1]) == []
+    # Numbers do not count; half of the 8-grams do.
+    assert checked("ten", [text.replace("in the end", "at last") for text in TEXTS]) == []
+    # One of ten may be told in other words; a second may not, and none may be left out or added.
+    assert checked("ten", [*TEXTS[:9], "Of ten sheep, how many?"]) == ["9"]
+    with pytest.raises(StageError, match="has 10 questions, of which 8 are those of ten"):
+        checked("ten", [*TEXTS[:8], "Of ten sheep, how many?", "Of two pigs?"])
+    with pytest.raises(StageError, match="has 9 questions, of which 9 .* which has 10"):
+        checked("ten", TEXTS[:9])
+    with pytest.raises(StageError, match="has 11 questions"):
+        checked("ten", [*TEXTS, "Of ten sheep, how many?"])
+    # Ten times the same is like the five of its day, and stands for each of them once.
+    with pytest.raises(StageError, match="of which 5 are those of ten"):
+        checked("ten", [TEXTS[0]] * 10)
+    assert checked("other", TEXTS[:3]) == []
+
+
+def test_the_shipped_fingerprints_have_the_settings_that_are_compared_with() -> None:
+    for name in ("aime24", "aime25"):
+        with pytest.raises(StageError, match="of which 0 are those of .*, which has 30 "):
+            checked(name, TEXTS)
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[HubServer]:
+    pq.write_table(pa.Table.from_pylist(QUESTIONS[:3]), tmp_path / "b.parquet")
+    files = {"README.md": b"# x", "data/test-0.parquet": (tmp_path / "b.parquet").read_bytes()}
+    files["other.jsonl"] = lines(QUESTIONS[3:5]).encode()
+    one = HubServer("someone/exam", "v1", files)
+    yield one
+    one.stop()
+
+
+def pclr_ms(folder: Path, hub: HubServer, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(Path(sys.executable).with_name("pclr-ms")), *words],
+        cwd=folder,
+        env={**os.environ, "HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_HOME": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    folder = tmp_path / "model"
+    write_model_folder(folder, TEXTS, vocab_size=270, hidden=32, layers=1, seed=0)
+    return folder
+
+
+def test_a_benchmark_of_the_hub_on_the_command_line(
+    hub: HubServer, model: Path, tmp_path: Path
+) -> None:
+    words = ["eval", str(model), "--benchmark", "exam=hub:someone/exam@v1:data/*.parquet", "-n"]
+    words += ["1", "--set", "max_tokens=2", "--set", "max_model_len=128"]
+    done = pclr_ms(tmp_path, hub, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (scores,) = json.loads((tmp_path / "evaluated" / "scores.json").read_text())["scores"]
+    assert (scores["benchmark"], scores["problems"]) == ("exam", 3)
+    # Only what was asked for was fetched, at the commit that the revision is.
+    fetched = [path for path in hub.asked if path.startswith("GET /datasets")]
+    assert fetched == [f"GET /datasets/someone/exam/resolve/{COMMIT}/data/test-0.parquet"]
+    hub.asked.clear()
+    done = pclr_ms(tmp_path, hub, *words)
+    assert (done.returncode, hub.asked) == (0, [])
+
+
+def test_a_benchmark_of_the_hub_in_a_recipe(hub: HubServer, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(
+        f"sources:\n  model: {{path: {model}, kind: model}}\n"
+        "  exam: {hub: someone/exam, revision: v1}\n"
+        "stages:\n  evaluate: {n: 1, max_tokens: 2, max_model_len: 128, "
+        "inputs: {model: model, benchmark: [exam]}}\n"
+    )
+    done = pclr_ms(tmp_path, hub, "run", "r.yaml", "--profile", "paper")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = (tmp_path / "runs" / "r").glob("evaluate-*")
+    ids = [json.loads(line)["id"] for line in (folder / "generations.jsonl").open()]
+    assert ids == ["q0", "q1", "q2", "q3", "q4"]
+
+
+def test_what_the_hub_does_not_have_is_said(hub: HubServer, model: Path, tmp_path: Path) -> None:
+    done = pclr_ms(tmp_path, hub, "eval", str(model), "--benchmark", "hub:someone/exam@v2")
+    assert done.returncode == 1
+    assert "someone/exam at v2 could not be fetched" in done.stderr
+    for word in ("hub:exam@v1", "a=hub:someone/exam"):
+        with pytest.raises(InputError, match="is hub:OWNER/NAME@REVISION"):
+            benchmark_files([word], tmp_path)
