@@ -10,14 +10,20 @@ import os
 import re
 import signal
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pcl_reasoner import __version__, cli_contamination, cli_evaluation, cli_plan, cli_training
+from pcl_reasoner import (
+    __version__,
+    cli_contamination,
+    cli_dry_run,
+    cli_evaluation,
+    cli_plan,
+    cli_training,
+)
 from pcl_reasoner.cli_options import (
     example,
     load,
@@ -29,7 +35,7 @@ from pcl_reasoner.cli_options import (
 from pcl_reasoner.errors import InputError, PclError, StageError, join_errors
 
 if TYPE_CHECKING:
-    from pcl_reasoner.plan import Plan, PlannedStage
+    from pcl_reasoner.plan import Plan
     from pcl_reasoner.recipe import Recipe
 
 INTERRUPTED = 130
@@ -62,28 +68,45 @@ def cli() -> None:
     "--from", "from_stage", metavar="STAGE", help="Run this stage and all after it again."
 )
 @click.option("--dry-run", is_flag=True, help="Print and write what would run; run nothing.")
+@click.option(
+    "--start",
+    type=click.Choice(("ssh", "local")),
+    help="Start training on the launch file's hosts, watch it, and start it again after a loss; "
+    "local: all of them as processes of this machine.",
+)
 @runs_option
 def run(
-    until: str | None, from_stage: str | None, dry_run: bool, runs: Path, **options: Any
+    until: str | None,
+    from_stage: str | None,
+    dry_run: bool,
+    start: str | None,
+    runs: Path,
+    **options: Any,
 ) -> None:
     """Run a recipe; what is done already is not done again."""
     from pcl_reasoner import runner, terminal
     from pcl_reasoner.plan import make_plan
+    from pcl_reasoner.train.shape import wrong_weights
 
     recipe = load(**options)
     click.echo(terminal.headline(recipe))
     plan = make_plan(recipe, runs, until)
     repeated = runner.again(plan, recipe, from_stage)
     if dry_run:
-        _dry_run(recipe, plan, repeated, runs)
+        cli_dry_run.show(recipe, plan, repeated, runs)
         return
     if not plan.missing and not repeated and all(planned.done for planned in plan.stages):
         click.echo("nothing to do: every stage is done")
         _say_where(recipe, plan, until)
         return
+    wrong = wrong_weights(plan)
+    if wrong:
+        raise join_errors(wrong)
     _set_environment(plan)
+    if len(recipe.launch.placement.hosts) > 1 and start is None:
+        cli_dry_run.say_scripts(recipe, plan, runs)
     with terminal.run_view() as view:
-        plan = runner.run(recipe, runs, view, until, from_stage)
+        plan = runner.run(recipe, runs, view, until, from_stage, start)
     click.echo()
     terminal.funnel(plan)
     terminal.warnings(plan)
@@ -109,41 +132,20 @@ def _say_where(recipe: Recipe, plan: Plan, until: str | None) -> None:
         click.echo(f"next: pclr-ms run {words_of(recipe)}")
 
 
-def _dry_run(recipe: Recipe, plan: Plan, repeated: list[PlannedStage], runs: Path) -> None:
-    from pcl_reasoner.cluster.commands import commands_for_plan
-    from pcl_reasoner.dry_run import write_dry_run
-    from pcl_reasoner.plan import why
-
-    for index, planned in enumerate(plan.stages):
-        words = "to run: asked for with --from" if planned in repeated else _state(planned, why)
-        click.echo(
-            f"[{index + 1}/{len(plan.stages)}] {planned.title}  {planned.fingerprint[:8]}  {words}"
-        )
-    for file in write_dry_run(recipe, plan, runs):
-        click.echo(f"written: {file}")
-    for host, commands in commands_for_plan(plan).items():
-        click.echo(f"on {host}:")
-        for purpose, command in commands:
-            click.echo(f"  # {purpose}\n  {command}")
-    for problem in plan.missing:
-        click.echo(f"missing: {problem}")
-
-
-def _state(planned: PlannedStage, why: Callable[[PlannedStage], str]) -> str:
-    return "done" if planned.done else f"to run: {why(planned)}"
-
-
 @cli.command(epilog=example("pclr-ms validate v15_opg --launch atlas_910c_16x8"))
 @recipe_options
 def validate(**options: Any) -> None:
     """Check a recipe, its profile, launch file and overrides; all errors at once."""
     from pcl_reasoner.plan import check_others
+    from pcl_reasoner.train.shape import unknown_shapes
 
     recipe = load(**options)
     problems = check_others(recipe)
     if problems:
         raise join_errors(problems)
     click.echo(f"ok: {len(recipe.stages)} stages")
+    for unknown in unknown_shapes(recipe):
+        click.echo(f"not checked: {unknown}")
 
 
 @cli.command(epilog=example("pclr-ms status v15_opg"))
@@ -152,14 +154,14 @@ def validate(**options: Any) -> None:
 def status(runs: Path, **options: Any) -> None:
     """Say of each stage whether it is done or to run, and why."""
     from pcl_reasoner import terminal
-    from pcl_reasoner.plan import make_plan, why
+    from pcl_reasoner.plan import make_plan
 
     recipe = load(**options)
     click.echo(terminal.headline(recipe))
     plan = make_plan(recipe, runs)
     terminal.table(
         ("stage", "fingerprint", "state"),
-        [(one.title, one.fingerprint[:8], _state(one, why)) for one in plan.stages],
+        [(one.title, one.fingerprint[:8], cli_dry_run.state(one)) for one in plan.stages],
     )
     click.echo(f"{sum(one.done for one in plan.stages)} of {len(plan.stages)} stages done")
     for problem in plan.missing:

@@ -95,6 +95,7 @@ def run(
     view: View,
     until: str | None = None,
     from_stage: str | None = None,
+    start: str | None = None,
 ) -> Plan:
     """Run a recipe.
 
@@ -104,6 +105,7 @@ def run(
         view: Shows what happens.
         until: Last stage to run.
         from_stage: First stage to run again even if it is done; those after it follow.
+        start: How training starts the processes of its hosts: ``ssh``, ``local`` or None.
 
     Raises:
         InputError: Sources are missing, all named at once.
@@ -125,10 +127,10 @@ def run(
             view.started(planned, index, len(plan.stages))
             # Another recipe's stages are written in that recipe's own run directory.
             if planned.recipe.name == recipe.name:
-                run_stage(planned, view, index)
+                run_stage(planned, view, index, start)
             else:
                 with locked(planned.folder.parent):
-                    run_stage(planned, view, index)
+                    run_stage(planned, view, index, start)
     return plan
 
 
@@ -150,7 +152,7 @@ def again(plan: Plan, recipe: Recipe, from_stage: str | None) -> list[PlannedSta
     return own[names.index(from_stage) :]
 
 
-def run_stage(planned: PlannedStage, view: View, index: int) -> Counts:
+def run_stage(planned: PlannedStage, view: View, index: int, start: str | None = None) -> Counts:
     """Run one stage in its partial folder and commit it.
 
     Raises:
@@ -164,7 +166,7 @@ def run_stage(planned: PlannedStage, view: View, index: int) -> Counts:
         kept_apart = planned.partial / artifact.KEPT_APART
         kept_apart.unlink(missing_ok=True)
         kept_apart.touch()
-        context = _context(planned, kept_apart, view)
+        context = _context(planned, kept_apart, view, start)
         inputs = {role: item.path for role, item in planned.inputs.items()}
         counts = stage.function()(planned.spec.config, inputs, planned.partial, context)
         _check(planned, counts, kept_apart)
@@ -187,7 +189,9 @@ def run_stage(planned: PlannedStage, view: View, index: int) -> Counts:
     return counts
 
 
-def _context(planned: PlannedStage, kept_apart: Path, view: View) -> StageContext:
+def _context(
+    planned: PlannedStage, kept_apart: Path, view: View, start: str | None
+) -> StageContext:
     recipe = planned.recipe
     return StageContext(
         name=planned.spec.name,
@@ -196,6 +200,7 @@ def _context(planned: PlannedStage, kept_apart: Path, view: View) -> StageContex
         progress=view,
         recipe=recipe.facts(),
         cache=planned.folder.parent.parent / ".cache",
+        start=start,
     )
 
 

@@ -100,6 +100,8 @@ class StageContext:
         progress: Where progress goes.
         cache: Folder for what only saves work (embeddings by content); None: there is none.
         recipe: Read-only facts of the recipe that only the report needs (expect, choices, title).
+        start: How training starts the processes of its hosts: ``ssh`` or ``local``; None: one
+            host's on this machine, and several hosts' not at all.
     """
 
     name: str
@@ -108,6 +110,7 @@ class StageContext:
     progress: Progress = field(default_factory=NoProgress)
     recipe: Mapping[str, Any] = field(default_factory=dict)
     cache: Path | None = None
+    start: str | None = None
     warnings: list[str] = field(default_factory=list)
 
     def keep_apart(self, file: str, row: int, reason: str, raw: str | bytes) -> None:

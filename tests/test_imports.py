@@ -19,6 +19,7 @@ PACKAGE = Path(pcl_reasoner.__file__).parent
 ROOT = PACKAGE.parent
 
 WALK = (
+    "hosts",
     "embedded",
     "curate",
     "contamination",
@@ -39,6 +40,7 @@ EXCEPTIONS = {("sample", "pcl_reasoner.pack.template")}
 CALLERS = {
     "cli.py",
     "cli_contamination.py",
+    "cli_dry_run.py",
     "cli_evaluation.py",
     "cli_plan.py",
     "cli_training.py",
@@ -79,6 +81,7 @@ MINDSPORE_FILES = {
 SPEAKERS = {
     "cli.py",
     "cli_contamination.py",
+    "cli_dry_run.py",
     "cli_evaluation.py",
     "cli_plan.py",
     "cli_training.py",

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from pcl_reasoner.errors import StageError
 from pcl_reasoner.files import nearest
 from pcl_reasoner.losses import LOSSES
 from pcl_reasoner.sample.settings import SamplingConfig
+from pcl_reasoner.schema import Placement
 from pcl_reasoner.stage import NOT_HASHED, StageConfig
-from pcl_reasoner.train.layout import layout_problems
+from pcl_reasoner.train.config_json import read_config_json
+from pcl_reasoner.train.layout import batch_problems, device_problems, layout_problems
 from pcl_reasoner.train.stopping import Stop
 
 
@@ -169,45 +174,50 @@ class TrainConfig(StageConfig):
         return parameters
 
     @model_validator(mode="after")
-    def _layout(self) -> TrainConfig:
-        per_step = self.data_parallel * self.micro_batch_size
-        if self.global_batch_size % per_step:
-            raise ValueError(
-                f"global_batch_size must be a multiple of data_parallel x micro_batch_size, "
-                f"got {self.global_batch_size} for {self.data_parallel} x {self.micro_batch_size}"
-            )
-        if self.pipeline_stage > self.micro_batch_num:
-            raise ValueError(
-                f"a pipeline of {self.pipeline_stage} stages needs as many micro-batches, "
-                f"got {self.micro_batch_num}"
-            )
-        if self.device == "Ascend" and self.pipeline_stage == 1 and self.micro_batch_num != 1:
-            raise ValueError(
-                "MindFormers takes one micro-batch without a pipeline: micro_batch_size x "
-                f"data_parallel must be global_batch_size, got {self.micro_batch_size} x "
-                f"{self.data_parallel} for {self.global_batch_size}"
-            )
-        if self.device == "CPU" and self.micro_batch_num != 1:
-            raise ValueError(
-                "a CPU cannot accumulate gradients: micro_batch_size x data_parallel must be "
-                f"global_batch_size, got {self.micro_batch_size} x {self.data_parallel} for "
-                f"{self.global_batch_size}"
-            )
+    def _layout(self, info: ValidationInfo) -> TrainConfig:
+        """All that is wrong with the layout, at once; with a recipe, by its launch file, too."""
+        around = info.context or {}
+        placement, policy = around.get("placement"), around.get("folders", {}).get("policy")
+        found = [
+            *batch_problems(
+                self.global_batch_size,
+                self.micro_batch_size,
+                self.data_parallel,
+                self.pipeline_stage,
+                self.device,
+            ),
+            *(self._device_problems(placement) if placement else ()),
+            *self._setting_problems(),
+            *self.layout_problems(self.model),
+            *(self.weights_problems(policy) if policy else ()),
+        ]
+        if found:
+            raise ValueError("; ".join(dict.fromkeys(found)))
+        return self
+
+    def _device_problems(self, placement: Placement) -> list[str]:
+        layout = (self.data_parallel, self.model_parallel, self.pipeline_stage)
+        return device_problems(*layout, len(placement.hosts), placement.devices_per_host)
+
+    def _setting_problems(self) -> Iterator[str]:
         if not self.compressed_mask and self.pipeline_stage > 1 and self.data_parallel > 1:
             # MindSpore would scatter the mask over the ranks, and has no such operator for uint8.
-            raise ValueError(
+            yield (
                 "compressed_mask false does not compile with pipeline_stage and data_parallel over "
                 f"1, got {self.pipeline_stage} and {self.data_parallel}: set it to true"
             )
+        counted = self.recompute if isinstance(self.recompute, list) else None
+        # With swap on, MindFormers takes the list for numbers of layers.
+        if counted is not None and not self.swap and len(counted) != self.pipeline_stage:
+            yield (
+                "recompute must be one number for each pipeline stage, got "
+                f"{len(counted)} for {self.pipeline_stage}"
+            )
         if self.probe is not None and self.device != "CPU":
-            raise ValueError(
+            yield (
                 f"probe: the embedded engine draws on a CPU, got device {self.device}: leave probe "
                 "out, and evaluate exported checkpoints with a server"
             )
-        problems = self.layout_problems(self.model)
-        if problems:
-            raise ValueError("; ".join(problems))
-        return self
 
     def layout_problems(self, shape: ModelShape | None) -> list[str]:
         """What of this shape the parallel layout cannot divide, one sentence each."""
@@ -220,6 +230,28 @@ class TrainConfig(StageConfig):
         return layout_problems(
             model, self.model_parallel, self.pipeline_stage, self.sequence_parallel
         )
+
+    def weights_problems(self, policy: Path) -> list[str]:
+        """How weights contradict the recipe, or cannot be divided; none where there are none yet.
+
+        Args:
+            policy: Their Hugging Face folder.
+        """
+        try:
+            value = read_config_json(policy)
+        except StageError as error:
+            return [str(error).removesuffix(".")]
+        if value is None:
+            return []
+        own = ModelShape(**value)
+        given = self.model.model_dump(exclude_unset=True) if self.model else {}
+        wrong = [
+            f"{key} is {expected} in the recipe, {getattr(own, key)} in the weights"
+            for key, expected in given.items()
+            if getattr(own, key) != expected
+        ]
+        found = [*wrong, *(["mend train.model"] if wrong else []), *self.layout_problems(own)]
+        return [f"{policy}/config.json: {'; '.join(found)}"] if found else []
 
 
 class ExportConfig(StageConfig):

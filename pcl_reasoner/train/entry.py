@@ -79,6 +79,7 @@ def read_config(path: str, overrides: list[str], device: str | None) -> tuple[An
     from pcl_reasoner.train import mindformers_1_8 as version
     from pcl_reasoner.train.adapt import adapt_to_cpu
     from pcl_reasoner.train.curves import add_curves
+    from pcl_reasoner.train.rank_times import add_rank_times
 
     config = read_yaml(path, overrides)
     target = device or config["context"]["device_target"]
@@ -89,6 +90,7 @@ def read_config(path: str, overrides: list[str], device: str | None) -> tuple[An
     version.refuse_wrong_masks(config, path)
     version.complete_tensorboard(config)
     add_curves(config)
+    add_rank_times(config)
     return config, changed
 
 

@@ -12,6 +12,78 @@ from typing import Any
 _BY_MODEL_PARALLEL = ("num_heads", "n_kv_heads", "intermediate_size", "vocab_size")
 
 
+def device_problems(
+    data_parallel: int,
+    model_parallel: int,
+    pipeline_stage: int,
+    hosts: int,
+    devices_per_host: int,
+) -> list[str]:
+    """Say that ranks are not the devices that a launch file offers.
+
+    Args:
+        data_parallel: Data-parallel ranks.
+        model_parallel: Tensor-parallel ranks.
+        pipeline_stage: Pipeline stages.
+        hosts: That the launch file names.
+        devices_per_host: Devices of each.
+
+    Returns:
+        One sentence, or none.
+    """
+    ranks, offered = data_parallel * model_parallel * pipeline_stage, hosts * devices_per_host
+    if ranks == offered:
+        return []
+    return [
+        "data_parallel x model_parallel x pipeline_stage must be the devices of the launch file, "
+        f"got {data_parallel} x {model_parallel} x {pipeline_stage} = {ranks} ranks for "
+        f"{hosts} hosts x {devices_per_host} devices = {offered}"
+    ]
+
+
+def batch_problems(
+    global_rows: int, micro_rows: int, data_parallel: int, pipeline_stage: int, device: str
+) -> list[str]:
+    """Say how rows cannot be dealt to ranks and micro-batches.
+
+    Args:
+        global_rows: Rows an optimizer step.
+        micro_rows: Rows a rank at a time.
+        data_parallel: Data-parallel ranks.
+        pipeline_stage: Pipeline stages.
+        device: ``CPU`` or ``Ascend``.
+
+    Returns:
+        One sentence a problem.
+    """
+    micro_batches, rest = divmod(global_rows, data_parallel * micro_rows)
+    got = f"{micro_rows} x {data_parallel} for {global_rows}"
+    found = []
+    if rest:
+        found.append(
+            "global_batch_size must be a multiple of data_parallel x micro_batch_size, "
+            f"got {global_rows} for {data_parallel} x {micro_rows}"
+        )
+    if pipeline_stage > micro_batches:
+        found.append(
+            f"a pipeline of {pipeline_stage} stages needs as many micro-batches, "
+            f"got {micro_batches}"
+        )
+    if rest:
+        return found  # what follows would say the same again
+    if device == "Ascend" and pipeline_stage == 1 and micro_batches != 1:
+        found.append(
+            "MindFormers takes one micro-batch without a pipeline: micro_batch_size x "
+            f"data_parallel must be global_batch_size, got {got}"
+        )
+    if device == "CPU" and micro_batches != 1:
+        found.append(
+            "a CPU cannot accumulate gradients: micro_batch_size x data_parallel must be "
+            f"global_batch_size, got {got}"
+        )
+    return found
+
+
 def layout_problems(
     model: Mapping[str, Any], model_parallel: int, pipeline_stage: int, sequence_parallel: bool
 ) -> list[str]:

@@ -16,6 +16,7 @@ from pcl_reasoner.train.adapt import adapt_to_cpu
 from pcl_reasoner.train.config import ModelShape, TrainConfig
 from pcl_reasoner.train.probe import PROBE, PROBLEMS
 from pcl_reasoner.train.shape import planned_shape
+from pcl_reasoner.train.sizes import dataset_strategy, mock_rows
 
 
 def render(config: TrainConfig, shape: ModelShape, paths: Mapping[str, str]) -> dict[str, Any]:
@@ -131,7 +132,6 @@ def _columns(config: TrainConfig) -> list[str]:
 
 
 def _dataset(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
-    rows = int(paths.get("row_count", 0)) * config.epochs
     return {
         "data_loader": {
             "type": "PclPackedDataLoader",
@@ -149,7 +149,7 @@ def _dataset(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
             "mock_config": {
                 "seq_length": config.seq_length,
                 "eod_pad_length": config.max_segments,
-                "size": rows // config.data_parallel,
+                "size": mock_rows(config, int(paths.get("row_count", 0))),
             },
             "epochs": config.epochs,
             "seed": config.seed,
@@ -196,15 +196,12 @@ def _parallel_config(config: TrainConfig) -> dict[str, Any]:
 
 
 def _parallel(config: TrainConfig) -> dict[str, Any]:
-    shards = [[config.data_parallel, 1] for _ in _columns(config)]
-    if not config.compressed_mask:
-        shards[-1] = [config.data_parallel, 1, 1, 1]
     return {
         "parallel_mode": 1,
         "gradients_mean": False,
         "enable_alltoall": False,
         "full_batch": False,
-        "dataset_strategy": shards,
+        "dataset_strategy": dataset_strategy(config),
         "search_mode": "sharding_propagation",
         "enable_parallel_optimizer": config.optimizer_shard,
         "strategy_ckpt_save_file": "./ckpt_strategy.ckpt",
@@ -364,16 +361,20 @@ def render_for_plan(planned: PlannedStage) -> dict[str, Any]:
     config = planned.spec.config
     assert isinstance(config, TrainConfig)
     packs, policy = planned.inputs["packs"].path, planned.inputs["policy"].path
-    accounting = packs / "accounting.json"
-    rows = json.loads(accounting.read_text())["rows"] if accounting.is_file() else 0
     paths = {
         "packs": os.path.relpath(packs, planned.partial),
         "policy": os.path.relpath(policy, planned.partial),
         "metrics": "metrics.jsonl",
         "output_dir": "work",
-        "row_count": str(rows),
+        "row_count": str(packed_rows(planned) or 0),
     }
     return render(config, planned_shape(planned, config, policy), paths)
+
+
+def packed_rows(planned: PlannedStage) -> int | None:
+    """Rows that a planned train stage will be given; None until they are packed."""
+    accounting = planned.inputs["packs"].path / "accounting.json"
+    return int(json.loads(accounting.read_text())["rows"]) if accounting.is_file() else None
 
 
 def to_yaml(value: dict[str, Any]) -> str:

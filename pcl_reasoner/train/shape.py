@@ -2,45 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 from pcl_reasoner.errors import StageError
-from pcl_reasoner.plan import PlannedStage
+from pcl_reasoner.plan import Plan, PlannedStage
+from pcl_reasoner.recipe import Recipe
 from pcl_reasoner.train.config import ModelShape, TrainConfig
+from pcl_reasoner.train.config_json import read_config_json
 
 
 def read_shape(policy: Path) -> ModelShape | None:
     """The model's shape from its own config.json; None where there is no such file yet."""
-    path = policy / "config.json"
-    if not path.is_file():
-        return None
-    value = json.loads(path.read_text(encoding="utf-8"))
-    if value.get("model_type") != "qwen2":
-        raise StageError(
-            f"{path}: model_type is {value.get('model_type')!r}, expected 'qwen2': the trainer "
-            "maps Qwen2 weights onto MindFormers' LlamaForCausalLM."
-        )
-    return ModelShape(
-        num_layers=value["num_hidden_layers"],
-        hidden_size=value["hidden_size"],
-        num_heads=value["num_attention_heads"],
-        n_kv_heads=value.get("num_key_value_heads", value["num_attention_heads"]),
-        intermediate_size=value["intermediate_size"],
-        vocab_size=value["vocab_size"],
-        rms_norm_eps=value["rms_norm_eps"],
-        theta=value.get("rope_theta", 10000.0),
-        max_position_embedding=value["max_position_embeddings"],
-        tie_word_embeddings=value.get("tie_word_embeddings", False),
-        eos_token_id=_first(value.get("eos_token_id"), 151643),
-        pad_token_id=_first(value.get("pad_token_id"), 151643),
-    )
-
-
-def _first(value: Any, default: int) -> int:
-    found = value[0] if isinstance(value, list) and value else value
-    return default if found is None or isinstance(found, list) else int(found)
+    value = read_config_json(policy)
+    return None if value is None else ModelShape(**value)
 
 
 def shape_of(config: TrainConfig, policy: Path) -> ModelShape:
@@ -55,22 +29,47 @@ def shape_of(config: TrainConfig, policy: Path) -> ModelShape:
             f"{policy}: no config.json, and the recipe gives no train.model: the model's shape "
             "is unknown. Give the folder of the weights."
         )
-    if found is not None and config.model is not None:
-        given = config.model.model_dump(exclude_unset=True)
-        own = found.model_dump()
-        wrong = [
-            f"{key} is {value} in the recipe, {own[key]} in the weights"
-            for key, value in given.items()
-            if own[key] != value
-        ]
-        if wrong:
-            raise StageError(f"{policy}/config.json: {'; '.join(wrong)}. Mend train.model.")
+    problems = config.weights_problems(policy)
+    if problems:
+        raise StageError(f"{'; '.join(problems)}.")
     shape = found or config.model
     assert shape is not None
-    problems = config.layout_problems(shape)
-    if problems:
-        raise StageError(f"{policy}/config.json: {'; '.join(problems)}. Change the launch file.")
     return shape
+
+
+def unknown_shapes(recipe: Recipe) -> list[str]:
+    """What could not be held against the layout yet, one sentence for each such train stage.
+
+    Args:
+        recipe: The recipe; its layouts have been checked against the shapes that are known.
+    """
+    found = []
+    for spec in recipe.stages.values():
+        if not isinstance(spec.config, TrainConfig) or spec.config.model is not None:
+            continue
+        policy = spec.inputs["policy"][0]
+        source = recipe.sources.get(policy)
+        folder = Path(source.path) if source and source.path and not source.stage else None
+        if folder is None or not (folder.expanduser() / "config.json").is_file():
+            found.append(
+                f"stage {spec.name}: heads, layers, vocabulary and widths: the weights of "
+                f"{policy!r} are not here and the recipe gives no {spec.name}.model"
+            )
+    return found
+
+
+def wrong_weights(plan: Plan) -> list[str]:
+    """How weights that are there already cannot be trained, before anything is run.
+
+    Args:
+        plan: What is to run; weights that are fetched or made later are checked by their stage.
+    """
+    return [
+        f"stage {planned.title}: {problem}."
+        for planned in plan.stages
+        if isinstance(planned.spec.config, TrainConfig) and not planned.done
+        for problem in planned.spec.config.weights_problems(planned.inputs["policy"].path)
+    ]
 
 
 def planned_shape(planned: PlannedStage, config: TrainConfig, policy: Path) -> ModelShape:

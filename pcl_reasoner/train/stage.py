@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from pcl_reasoner.stage import Counts, StageContext
 from pcl_reasoner.train import weights, worker
 from pcl_reasoner.train.columns import check_columns
 from pcl_reasoner.train.config import ExportConfig, Probe, TrainConfig
+from pcl_reasoner.train.on_hosts import remove_logs_of_hosts, run_on_hosts
 from pcl_reasoner.train.stopping import STOPPED, Stop, mean_p, right_share
 from pcl_reasoner.train.weights_slices import open_checkpoint
 from pcl_reasoner.train.weights_stream import header, weight_files
@@ -50,25 +52,14 @@ def train(
         )
     _write_order(output / "data_order.json", order, rows, config)
     work = output / WORK
-    worker.remove_broken_checkpoints(work)
-    resume = worker.newest_checkpoint(work)
-    whole = config.device == "CPU"
-    start = worker.starting_point(inputs["policy"], work, config.devices, resume, whole)
-    _write_yaml(config, inputs, output, rows, start)
+    stopped = output / STOPPED
+    prepare = partial(_prepare, config, inputs, output, rows, order.steps)
     if config.probe is not None:
         _write_probe(config.probe, inputs, work)
-    metrics, stopped = output / "metrics.jsonl", output / STOPPED
     stopped.unlink(missing_ok=True)
-    done = worker.step_of(resume) if resume else 0
-    if min(done, _steps_done(metrics)) < order.steps:
-        _check_local(context)
-        log = output.parent / "logs" / f"{output.name.removesuffix('.partial')}.log"
-        port = int(context.placement.get("master_port", 8118))
-        arguments = worker.command("mindformers.yaml", config.devices, port, f"{WORK}/msrun_log")
-        # MindFormers logs as soon as it is imported; nothing of it may stay in the artifact.
-        env = {"LOG_MF_PATH": str(output / WORK / "log"), **context.placement.get("env", {})}
+    if prepare() is not None:
         try:
-            worker.run_worker(arguments, output, log, metrics, order.steps, env, context.progress)
+            _run(config, inputs, output, order.steps, prepare, context)
         except StageError as error:
             if stopped.exists():
                 raise _stopped(stopped.read_text(encoding="utf-8").strip(), work) from error
@@ -80,6 +71,49 @@ def train(
     counts = _finish(config, output, rows, order.left_over, order.steps, context)
     counts.info.update(gain)
     return counts
+
+
+def _prepare(
+    config: TrainConfig, inputs: Mapping[str, Path], output: Path, rows: int, steps: int
+) -> int | None:
+    """Lay out the start from the last whole checkpoint.
+
+    Returns:
+        The step that it goes on from; None where no step is left to make.
+    """
+    work = output / WORK
+    worker.remove_broken_checkpoints(work)
+    resume = worker.newest_checkpoint(work)
+    whole = config.device == "CPU"
+    start = worker.starting_point(inputs["policy"], work, config.devices, resume, whole)
+    _write_yaml(config, inputs, output, rows, start)
+    done = worker.step_of(resume) if resume else 0
+    return done if min(done, _steps_done(output / "metrics.jsonl")) < steps else None
+
+
+def _run(
+    config: TrainConfig,
+    inputs: Mapping[str, Path],
+    output: Path,
+    steps: int,
+    prepare: Callable[[], int | None],
+    context: StageContext,
+) -> None:
+    """Train on this machine, or on the hosts that the launch file names."""
+    name = output.name.removesuffix(".partial")
+    logs = output.parent / "logs"
+    # MindFormers logs as soon as it is imported; nothing of it may stay in the artifact.
+    env = {"LOG_MF_PATH": str(output / WORK / "log")}
+    if context.start is not None:
+        run_on_hosts(config, inputs, output, steps, prepare, env, logs / name, context)
+        return
+    _check_local(context)
+    port = int(context.placement.get("master_port", 8118))
+    arguments = worker.command("mindformers.yaml", config.devices, port, f"{WORK}/msrun_log")
+    env |= context.placement.get("env", {})
+    metrics = output / "metrics.jsonl"
+    log = logs / f"{name}.log"
+    worker.run_worker(arguments, output, log, metrics, steps, env, context.progress)
 
 
 def _stopped(reason: str, work: Path) -> StageError:
@@ -108,9 +142,10 @@ def _check_local(context: StageContext) -> None:
     hosts = context.placement.get("hosts", ["localhost"])
     if len(hosts) > 1:
         raise StageError(
-            f"the launch file names {len(hosts)} hosts, and this command starts processes on "
-            "this machine only. The configuration is written; run the same command with --dry-run "
-            "to see the exact command of every host, start those, and run it again afterwards."
+            f"the launch file names {len(hosts)} hosts, and without --start nothing is started "
+            "there. The configuration is written. Give --start ssh to start and watch all hosts "
+            "from here; or start the scripts that were written for them (--dry-run names them "
+            "again) and, when training has ended, run the same command again."
         )
 
 
@@ -211,6 +246,7 @@ def _finish(
             "Training did not run to its end."
         )
     worker.remove_tree(output / WORK)
+    remove_logs_of_hosts(output, context)
     _warn(records, config, context)
     used = rows * config.epochs - left_over
     dropped = {"left_over_rows": left_over} if left_over else {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import json
 import os
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pcl_reasoner.errors import StageError
+from pcl_reasoner.hosts.processes import die_with_parent as die_with_parent
 from pcl_reasoner.stage import Progress
 from pcl_reasoner.train.weights import write_mindformers
 from pcl_reasoner.train.weights_slices import rank_files
@@ -24,7 +24,13 @@ from pcl_reasoner.train.weights_stream import is_whole
 POLL_SECONDS = 0.5
 DIE_WITH_PARENT = "PCL_DIE_WITH_PARENT"
 """Environment variable: msrun's workers, which the runner does not start itself, heed it."""
-_PR_SET_PDEATHSIG = 1
+QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "GLOG_v": "3",
+    DIE_WITH_PARENT: "1",
+}
+"""Environment of every training process: offline, quiet logs, no process left behind."""
 
 
 def newest_checkpoint(output_dir: Path) -> Path | None:
@@ -118,21 +124,13 @@ def command(config_file: str, devices: int, port: int, log_dir: str) -> list[str
     ]
 
 
-def die_with_parent() -> None:
-    """In a child: be killed when its parent is, so that no trainer outlives a SIGKILL."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
     """The training process's environment: offline, this Python first, quiet logs."""
     here = str(Path(sys.executable).parent)
     return {
         **os.environ,
         "PATH": f"{here}{os.pathsep}{os.environ.get('PATH', '')}",
-        "HF_HUB_OFFLINE": "1",
-        "HF_DATASETS_OFFLINE": "1",
-        "GLOG_v": "3",
-        DIE_WITH_PARENT: "1",
+        **QUIET,
         **extra,
     }
 

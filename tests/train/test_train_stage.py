@@ -369,7 +369,7 @@ def test_a_loss_whose_columns_the_data_lack_is_refused(
 
 
 def test_several_hosts_are_not_started_from_here(tmp_path: Path, inputs: dict[str, Path]) -> None:
-    with pytest.raises(StageError, match="names 2 hosts.*--dry-run"):
+    with pytest.raises(StageError, match="names 2 hosts.*--start ssh"):
         run_train(tmp_path, config_of(), inputs, hosts=["node01", "node02"])
 
 

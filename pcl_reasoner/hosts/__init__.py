@@ -1,0 +1,1 @@
+"""Training on many hosts: start it, watch it, start it again after a loss."""

@@ -1,0 +1,231 @@
+"""Whether hosts are fit for training: asked of all at once, before anything is started.
+
+node03: its host key is not known here: look at it and put it into known_hosts (ssh-keyscan).
+node05: mindspore is 2.7.1, here 2.7.2: install the same on all hosts.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.hosts.connection import reason_in
+from pcl_reasoner.hosts.facts import Question, identity, versions
+from pcl_reasoner.hosts.job import module_command
+from pcl_reasoner.schema import Placement
+from pcl_reasoner.sources import HashMemory
+
+_ANSWER_SECONDS = 60
+_HASH_SECONDS = 3600
+"""Terabytes over a network take long."""
+_SKEW_SECONDS = 2.0
+_GB = 1e9
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What all hosts must have.
+
+    Args:
+        folder: The stage's folder, shared.
+        files: Weights and rows, alike on all hosts.
+        bytes: Free on the folder's disk: one checkpoint.
+        cache: Folder for remembered hashes.
+    """
+
+    folder: Path
+    files: Sequence[Path]
+    bytes: int
+    cache: Path
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A host's facts, or why there are none; ``heard`` is this machine's time of the answer."""
+
+    rank: int
+    host: str
+    facts: dict[str, Any] | None
+    why: str
+    heard: float
+
+
+def check_hosts(how: str, needs: Needs, placement: Placement) -> list[str]:
+    """Ask all hosts at once.
+
+    Args:
+        how: ``local`` or ``ssh``.
+        needs: What they must have.
+        placement: The hosts.
+
+    Returns:
+        What is wrong, a sentence each.
+    """
+    files = [str(file) for file in needs.files]
+    question = Question(files=files, folder=str(needs.folder))
+    with _token(needs.folder) as (token, text):
+
+        def asked(rank: int) -> Question:
+            answer = f"{token}.{rank}"
+            port = placement.master_port if rank == 0 else None
+            return replace(question, token=(str(token), text), answer=answer, port=port)
+
+        answers = _ask(how, placement, asked, _ANSWER_SECONDS)
+        unshared = [
+            answer.rank for answer in answers if not _was_written(f"{token}.{answer.rank}", text)
+        ]
+    here = versions()
+    problems = []
+    for answer in answers:
+        if answer.facts is None:
+            problems.append(f"{answer.host}: {answer.why}.")
+        else:
+            seen = answer.facts["shared"] and answer.rank not in unshared
+            problems += _problems(answer, answer.facts, bool(seen), here, needs, placement)
+    return [*problems, *_other_content(how, needs, placement, answers)]
+
+
+@contextmanager
+def _token(folder: Path) -> Iterator[tuple[Path, str]]:
+    """A file of this moment in the folder; it and the hosts' answers are removed at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = secrets.token_hex(8)
+    token = folder / f".shared-{text}"
+    token.write_text(text, encoding="utf-8")
+    try:
+        yield token, text
+    finally:
+        for file in folder.glob(f"{token.name}*"):
+            file.unlink(missing_ok=True)
+
+
+def _was_written(file: str, text: str) -> bool:
+    try:
+        return Path(file).read_text(encoding="utf-8") == text
+    except OSError:
+        return False
+
+
+def _ask(
+    how: str, placement: Placement, asked: Callable[[int], Question], seconds: float
+) -> list[Answer]:
+    def one(rank: int) -> Answer:
+        host = placement.hosts[rank]
+        command = module_command(how, placement, host, "pcl_reasoner.hosts.facts")
+        try:
+            done = subprocess.run(
+                command,
+                input=json.dumps(asdict(asked(rank))),
+                capture_output=True,
+                text=True,
+                timeout=seconds + placement.ssh.connect_seconds,
+            )
+        except subprocess.TimeoutExpired:
+            return Answer(rank, host, None, f"it does not answer within {seconds:.0f} s", 0.0)
+        except OSError as error:
+            return Answer(rank, host, None, str(error), 0.0)
+        heard = time.time()
+        try:
+            return Answer(rank, host, json.loads(done.stdout.splitlines()[-1]), "", heard)
+        except (ValueError, IndexError):
+            return Answer(rank, host, None, reason_in(done.stderr), heard)
+
+    with ThreadPoolExecutor(len(placement.hosts)) as pool:
+        return list(pool.map(one, range(len(placement.hosts))))
+
+
+def _problems(
+    answer: Answer,
+    found: dict[str, Any],
+    shared: bool,
+    here: dict[str, str],
+    needs: Needs,
+    placement: Placement,
+) -> Iterator[str]:
+    host = answer.host
+    for name, version in here.items():
+        there = found["versions"].get(name)
+        if there != version:
+            yield f"{host}: {name} is {there}, here {version}: install the same on all hosts."
+    if not shared:
+        yield (
+            f"{host}: {needs.folder} is not the folder that it is here: all hosts must see the "
+            "same one, and write to it. Choose a shared place with --runs."
+        )
+    elif found["free"] is not None and found["free"] < needs.bytes:
+        yield (
+            f"{host}: {needs.folder} has {found['free'] / _GB:.1f} GB free, a checkpoint takes "
+            f"{needs.bytes / _GB:.1f} GB: free space."
+        )
+    if found["port_free"] is False:
+        yield (
+            f"{host}: port {placement.master_port} is in use: end what uses it, or choose another "
+            "placement.master_port."
+        )
+    skew = found["time"] - answer.heard
+    if abs(skew) > _SKEW_SECONDS:
+        word = "ahead of" if skew > 0 else "behind"
+        yield f"{host}: its clock is {abs(skew):.1f} s {word} this one's: set both by one server."
+    if found["devices"] is not None and found["devices"] < placement.devices_per_host:
+        yield (
+            f"{host}: npu-smi lists {found['devices']} devices, devices_per_host is "
+            f"{placement.devices_per_host}."
+        )
+
+
+def _other_content(
+    how: str, needs: Needs, placement: Placement, answers: list[Answer]
+) -> Iterator[str]:
+    """Files that are missing on a host or have other content there.
+
+    The same inode, size and time under the same path is the same file; others are read.
+    """
+    here = {str(file): identity(file) for file in needs.files}
+    doubtful: dict[int, list[str]] = {}
+    for answer in answers:
+        if answer.facts is None:
+            continue
+        for file, found in answer.facts["files"].items():
+            if found is None:
+                yield f"{answer.host}: {file} is not there."
+            elif found[1] != (here[file] or [0, 0])[1]:
+                yield f"{answer.host}: {file} has {found[1]:,} bytes, here {_size(here[file])}."
+            elif found != here[file]:
+                doubtful.setdefault(answer.rank, []).append(file)
+    if doubtful:
+        yield from _other_hashes(how, needs, placement, doubtful)
+
+
+def _size(found: list[int] | None) -> str:
+    return f"{found[1]:,}" if found else "it is missing"
+
+
+def _other_hashes(
+    how: str, needs: Needs, placement: Placement, doubtful: dict[int, list[str]]
+) -> Iterator[str]:
+    memory = HashMemory(needs.cache / "hashes-launcher.json")
+    files = {file for some in doubtful.values() for file in some}
+    here = {file: memory.sha256(Path(file)) for file in sorted(files)}
+    memory.save()
+
+    def asked(rank: int) -> Question:
+        remembered = str(needs.cache / f"hashes-{placement.hosts[rank]}.json")
+        return Question(files=doubtful.get(rank, []), hashes=True, memory=remembered)
+
+    for answer in _ask(how, placement, asked, _HASH_SECONDS):
+        for file in doubtful.get(answer.rank, []):
+            if answer.facts is None:
+                yield f"{answer.host}: {file} cannot be read: {answer.why}."
+            elif answer.facts["hashes"].get(file) != here[file]:
+                yield (
+                    f"{answer.host}: {file} has other content than here: copy it there anew, or "
+                    "use a shared place."
+                )

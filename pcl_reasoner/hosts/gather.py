@@ -1,0 +1,89 @@
+"""What is kept of the logs of all hosts, beside the stage's folder.
+
+logs/train-1a2b3c4d/host_0/start_1/msrun.log        written by the keeper
+                                   worker_0.log …   taken from the shared folder at the end
+                                   scheduler.log
+                                   mindformers/rank_0/…
+                                   plog/…           where ASCEND_PROCESS_LOG_PATH names it
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from pcl_reasoner.schema import Placement
+
+MINDFORMERS = "work/log"
+"""MindFormers' own logs in the stage's folder."""
+_TAIL_LINES = 25
+
+
+def start_folder(logs: Path, rank: int, number: int) -> Path:
+    """Where one host's logs of one start go.
+
+    Args:
+        logs: The stage's folder of logs.
+        rank: Place of the host.
+        number: Of the start, from 1.
+    """
+    return logs / f"host_{rank}" / f"start_{number}"
+
+
+def next_start(logs: Path) -> int:
+    """The number of the next start: one more than there are logs of, by whichever command."""
+    names = (path.name.removeprefix("start_") for path in logs.glob("host_*/start_*"))
+    return 1 + max((int(name) for name in names if name.isdigit()), default=0)
+
+
+def gather(logs: Path, folder: Path, placement: Placement, number: int) -> None:
+    """Take the logs of a start away: the next one would overwrite them, and find their errors.
+
+    What is not there is left out.
+
+    Args:
+        logs: The stage's folder of logs.
+        folder: The stage's folder.
+        placement: Of this start.
+        number: Of the start.
+    """
+    each = placement.devices_per_host
+    for rank in range(len(placement.hosts)):
+        to = start_folder(logs, rank, number)
+        ranks = range(rank * each, (rank + 1) * each)
+        for origin, name in _wanted(folder, placement.log_dir, ranks):
+            if origin.exists() and (rank == 0 or name != "scheduler.log"):
+                with suppress(OSError, shutil.Error):
+                    to.mkdir(parents=True, exist_ok=True)
+                    _take(origin, to / name)
+
+
+def _wanted(folder: Path, log_dir: str, ranks: range) -> Iterator[tuple[Path, str]]:
+    yield folder / log_dir / "scheduler.log", "scheduler.log"
+    for rank in ranks:
+        yield folder / log_dir / f"worker_{rank}.log", f"worker_{rank}.log"
+        yield folder / MINDFORMERS / f"rank_{rank}", f"mindformers/rank_{rank}"
+
+
+def _take(origin: Path, to: Path) -> None:
+    """Move a file; copy a folder, to which MindFormers goes on to write."""
+    if origin.is_dir():
+        shutil.copytree(origin, to, dirs_exist_ok=True)
+    else:
+        shutil.move(origin, to)
+
+
+def tail_of(logs: Path, rank: int, number: int) -> str:
+    """The last lines of the log of a host that says most: its first worker's, or msrun's."""
+    folder = start_folder(logs, rank, number)
+    for file in (*sorted(folder.glob("worker_*.log")), folder / "msrun.log"):
+        try:
+            text = file.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+        lines = [line for line in text.splitlines() if line.strip()]
+        if lines:
+            return f"The last lines of {file}:\n" + "\n".join(lines[-_TAIL_LINES:])
+    return ""

@@ -1,0 +1,175 @@
+"""Training on several hosts to its end, over losses of workers and hosts.
+
+    logs/train-1a2b3c4d/restarts.jsonl
+    {"time": "2026-11-21T20:01:07+0000", "host": "node02", "reason": "node02 was silent for 10 s",
+     "step": 412, "resumed_from": 400, "seconds_to_notice": 10.2, "seconds_until_started": 31.0,
+     "hosts": ["node01", "node03"]}
+
+A start never overlaps the one before: everything of the run is gone on all hosts first.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+
+from pcl_reasoner.artifact import AppendLog
+from pcl_reasoner.errors import StageError
+from pcl_reasoner.hosts.decide import Verdict
+from pcl_reasoner.hosts.gather import gather, next_start, tail_of
+from pcl_reasoner.hosts.job import Job
+from pcl_reasoner.hosts.start import one_start, why_away
+from pcl_reasoner.schema import Placement
+from pcl_reasoner.stage import Progress
+
+RESTARTS = "restarts.jsonl"
+_AGAIN_SECONDS = 3.0
+"""Between two tries to reach a host that is away."""
+
+
+@dataclass(frozen=True)
+class Restart:
+    """One loss, and how it went on: a line of restarts.jsonl."""
+
+    time: str
+    host: str
+    reason: str
+    step: int
+    """The last one that was made."""
+    resumed_from: int
+    seconds_to_notice: float
+    """Since all was last known to be well."""
+    seconds_until_started: float
+    hosts: list[str]
+    """Those of the next start."""
+
+    @property
+    def words(self) -> str:
+        """A sentence."""
+        return (
+            f"started again after step {self.step}, from step {self.resumed_from}: {self.reason}, "
+            f"noticed after {self.seconds_to_notice:.1f} s"
+        )
+
+
+def run_job(job: Job, progress: Progress) -> list[Restart]:
+    """Train to the end on all hosts.
+
+    Args:
+        job: What and where.
+        progress: Where progress goes.
+
+    Returns:
+        What was lost on the way.
+
+    Raises:
+        StageError: The hosts are not fit, training failed of itself, or was lost too often.
+    """
+    _check(job)
+    restarts: list[Restart] = []
+    placement = job.placement
+    first = next_start(job.logs)
+    if first > 1:  # what a killed launcher left
+        gather(job.logs, job.folder, placement, first - 1)
+    resumed = job.prepare()
+    while resumed is not None:
+        number = first + len(restarts)
+        ended = one_start(job, placement, number, progress)
+        verdict = ended.verdict
+        if verdict.kind == "done":
+            break
+        last = tail_of(job.logs, placement.hosts.index(verdict.host), number)
+        _refuse_to_go_on(job, verdict, len(restarts) + 1, last)
+        for host, why in ended.away.items():
+            placement = _replace(job, placement, host, why, progress)
+        resumed = job.prepare()
+        goes_on = job.steps if resumed is None else resumed
+        restarts.append(_restart(verdict, ended.step, goes_on, placement.hosts))
+        _record(job, restarts[-1])
+    return restarts
+
+
+def _restart(verdict: Verdict, step: int, resumed_from: int, hosts: list[str]) -> Restart:
+    since_then = time.monotonic() - verdict.noticed
+    return Restart(
+        time=time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(time.time() - since_then)),
+        host=verdict.host,
+        reason=verdict.reason,
+        step=step,
+        resumed_from=resumed_from,
+        seconds_to_notice=round(verdict.noticed - verdict.since, 2),
+        seconds_until_started=round(since_then, 2),
+        hosts=hosts,
+    )
+
+
+def _check(job: Job) -> None:
+    wrong = job.check(job.placement)
+    if wrong:
+        lines = "\n".join(f"  {sentence}" for sentence in wrong)
+        many = "checks" if len(wrong) > 1 else "check"
+        raise StageError(f"{len(wrong)} {many} before the start failed:\n{lines}")
+
+
+def _refuse_to_go_on(job: Job, verdict: Verdict, starts: int, last: str) -> None:
+    """Raise the error that ends the run where another start would not help.
+
+    Args:
+        job: What was trained.
+        verdict: How the last start ended.
+        starts: How many there were.
+        last: The last lines of that host's log.
+    """
+    if job.stopped is not None and job.stopped.exists():
+        raise StageError(job.stopped.read_text(encoding="utf-8").strip())
+    logs = f"The logs of all hosts are in {job.logs}. {last}".strip()
+    if verdict.kind == "full":
+        raise StageError(f"{verdict.reason}. Free space there and run again. {logs}")
+    if verdict.kind == "failed":
+        raise StageError(f"{verdict.reason}. The same would happen again. {logs}")
+    limit = job.placement.restarts
+    if starts > limit:
+        raise StageError(
+            f"{verdict.reason}. It was started {starts} times, placement.restarts is {limit}. "
+            f"The same command goes on from the last checkpoint. {logs}"
+        )
+
+
+def _record(job: Job, restart: Restart) -> None:
+    job.logs.mkdir(parents=True, exist_ok=True)
+    log = AppendLog(job.logs / RESTARTS)
+    log.append([asdict(restart)])
+    log.close()
+
+
+def _replace(job: Job, placement: Placement, lost: str, why: str, progress: Progress) -> Placement:
+    """Put a spare host in the place of one that is away, or wait for it.
+
+    Raises:
+        StageError: It stays away for ``cluster_time_out``, and no spare host is fit.
+    """
+    until = time.monotonic() + placement.cluster_time_out
+    away: str | None = why
+    while away is not None:
+        for spare in placement.spare_hosts:
+            alone = placement.model_copy(update={"hosts": [spare]})
+            if why_away(job, alone, spare) is None and not job.check(alone):
+                return _with_spare(placement, lost, spare)
+        if time.monotonic() > until:
+            raise StageError(
+                f"{lost} stays away ({away}), and no spare host is fit. Name another host in the "
+                "launch file; the same command goes on from the last checkpoint."
+            )
+        progress.update(0, None, "steps", f"waiting for {lost}: {away}")
+        time.sleep(_AGAIN_SECONDS)
+        away = why_away(job, placement, lost)
+    return placement
+
+
+def _with_spare(placement: Placement, lost: str, spare: str) -> Placement:
+    return placement.model_copy(
+        update={
+            "hosts": [spare if host == lost else host for host in placement.hosts],
+            "spare_hosts": [host for host in placement.spare_hosts if host != spare],
+        }
+    )

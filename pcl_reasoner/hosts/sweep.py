@@ -1,0 +1,37 @@
+"""Clearing away what is left of a run on a host, by a keeper that starts nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import asdict
+
+from pcl_reasoner.hosts.connection import reason_in
+from pcl_reasoner.hosts.keeper import Task
+from pcl_reasoner.schema import Placement
+
+_START_SECONDS = 20
+
+
+def clear_away(command: list[str], mark: str, placement: Placement) -> str | None:
+    """Kill every process of the run on a host.
+
+    Args:
+        command: What starts a keeper there.
+        mark: Of the run on that host.
+        placement: How long to wait for an answer.
+
+    Returns:
+        Why it could not be done; None where nothing of the run is left there.
+    """
+    task = json.dumps(asdict(Task(run=mark))) + "\n"
+    seconds = placement.ssh.connect_seconds + _START_SECONDS
+    try:
+        done = subprocess.run(
+            command, input=task, capture_output=True, text=True, timeout=seconds, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"it does not answer within {seconds} s"
+    except OSError as error:
+        return str(error)
+    return None if '"ended"' in done.stdout else reason_in(done.stderr)

@@ -1,0 +1,133 @@
+"""The live line of training on several hosts.
+
+412/8000 steps, 4 min 3 s left, loss 0.4812, 3.1 s a step, 268,000 tokens/s, 16 of 16 hosts,
+rank 37 takes 1.3 x the median, node05: [ERROR] …
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.hosts.decide import HostState
+
+RANK_TIMES = "work/rank_times"
+"""In the stage's folder: a file a rank, with the seconds of its last step."""
+_STEPS_KEPT = 20
+_TAIL_BYTES = 1 << 16
+_COMPLAINT_SIGNS = 80
+_RANKS_SECONDS = 5.0
+"""Between two looks at the ranks' files: there may be hundreds, on a network's disk."""
+_SLOW = 1.1
+"""A rank that takes so many times the median is shown."""
+
+
+class View:
+    """Follows the files that training writes.
+
+    Args:
+        metrics: A line a step.
+        folder: The stage's folder.
+        steps: Optimizer steps in all.
+    """
+
+    def __init__(self, metrics: Path, folder: Path, steps: int) -> None:
+        self.metrics, self.folder, self.steps = metrics, folder, steps
+        self.record = (self._last_records() or [{}])[-1]
+        self.step_at: float | None = None
+        """When this start made its last step; None where it has made none."""
+        self._tokens = 0
+        self._seen: deque[tuple[float, int, int]] = deque(maxlen=_STEPS_KEPT)
+        """When seen; the step; tokens up to it in this start."""
+        self._ranks_at = -math.inf
+        self._slow: list[str] = []
+
+    @property
+    def step(self) -> int:
+        """The last step made."""
+        return int(self.record.get("step", 0))
+
+    def look(self, now: float) -> None:
+        """Read what was added.
+
+        Args:
+            now: Monotonic seconds.
+        """
+        records = self._last_records()
+        last = records[-1] if records else {"step": 0}
+        if last["step"] > self.step:
+            added = [record for record in records if record["step"] > self.step]
+            self._tokens += sum(int(record.get("tokens", 0)) for record in added)
+            self._seen.append((now, last["step"], self._tokens))
+            self.step_at = now
+        # Lower where a start cuts the steps after its checkpoint.
+        self.record = last
+
+    def _last_records(self) -> list[dict[str, Any]]:
+        """The last whole lines."""
+        try:
+            with self.metrics.open("rb") as handle:
+                size = handle.seek(0, 2)
+                handle.seek(max(0, size - _TAIL_BYTES))
+                text = handle.read()
+        except OSError:
+            return []
+        found = []
+        for line in text[: text.rfind(b"\n") + 1].splitlines():
+            with suppress(ValueError):  # the first may be cut
+                found.append(json.loads(line))
+        return found
+
+    def note(self, hosts: Sequence[HostState], now: float) -> str:
+        """What stands behind the bar.
+
+        Args:
+            hosts: What is known of all hosts.
+            now: Monotonic seconds.
+        """
+        up = [host for host in hosts if host.up and host.closed is None]
+        if now - self._ranks_at >= _RANKS_SECONDS:
+            self._ranks_at, self._slow = now, self._slowest()
+        parts = [f"{len(up)} of {len(hosts)} hosts", *self._slow]
+        if self.step_at is None:
+            words = ["importing and compiling"]
+        else:
+            words = [f"loss {self.record['loss']:.4f}", *self._pace()]
+        complaints = [f"{host.host}: {host.complaint}" for host in hosts if host.complaint]
+        return ", ".join([*words, *parts, *(line[:_COMPLAINT_SIGNS] for line in complaints[-1:])])
+
+    def _pace(self) -> list[str]:
+        if len(self._seen) < 2:
+            return []
+        (began, first, before), (ended, last, after) = self._seen[0], self._seen[-1]
+        seconds = max(ended - began, 1e-9)
+        return [
+            f"{seconds / (last - first):.2f} s a step",
+            f"{(after - before) / seconds:,.0f} tokens/s",
+        ]
+
+    def _slowest(self) -> list[str]:
+        """The slowest rank, where it is slow: ``rank 37 takes 1.3 x the median``."""
+        seconds = read_rank_times(self.folder / RANK_TIMES)
+        if len(seconds) < 2:
+            return []
+        rank, most = max(seconds.items(), key=lambda item: item[1])
+        median = statistics.median(seconds.values())
+        if median <= 0 or most < _SLOW * median:
+            return []
+        return [f"rank {rank} takes {most / median:.1f} x the median"]
+
+
+def read_rank_times(folder: Path) -> dict[int, float]:
+    """Rank -> seconds of its last step; what cannot be read is left out."""
+    found = {}
+    for path in folder.glob("rank_*"):
+        with suppress(OSError, ValueError, IndexError):
+            found[int(path.name[5:])] = float(path.read_text(encoding="utf-8").split()[1])
+    return found
