@@ -46,23 +46,40 @@ if TYPE_CHECKING:
     metavar="H",
     help="Hours of a run that is known: say the MFU and the chip's speed that reproduce it.",
 )
+@click.option(
+    "--response-tokens",
+    type=click.FloatRange(min=1),
+    metavar="N",
+    help="Mean tokens of a sampled response; from what is published, or assumed, if left out.",
+)
+@click.option(
+    "--dry-run-log",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    metavar="FILE",
+    help="Log of MindSpore's own dry run of a rank: its memory is shown beside the estimate.",
+)
 @runs_option
 def plan(
     chip: str,
     segments: int | None,
     segment_tokens: float | None,
     measured_hours: float | None,
+    response_tokens: float | None,
+    dry_run_log: Path | None,
     runs: Path,
     **options: Any,
 ) -> None:
-    """Estimate memory and hours of a recipe's training without a device or data.
+    """Estimate memory and hours of a recipe without a device or data.
 
     Memory a device by pipeline stage and kind, the stage that is fullest, hours by what they go
-    to, the changes worth most, and all layouts of as many devices. Parameters and moments are
-    exact; the rest is formulas (docs/plan.md). Writes plan.json and layouts.svg.
+    to, the changes worth most, all layouts of as many devices, and the hours of sampling.
+    Parameters and moments are exact; the rest is formulas (docs/plan.md). Writes plan.json and
+    layouts.svg.
     """
     from pcl_reasoner.cluster import compile_plan, plan_report
+    from pcl_reasoner.cluster.cann import read_dry_run
     from pcl_reasoner.cluster.chips import read_chip
+    from pcl_reasoner.cluster.training_size import compute_type
     from pcl_reasoner.plan import make_plan
 
     recipe = load(**options)
@@ -73,11 +90,13 @@ def plan(
         "segments": segments,
         "segment_tokens": segment_tokens,
         "measured_hours": measured_hours,
+        "response_tokens": response_tokens,
+        "dry_run": read_dry_run(dry_run_log) if dry_run_log else None,
     }
-    device = read_chip(chip)
     for name in trains:
         walk = make_plan(recipe, runs, until=name)
         config = compile_plan.configuration(walk)
+        device = read_chip(chip, compute_type(config))
         found = plan_report.plan_training(walk.stages[-1], config, device, given)
         _show(found)
         for file in plan_report.write(found, runs.absolute() / recipe.name / "plan" / name):
@@ -96,7 +115,7 @@ def _show(found: Planned) -> None:
     for line in (plan_report.memory_verdict(found), *plan_report.notes(found)):
         click.echo(line)
     click.echo()
-    for line in plan_report.data_lines(found.size):
+    for line in plan_report.data_lines(found.size, found.derived):
         click.echo(line)
     click.echo()
     numbers = ("seconds a step", "hours", "share")
@@ -122,3 +141,16 @@ def _show_choices(found: Planned) -> None:
     columns = ("layout", "layers recomputed a stage", "GiB", "fits", "hours", "MFU")
     terminal.table(columns, plan_report.layout_rows(found), right=numbers)
     click.echo("layouts other than the first: swap off, as few recomputed layers as fit")
+    _show_sampling(found)
+
+
+def _show_sampling(found: Planned) -> None:
+    from pcl_reasoner import terminal
+    from pcl_reasoner.cluster import serving_report
+
+    if found.drawn:
+        click.echo()
+        columns = serving_report.HEADINGS
+        terminal.table(columns, serving_report.rows(found.drawn), right=columns[1:])
+        for line in serving_report.lines(found.drawn):
+            click.echo(line)

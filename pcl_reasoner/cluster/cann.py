@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pcl_reasoner.cluster.compile_plan import Job
 from pcl_reasoner.cluster.compile_run import LOG, failure, run_logged
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.errors import InputError, StageError
 
 _FIGURES = {
     "peak": r"Actual peak memory usage \(with fragments\): (\d+)M",
@@ -52,6 +52,24 @@ def simulate(job: Job, config: Path, rank: int) -> dict[str, int]:
     if code != 0:
         raise StageError(f"MindSpore's dry run: {failure(job, rank, code, folder / LOG)}")
     return memory_figures((folder / LOG).read_text(encoding="utf-8", errors="replace"))
+
+
+def read_dry_run(file: Path) -> dict[str, int]:
+    """The memory figures of a dry run that a person started, in bytes.
+
+    Args:
+        file: Its log.
+
+    Raises:
+        InputError: It says nothing of a peak.
+    """
+    found = memory_figures(file.read_text(encoding="utf-8", errors="replace"))
+    if "peak" not in found:
+        raise InputError(
+            f"{file}: no line 'Actual peak memory usage (with fragments): …M'. MindSpore prints it "
+            "with MS_SIMULATION_LEVEL=1 and GLOG_v=1; give the log of such a run."
+        )
+    return found
 
 
 def memory_figures(log: str) -> dict[str, int]:

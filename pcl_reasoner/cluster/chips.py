@@ -21,7 +21,7 @@ class Chip:
     Args:
         name: The block's name.
         title: What it is, in words.
-        peak: Matrix operations a second in bf16, by the data sheet.
+        peak: Matrix operations a second in the compute type, by the data sheet.
         matrix: Of them, what matrix products are taken to reach.
         attention: The same of attention.
         memory_bytes: Of the device.
@@ -49,8 +49,13 @@ class Chip:
     assumed: Mapping[str, float]
 
 
-def read_chip(name: str, file: Path = FILE) -> Chip:
+def read_chip(name: str, precision: str = "float16", file: Path = FILE) -> Chip:
     """A chip by its name.
+
+    Args:
+        name: The block's name.
+        precision: Compute type of matrix products: ``float16``, ``bfloat16`` or ``float32``.
+        file: Where the figures stand.
 
     Raises:
         InputError: No such chip in the file.
@@ -63,12 +68,12 @@ def read_chip(name: str, file: Path = FILE) -> Chip:
         raise InputError(
             f"--chip {name}: no such chip.{nearest(name, known)} Known: {', '.join(known)}."
         )
-    return _chip(name, chips[name])
+    return _chip(name, chips[name], precision)
 
 
-def _chip(name: str, block: Mapping[str, Any]) -> Chip:
+def _chip(name: str, block: Mapping[str, Any], precision: str) -> Chip:
     assumed = {key: float(share) for key, share in block["assumed"].items()}
-    peak = block["matrix_tera"] * 1e12
+    peak = block["matrix_tera"][precision] * 1e12
     return Chip(
         name=name,
         title=block["title"],

@@ -1,22 +1,53 @@
-"""The exact commands of every host: msrun for training, a vLLM server for sampling.
+"""The exact commands of every host: msrun for training, a vLLM server for sampling, Ray for data.
 
-    {"node01": [("train: rank 0 to 7", "source …/set_env.sh && msrun --worker_num=128 … "), …], …}
+    {"node01": [("v1_sft/train: ranks 0 to 7", "source …/set_env.sh && cd … && msrun … "), …], …}
 
-Nothing is started here. The commands can be pasted, or written into a script for a scheduler.
+Nothing is started here. The commands can be pasted; scripts.py writes them into files.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
-from pcl_reasoner.errors import InputError
+from pcl_reasoner.hosts.msrun import environment_steps, host_steps
 from pcl_reasoner.plan import Plan, PlannedStage
 from pcl_reasoner.schema import Placement
 
 SERVED_STAGES = ("sample", "evaluate")
-_ENTRY = "python -m pcl_reasoner.train"
+CONFIG = "mindformers.yaml"
+RAY_PORT = 6379
+"""Ray's own default."""
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+
+
+@dataclass(frozen=True)
+class HostCommand:
+    """What one host runs for one purpose.
+
+    Args:
+        host: Its name.
+        rank: Its place in the launch file, from 0.
+        purpose: In words.
+        environment: Shell commands before it.
+        place: ``cd`` to its folder, where it has one.
+        start: The command itself.
+        further: What of the environment is not the launch file's.
+    """
+
+    host: str
+    rank: int
+    purpose: str
+    environment: tuple[str, ...]
+    place: tuple[str, ...]
+    start: str
+    further: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def line(self) -> str:
+        """All of it, as one would paste it."""
+        return " && ".join([*self.environment, *self.place, self.start])
 
 
 def commands_for_plan(plan: Plan) -> dict[str, list[tuple[str, str]]]:
@@ -27,23 +58,22 @@ def commands_for_plan(plan: Plan) -> dict[str, list[tuple[str, str]]]:
 
     Returns:
         Host -> (purpose, command); on a laptop there is one host and one process a train stage.
-
-    Raises:
-        InputError: A train stage's layout does not fit the launch file's devices.
     """
     found: dict[str, list[tuple[str, str]]] = {}
     for planned in plan.stages:
-        for host, purpose, command in _commands(planned):
-            found.setdefault(host, []).append((purpose, command))
+        for command in host_commands(planned):
+            found.setdefault(command.host, []).append((command.purpose, command.line))
     return found
 
 
-def _commands(planned: PlannedStage) -> Iterator[tuple[str, str, str]]:
+def host_commands(planned: PlannedStage) -> list[HostCommand]:
+    """What every host runs for a stage; nothing for stages of one process on this machine."""
     placement = planned.recipe.launch.placement
     if planned.spec.type == "train":
-        yield from _train(planned, placement)
-    elif planned.spec.type in SERVED_STAGES and _is_served_by_hand(planned):
-        yield from _serve(planned, placement)
+        return list(_train(planned, placement))
+    if planned.spec.type in SERVED_STAGES and _is_served_by_hand(planned):
+        return list(_serve(planned, placement))
+    return []
 
 
 def _is_served_by_hand(planned: PlannedStage) -> bool:
@@ -52,66 +82,79 @@ def _is_served_by_hand(planned: PlannedStage) -> bool:
     return engine == "server" and planned.recipe.launch.placement.sampling is None
 
 
-def _train(planned: PlannedStage, placement: Placement) -> Iterator[tuple[str, str, str]]:
-    devices: int = planned.spec.config.devices  # type: ignore[attr-defined]
-    offered = len(placement.hosts) * placement.devices_per_host
-    if devices != offered:
-        raise InputError(
-            f"stage {planned.title}: data x tensor x pipeline parallel = {devices} ranks, the "
-            f"launch file offers {len(placement.hosts)} hosts x {placement.devices_per_host} "
-            f"devices = {offered}. Make them equal."
-        )
-    config = shlex.quote(str(planned.partial / "mindformers.yaml"))
+def _train(planned: PlannedStage, placement: Placement) -> Iterator[HostCommand]:
+    a_host, folder = placement.devices_per_host, planned.partial
+    # MindFormers logs as soon as it is imported; the stage removes this folder when it is done.
+    further = _OFFLINE | {"LOG_MF_PATH": str(folder / "work" / "log")}
     for rank, host in enumerate(placement.hosts):
-        first = rank * placement.devices_per_host
-        last = first + placement.devices_per_host - 1
-        start = (
-            f"{_ENTRY} {config}"
-            if offered == 1
-            else f"{_msrun(placement, offered, rank)} {_ENTRY} {config}"
-        )
-        place = f"cd {shlex.quote(str(planned.partial))}"
-        command = " && ".join([*_environment(placement), place, start])
-        yield host, f"{planned.title}: ranks {first} to {last}", command
+        ranks = f"ranks {rank * a_host} to {(rank + 1) * a_host - 1}"
+        steps = host_steps(placement, rank, folder, str(folder / CONFIG), further=further)
+        *environment, place, start = steps
+        purpose = f"{planned.title}: {ranks}"
+        yield HostCommand(host, rank, purpose, tuple(environment), (place,), start, further)
 
 
-def _msrun(placement: Placement, workers: int, rank: int) -> str:
-    """msrun with the arguments that it takes; it starts ``python`` from PATH."""
-    arguments: dict[str, Any] = {
-        "worker_num": workers,
-        "local_worker_num": placement.devices_per_host,
-        "master_addr": placement.hosts[0],
-        "master_port": placement.master_port,
-        "node_rank": rank,
-        "log_dir": placement.log_dir,
-        "join": True,
-        "cluster_time_out": placement.cluster_time_out,
-    }
-    return " ".join(["msrun", *(f"--{key}={value}" for key, value in arguments.items())])
-
-
-def _serve(planned: PlannedStage, placement: Placement) -> Iterator[tuple[str, str, str]]:
+def _serve(planned: PlannedStage, placement: Placement) -> Iterator[HostCommand]:
     """One vLLM server a host (vllm-ascend on NPUs), with this stage's context length."""
     role = "policy" if planned.spec.type == "sample" else "model"
     config = planned.spec.config
     served: str = config.served_model  # type: ignore[attr-defined]
     length: int = config.max_model_len  # type: ignore[attr-defined]
-    arguments = [
-        "vllm serve",
-        shlex.quote(str(planned.inputs[role].path)),
-        f"--served-model-name {shlex.quote(served)}",
-        f"--host 0.0.0.0 --port {placement.server_port}",
-        f"--tensor-parallel-size {placement.server_devices}",
-        f"--max-model-len {length}",
-        # Sampling defaults of the weights' folder must not slip into what the recipe says.
-        "--generation-config vllm",
+    start = " ".join(
+        [
+            "vllm serve",
+            shlex.quote(str(planned.inputs[role].path)),
+            f"--served-model-name {shlex.quote(served)}",
+            f"--host 0.0.0.0 --port {placement.server_port}",
+            f"--tensor-parallel-size {placement.server_devices}",
+            f"--max-model-len {length}",
+            # Sampling defaults of the weights' folder must not slip into what the recipe says.
+            "--generation-config vllm",
+        ]
+    )
+    for rank, host in enumerate(placement.hosts):
+        environment = tuple(environment_steps(placement, host))
+        yield HostCommand(host, rank, f"{planned.title}: server", environment, (), start)
+
+
+def ray_commands(placement: Placement) -> list[HostCommand]:
+    """How a Ray cluster of the launch file's hosts is started, its head first.
+
+    Args:
+        placement: The launch file's.
+
+    Returns:
+        Nothing where data stages run locally, or on a cluster whose head is none of these hosts.
+    """
+    if placement.data.engine != "ray" or not placement.data.address:
+        return []
+    head, port, client = ray_address(placement)
+    if head not in placement.hosts:
+        return []
+    others = [host for host in placement.hosts if host != head]
+    heads_own = f" --ray-client-server-port={client}" if client else ""
+    return [
+        _ray(placement, rank, host, f"--head --port={port}{heads_own}")
+        if host == head
+        else _ray(placement, rank, host, f"--address={head}:{port}")
+        for rank, host in enumerate([head, *others])
     ]
-    command = " && ".join([*_environment(placement), " ".join(arguments)])
-    for host in placement.hosts:
-        yield host, f"{planned.title}: server", command
 
 
-def _environment(placement: Placement) -> list[str]:
-    source = [f"source {shlex.quote(placement.set_env)}"] if placement.set_env else []
-    exports = [f"export {name}={shlex.quote(value)}" for name, value in placement.env.items()]
-    return source + exports
+def ray_address(placement: Placement) -> tuple[str, int, int | None]:
+    """(head, port, client port) of ``auto``, ``ray://head:10001`` or ``head:6379``."""
+    address = placement.data.address or "auto"
+    if address == "auto":
+        return placement.hosts[0], RAY_PORT, None
+    name, _, port = address.removeprefix("ray://").partition(":")
+    number = int(port) if port.isdigit() else None
+    if address.startswith("ray://"):
+        return name, RAY_PORT, number
+    return name, number or RAY_PORT, None
+
+
+def _ray(placement: Placement, rank: int, host: str, words: str) -> HostCommand:
+    further = {"RAY_USAGE_STATS_ENABLED": "0"}
+    environment = tuple(environment_steps(placement, host, further=further))
+    # In the foreground, so that whoever starts it can end it.
+    return HostCommand(host, rank, "Ray", environment, (), f"ray start {words} --block", further)

@@ -15,18 +15,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pcl_reasoner.cluster.commands import commands_for_plan
 from pcl_reasoner.errors import InputError, join_errors
 from pcl_reasoner.plan import Plan
+from pcl_reasoner.schema import Placement
 from pcl_reasoner.train.config import TrainConfig
-from pcl_reasoner.train.layout import layout_problems, stage_layers
+from pcl_reasoner.train.layout import (
+    batch_problems,
+    device_problems,
+    layout_problems,
+    stage_layers,
+)
 from pcl_reasoner.train.render import render_for_plan
 
 Scale = Literal["full", "auto", "small"]
 
 BASE_BYTES = 1_700_000_000
-LAYER_BYTES = 110_000_000
-"""Fitted from above to peaks that were measured at full width (docs/parallel_compile.md)."""
+LAYER_BYTES = 65_000_000
+MICRO_BATCH_BYTES = 4_000_000
+"""Of a layer, and of a micro-batch of a layer of the rank's own stage. Fitted from above to peaks
+that were measured at full width (docs/parallel_compile.md)."""
 
 _SMALL_LAYERS = 2
 _SMALL_HEAD = 16
@@ -102,9 +109,8 @@ def configuration(plan: Plan) -> dict[str, Any]:
             f"{planned.recipe.launch_file}: there is no parallel graph to compile. Give a "
             "cluster's, e.g. --launch v1_dp8_tp8_pp2."
         )
-    commands_for_plan(plan)  # refuses a launch file with more or fewer devices
     rendered = render_for_plan(planned)
-    found = problems(rendered)
+    found = problems(rendered, planned.recipe.launch.placement)
     if found:
         raise join_errors([f"stage {planned.title}: {problem}." for problem in found])
     return rendered
@@ -116,12 +122,24 @@ def layout_of(config: Mapping[str, Any]) -> Layout:
     return Layout(parallel["data_parallel"], parallel["model_parallel"], parallel["pipeline_stage"])
 
 
-def problems(config: Mapping[str, Any]) -> list[str]:
-    """What the layout of a MindFormers configuration cannot divide."""
-    layout = layout_of(config)
-    sequence = bool(config["parallel_config"].get("use_seq_parallel"))
+def problems(config: Mapping[str, Any], placement: Placement) -> list[str]:
+    """What is wrong with a MindFormers configuration's layout, its native keys included.
+
+    Args:
+        config: The configuration.
+        placement: The launch file's.
+    """
+    layout, parallel = layout_of(config), config["parallel_config"]
     model = config["model"]["model_config"]
-    return layout_problems(model, layout.tensor, layout.stages, sequence)
+    offered = len(placement.hosts), placement.devices_per_host
+    micro = model["batch_size"]
+    rows = parallel["micro_batch_num"] * layout.data * micro
+    sequence = bool(parallel.get("use_seq_parallel"))
+    return [
+        *device_problems(layout.data, layout.tensor, layout.stages, *offered),
+        *batch_problems(rows, micro, layout.data, layout.stages, "Ascend"),
+        *layout_problems(model, layout.tensor, layout.stages, sequence),
+    ]
 
 
 def ranks_to_compile(layout: Layout, given: str | None) -> list[int]:
@@ -151,7 +169,15 @@ def ranks_to_compile(layout: Layout, given: str | None) -> list[int]:
 
 def estimated_bytes(config: Mapping[str, Any]) -> int:
     """Memory that one rank's compile is expected to need at its peak."""
-    return BASE_BYTES + LAYER_BYTES * int(config["model"]["model_config"]["num_layers"])
+    model, stages = config["model"]["model_config"], layout_of(config).stages
+    deepest = max(stage_layers(model["num_layers"], stages, model.get("offset", 0)))
+    return BASE_BYTES + deepest * _bytes_a_layer_deep(config)
+
+
+def _bytes_a_layer_deep(config: Mapping[str, Any]) -> int:
+    """Memory of one layer in every stage: all are built, a stage's own for every micro-batch."""
+    micro_batches = int(config["parallel_config"].get("micro_batch_num", 1))
+    return LAYER_BYTES * layout_of(config).stages + MICRO_BATCH_BYTES * micro_batches
 
 
 def free_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
@@ -180,7 +206,7 @@ def plan_size(config: Mapping[str, Any], scale: Scale, free: int) -> Job:
         )
     if scale == "full" or (scale == "auto" and full.estimate <= free):
         return full
-    room = (free - BASE_BYTES) // LAYER_BYTES // full.layout.stages
+    room = (free - BASE_BYTES) // _bytes_a_layer_deep(config)
     layers = _SMALL_LAYERS if scale == "small" else max(1, room)
     smaller = copy.deepcopy(dict(config))
     changed: list[str] = []

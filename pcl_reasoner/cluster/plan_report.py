@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.artifact import write_atomically
+from pcl_reasoner.cluster import serving_report
 from pcl_reasoner.cluster.chips import Chip
 from pcl_reasoner.cluster.data_size import DataSize, data_size
 from pcl_reasoner.cluster.layout_chart import layout_chart
@@ -26,9 +27,13 @@ from pcl_reasoner.cluster.layouts import (
     nearest_fit,
 )
 from pcl_reasoner.cluster.memory_estimate import ACTIVATIONS, memory
+from pcl_reasoner.cluster.serving_report import Drawn, plan_serving
+from pcl_reasoner.cluster.serving_size import servings
 from pcl_reasoner.cluster.time_estimate import mfu, share_for
 from pcl_reasoner.cluster.training_size import GIB, Training, read_training
 from pcl_reasoner.plan import PlannedStage
+from pcl_reasoner.train.config import TrainConfig
+from pcl_reasoner.train.sizes import Sizes, derived_sizes, size_lines
 
 MOST_STAGES = 8
 """Pipeline stages that a table shows side by side."""
@@ -44,22 +49,30 @@ class Planned:
         hosts: Of the launch file.
         chip: What it is to run on.
         size: Rows and steps.
+        sizes: What follows from them, as MindFormers is given it.
+        derived: The same in words.
         now: The launch file's own layout.
         nearest: What fits in its place, when it does not.
         better: Changes that save hours, the most first.
         layouts: All layouts of as many devices.
         measured_hours: Of a run that is known, or None.
+        drawn: What the recipe samples and evaluates.
+        dry_run: Memory that MindSpore's own dry run says, in bytes; empty without one.
     """
 
     stage: str
     hosts: int
     chip: Chip
     size: DataSize
+    sizes: Sizes
+    derived: list[str]
     now: Choice
     nearest: Choice | None
     better: list[Choice]
     layouts: list[Choice]
     measured_hours: float | None
+    drawn: list[Drawn]
+    dry_run: Mapping[str, int]
 
 
 def plan_training(
@@ -74,36 +87,52 @@ def plan_training(
         planned: The train stage.
         config: Its rendered MindFormers configuration.
         chip: What it is to run on.
-        given: ``segments``, ``segment_tokens``, ``measured_hours``: a person's own, or None.
+        given: ``segments``, ``segment_tokens``, ``measured_hours``, ``response_tokens`` and
+            ``dry_run``: a person's own, or None.
 
     Raises:
         InputError: Nothing says how many segments there are.
     """
     job = read_training(config)
-    size = data_size(
-        planned.recipe.published,
-        _pack_settings(planned, job),
-        planned.spec.config.model_dump(),
-        given["segments"],
-        given["segment_tokens"],
-    )
+    size = size_of(planned, given["segments"], given["segment_tokens"])
+    settings = planned.spec.config
+    assert isinstance(settings, TrainConfig)
+    sizes = derived_sizes(settings, size.rows)
     return Planned(
         stage=planned.title,
         hosts=len(planned.recipe.launch.placement.hosts),
         chip=chip,
         size=size,
+        sizes=sizes,
+        derived=size_lines(sizes, settings),
         now=choice(layout_title(job), job, chip, size),
         nearest=nearest_fit(job, chip, size),
         better=changes(job, chip, size)[:WORTH_MOST],
         layouts=compare(job, chip, size),
         measured_hours=given["measured_hours"],
+        drawn=plan_serving(job, chip, servings(planned.recipe, given["response_tokens"])),
+        dry_run=given["dry_run"] or {},
     )
 
 
-def _pack_settings(planned: PlannedStage, job: Training) -> dict[str, Any]:
+def size_of(
+    planned: PlannedStage, segments: int | None = None, segment_tokens: float | None = None
+) -> DataSize:
+    """Rows and steps of a train stage, by what its recipe publishes.
+
+    Args:
+        planned: The train stage.
+        segments: A person's own, in place of the published number.
+        segment_tokens: Likewise.
+
+    Raises:
+        InputError: Nothing says how many segments there are.
+    """
+    train = planned.spec.config.model_dump()
     packs = [spec.config for spec in planned.recipe.stages.values() if spec.type == "pack"]
     one_a_row = bool(packs) and packs[-1].model_dump()["one_a_row"]
-    return {"seq_length": job.row_tokens, "one_a_row": one_a_row}
+    pack = {"seq_length": train["seq_length"], "one_a_row": one_a_row}
+    return data_size(planned.recipe.published, pack, train, segments, segment_tokens)
 
 
 def gib(size: float) -> str:
@@ -115,9 +144,10 @@ def headlines(found: Planned) -> list[str]:
     """What is planned, and on what."""
     job, chip = found.now.job, found.chip
     a_host = job.devices // found.hosts
+    hosts = "1 host" if found.hosts == 1 else f"{found.hosts} hosts"
     return [
         f"{found.stage}: {layout_title(job)} = {job.devices} devices",
-        f"a device is {chip.title} ({chip.name}): {found.hosts} hosts x {a_host} of the "
+        f"a device is {chip.title} ({chip.name}): {hosts} x {a_host} of the "
         f"{chip.devices_a_node} that a node shows",
         f"{job.layers} layers, hidden {job.hidden:,}, vocabulary {job.vocabulary:,}, rows of "
         f"{job.row_tokens:,} tokens, {job.micro_batches} micro-batches a step",
@@ -158,9 +188,16 @@ def memory_verdict(found: Planned) -> str:
 
 
 def notes(found: Planned) -> list[str]:
-    """Settings that do other than they look."""
+    """Settings that do other than they look, and what MindSpore's own dry run says."""
     job = found.now.job
     said = []
+    if found.dry_run:
+        peak = found.dry_run["peak"]
+        near = min(memory(job), key=lambda stage: abs(sum(stage.values()) - peak))
+        said.append(
+            f"MindSpore's dry run: a peak of {gib(peak)} GiB with fragments; of the stages above "
+            f"the nearest has {gib(sum(near.values()))} GiB ({peak / sum(near.values()) - 1:+.0%})"
+        )
     if job.swap_attention and job.recomputed == job.stage_layers:
         said.append(
             "swap does nothing here: every layer is recomputed, and MindFormers swaps kept ones"
@@ -168,8 +205,8 @@ def notes(found: Planned) -> list[str]:
     return said
 
 
-def data_lines(size: DataSize) -> list[str]:
-    """Segments, rows and steps, and where they are from."""
+def data_lines(size: DataSize, derived: list[str]) -> list[str]:
+    """Segments, rows and steps, where they are from, and what follows from them."""
     saved = (
         f", {size.saved:,} ({size.saved / size.rows_before:.1%}) fewer than {size.rows_before:,}"
         if size.saved > 0
@@ -178,8 +215,7 @@ def data_lines(size: DataSize) -> list[str]:
     return [
         f"{size.segments:,} segments of {size.segment_tokens:,.0f} tokens = {size.tokens:,} tokens "
         f"an epoch; {size.rows:,} rows{saved}, {size.as_rows().filled:.1%} full",
-        f"{size.steps_an_epoch:,.1f} steps an epoch of {size.global_rows} rows, {size.epochs} "
-        f"epochs: {size.steps:,} steps",
+        *derived,
         *(f"  {note}" for note in size.notes),
     ]
 
@@ -271,11 +307,14 @@ def as_json(found: Planned) -> dict[str, Any]:
             "of_activations": list(ACTIVATIONS),
         },
         "data": {**asdict(found.size), "tokens": found.size.tokens},
+        "sizes": asdict(found.sizes),
         "now": _choice(found.now),
         "nearest": _choice(found.nearest) if found.nearest else None,
         "changes": [_choice(one) for one in found.better],
         "layouts": [_choice(one) for one in found.layouts],
         "measured_hours": found.measured_hours,
+        "sampling": serving_report.as_json(found.drawn),
+        "dry_run_bytes": dict(found.dry_run),
     }
 
 

@@ -153,7 +153,7 @@ def read_training(config: Mapping[str, Any]) -> Training:
         row_tokens=model["seq_length"],
         micro_rows=model["batch_size"],
         micro_batches=parallel["micro_batch_num"],
-        compute_bytes=_COMPUTE_BYTES[model["compute_dtype"]],
+        compute_bytes=_COMPUTE_BYTES[compute_type(config)],
         sequence_parallel=bool(parallel["use_seq_parallel"]),
         optimizer_shard=bool(auto.get("enable_parallel_optimizer")),
         gradient_shard=bool(shard.get("gradient_accumulation_shard")),
@@ -166,6 +166,12 @@ def read_training(config: Mapping[str, Any]) -> Training:
         entropy=bool(model.get("entropy")),
         limit_bytes=memory_limit(config["context"]["max_device_memory"]),
     )
+
+
+def compute_type(config: Mapping[str, Any]) -> str:
+    """The type of numbers in matrix products: ``bfloat16``, ``float16`` or ``float32``."""
+    found: str = config["model"]["model_config"]["compute_dtype"]
+    return found
 
 
 def recomputed_layers(

@@ -8,16 +8,20 @@ from typing import Any
 import pytest
 
 from pcl_reasoner.cluster import compile_plan
-from pcl_reasoner.cluster.compile_plan import BASE_BYTES, LAYER_BYTES, Layout
+from pcl_reasoner.cluster.compile_plan import BASE_BYTES, Layout
 from pcl_reasoner.errors import InputError, StageError
 from pcl_reasoner.plan import make_plan
 from pcl_reasoner.recipe import load_recipe
+from pcl_reasoner.schema import Placement
 from pcl_reasoner.train.config import ModelShape, TrainConfig
 from pcl_reasoner.train.layout import layout_problems, stage_layers
 from pcl_reasoner.train.shape import shape_of
 
 V15 = Layout(data=4, tensor=8, stages=4)
 GB = 1_000_000_000
+DEEP = 2 * 65_000_000 + 16 * 4_000_000
+"""A layer in each of V1's two stages, with 16 micro-batches."""
+SIXTEEN_HOSTS = Placement(hosts=[f"node{number}" for number in range(16)], devices_per_host=8)
 
 
 @pytest.fixture(scope="module")
@@ -60,15 +64,15 @@ def test_groups_by_what_their_ranks_differ_in() -> None:
 
 
 def test_it_is_compiled_as_it_is_where_that_fits(v1: dict[str, Any]) -> None:
-    needed = BASE_BYTES + 64 * LAYER_BYTES
+    needed = BASE_BYTES + 32 * DEEP
     job = compile_plan.plan_size(v1, "auto", needed)
     assert job.changed == [] and job.estimate == needed
     assert job.config["model"]["model_config"]["hidden_size"] == 5120
 
 
 def test_else_with_as_many_layers_as_fit_at_full_width(v1: dict[str, Any]) -> None:
-    """Room for 21 layers: 10 in each of the two stages."""
-    job = compile_plan.plan_size(v1, "auto", BASE_BYTES + 21 * LAYER_BYTES)
+    """Room for 10 and a half layers in each of the two stages."""
+    job = compile_plan.plan_size(v1, "auto", BASE_BYTES + 21 * DEEP // 2)
     model = job.config["model"]["model_config"]
     assert (model["num_layers"], model["hidden_size"]) == (20, 5120)
     # V1 recomputes 23 and 18 layers of its stages of 32.
@@ -82,15 +86,32 @@ def test_else_narrow_too_and_still_divisible(v1: dict[str, Any]) -> None:
         model = job.config["model"]["model_config"]
         assert model["hidden_size"] == 40 * 16 and model["vocab_size"] == 8 * 128
         assert model["pad_token_id"] < model["vocab_size"]
-        assert compile_plan.problems(job.config) == []
+        assert compile_plan.problems(job.config, SIXTEEN_HOSTS) == []
         assert any(change.startswith("hidden_size: 5120 -> 640") for change in job.changed)
         # Small parameters are under the threshold at which optimizer states are sharded.
         assert "parallel_optimizer_threshold: 64 -> 0" in job.changed
 
 
 def test_full_size_that_does_not_fit_is_an_error(v1: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"needs about 8\.7 GB a rank, 8\.0 GB are free"):
-        compile_plan.plan_size(v1, "full", 8 * GB)
+    with pytest.raises(InputError, match=r"needs about 7\.9 GB a rank, 7\.0 GB are free"):
+        compile_plan.plan_size(v1, "full", 7 * GB)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "launch", "measured"),
+    [
+        ("v1_sft", "v1_dp8_tp8_pp2", 7.6),
+        ("v15_opg", "atlas_910c_16x8", 6.6),
+        # Few layers, and 128 micro-batches of each.
+        ("v1_sft", "one_node_7b", 10.1),
+    ],
+)
+def test_the_estimate_is_above_what_was_measured(
+    recipe: str, launch: str, measured: float, tmp_path: Path
+) -> None:
+    plan = make_plan(load_recipe(recipe, launch), tmp_path, until="train")
+    estimate = compile_plan.estimated_bytes(compile_plan.configuration(plan))
+    assert measured * GB <= estimate < 1.25 * measured * GB
 
 
 def test_free_memory_is_what_linux_calls_available(tmp_path: Path) -> None:
@@ -105,9 +126,13 @@ def test_a_laptop_has_nothing_to_compile(tmp_path: Path) -> None:
 
 
 def test_too_few_devices_are_an_error_before_anything_is_built(tmp_path: Path) -> None:
-    recipe = load_recipe("v1_sft", "v1_dp8_tp8_pp2", overrides=("train.model_parallel=4",))
-    with pytest.raises(InputError, match="offers 16 hosts x 8 devices = 128"):
+    """Native keys are merged last, so only what is rendered says how many ranks there are."""
+    native = "train.mindformers={parallel_config: {model_parallel: 4, micro_batch_num: 1}}"
+    recipe = load_recipe("v1_sft", "v1_dp8_tp8_pp2", overrides=(native,))
+    with pytest.raises(InputError) as caught:
         compile_plan.configuration(make_plan(recipe, tmp_path, until="train"))
+    assert "got 8 x 4 x 2 = 64 ranks for 16 hosts x 8 devices = 128" in str(caught.value)
+    assert "a pipeline of 2 stages needs as many micro-batches, got 1" in str(caught.value)
 
 
 QWEN = {

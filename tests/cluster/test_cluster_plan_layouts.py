@@ -21,7 +21,7 @@ from pcl_reasoner.cluster.layout_chart import layout_chart
 from pcl_reasoner.cluster.memory_estimate import fullest, memory
 from pcl_reasoner.errors import InputError
 
-CHIP = read_chip("ascend_910c_die")
+CHIP = read_chip("ascend_910c_die", "bfloat16")
 SIZE = DataSize(
     segments=100,
     segment_tokens=50,
@@ -139,7 +139,9 @@ def test_the_command_on_v15(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     said = run("v15_opg", "--launch", "atlas_910c_16x8", "--measured-hours", "116", runs=tmp_path)
     assert "fullest: stage 1 of 4, 16.4 of 58.0 GiB" in said
     assert "27,174 segments of 20,480 tokens = 556,523,520 tokens an epoch" in said
-    assert "212.3 steps an epoch of 128 rows, 5 epochs: 1,061 steps" in said
+    # 27 174 rows: 5 x 27 174 = 1 061 x 128 + 62. DP 4 leaves a rank 32 rows of a step.
+    assert "212.3 steps an epoch, 5 epochs, max_steps 1,062: 1,061 steps, 62 rows left" in said
+    assert "128 rows a step: 32 a data-parallel rank, in 32 micro-batches of 1" in said
     assert "swap does nothing here" in said
     assert re.search(r"116 h measured: 394 s a step, MFU 3\.2%", said)
     value: dict[str, Any] = json.loads(
@@ -176,7 +178,7 @@ def test_the_command_says_what_does_not_fit(tmp_path: Path) -> None:
         (["v1_sft", "--launch", "v1_dp8_tp8_pp2", "--chip", "tpu"], "--chip tpu: no such chip"),
         (
             ["v1_sft", "train.pipeline_stage=4", "--launch", "v1_dp8_tp8_pp2"],
-            "= 256 ranks, the launch file offers 16 hosts x 8 devices = 128",
+            "= 256 ranks for 16 hosts x 8 devices = 128",
         ),
     ],
 )

@@ -155,6 +155,7 @@ def test_numbers_that_cannot_be(segments: int | None, tokens: float, said: str) 
 def test_chips_have_their_units() -> None:
     chip = read_chip("ascend_910c_die")
     assert chip.peak == 376e12 and chip.memory_bytes == 64 * 2**30
+    assert read_chip("ascend_910c_die", "bfloat16").peak == 353.9e12
     assert chip.matrix == pytest.approx(0.6 * 376e12)
     assert chip.node == pytest.approx(0.7 * 196e9) and chip.network == pytest.approx(0.7 * 25e9)
     assert "arXiv 2506.12708" in chip.source
@@ -164,5 +165,5 @@ def test_chips_have_their_units() -> None:
 
 def test_a_chip_file_of_ones_own(tmp_path: Path) -> None:
     text = Path(estimate.__file__).with_name("chips.yaml").read_text()
-    (tmp_path / "mine.yaml").write_text(text.replace("matrix_tera: 376", "matrix_tera: 400"))
-    assert read_chip("ascend_910c_die", tmp_path / "mine.yaml").peak == 400e12
+    (tmp_path / "mine.yaml").write_text(text.replace("float16: 376", "float16: 400"))
+    assert read_chip("ascend_910c_die", file=tmp_path / "mine.yaml").peak == 400e12

@@ -38,9 +38,13 @@ def test_what_is_written_has_the_papers_numbers(tmp_path: Path) -> None:
     assert layout == [4, 8, 4]
     assert training["context"]["device_target"] == "Ascend"
     assert training["model"]["model_config"]["num_layers"] == 64
-    # Nothing was run, and nothing but these files was made.
-    made = {path.name for path in (tmp_path / "runs").rglob("*") if path.is_file()}
-    assert made - {".hashes.json"} == {path.name for path in folder.iterdir()}
+    # Nothing was run, and nothing but these files and the hosts' scripts was made.
+    scripts = folder.with_name("launch")
+    kept = (folder, *scripts.iterdir())
+    files = [path for path in (tmp_path / "runs").rglob("*") if path.is_file()]
+    made = [path for path in files if path.name != ".hashes.json"]
+    assert {path.parent for path in made} == set(kept)
+    assert {path.suffix for path in scripts.rglob("*") if path.is_file()} == {".sh", ".sbatch"}
 
 
 def test_it_is_validated_without_any_data(tmp_path: Path) -> None:
