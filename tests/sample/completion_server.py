@@ -22,9 +22,13 @@ class CompletionServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(
-        self, failures: dict[str, list[Failure]] | None = None, port: int = 0, **choices: Any
+        self,
+        failures: dict[str, list[Failure]] | None = None,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        **choices: Any,
     ) -> None:
-        super().__init__(("127.0.0.1", port), _Handler)
+        super().__init__((host, port), _Handler)
         self.failures = failures or {}
         self.asked: list[dict[str, Any]] = []
         self.lock = threading.Lock()

@@ -46,7 +46,7 @@ def main(words: list[str]) -> None:
         handle.write(f"{os.getpid()} {engine.pid}\n")
     if how != "never_ready":
         options = dict(zip(words[2::2], words[3::2], strict=False))
-        server = StandIn(port=int(options["--port"]))
+        server = StandIn(port=int(options["--port"]), host=options["--host"])
         server.text = os.environ.get("STAND_IN_TEXT", server.text)
         server.models = [
             {

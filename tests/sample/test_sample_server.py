@@ -18,7 +18,8 @@ from servers import all_gone, runs, serving, starts, wait_for
 
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.sample import server as server_module
-from pcl_reasoner.sample.server import command, devices_of, environment, started
+from pcl_reasoner.sample.serve_command import command, devices_of, environment
+from pcl_reasoner.sample.server import started
 from pcl_reasoner.sample.stage import SampleConfig, sample
 from pcl_reasoner.schema import Placement
 
