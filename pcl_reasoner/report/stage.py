@@ -189,7 +189,8 @@ def _rows(
     from pyarrow import dataset
 
     source = folders.get(stage, Path()) / path
-    if stage not in folders or not source.exists():
+    # Of no problem nothing is read: Arrow gives an empty list no type.
+    if stage not in folders or not source.exists() or problem_ids == []:
         return []
     table = dataset.dataset(source, format="parquet")
     present = [name for name in columns if name in table.schema.names]

@@ -250,6 +250,17 @@ def test_problems_are_drawn_by_seed_with_their_grades(run, tmp_path):
         assert all("\\boxed{7}" in response["response"] for response in one["responses"])
 
 
+def test_a_run_that_grades_nothing_shows_no_problems(run, tmp_path):
+    """V1's: contamination has problems, and there is no verdict to draw some by."""
+    run.inputs = {
+        key: folder
+        for key, folder in run.inputs.items()
+        if key not in ("v15_opg/sample", "v15_opg/grade", "v15_opg/select")
+    }
+    run.report(tmp_path / "out", problems_shown=3)
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["problems"] == []
+
+
 def test_before_the_selection_no_response_is_said_to_be_left_out(run, tmp_path):
     run.report(tmp_path / "out", problems_shown=100)
     (run.inputs["v15_opg/select"] / "manifest.json").unlink()
