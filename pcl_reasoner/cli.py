@@ -72,7 +72,7 @@ def cli() -> None:
     "--start",
     type=click.Choice(("ssh", "local")),
     help="Start training on the launch file's hosts, watch it, and start it again after a loss; "
-    "ssh: servers of a stage, too; local: all hosts as processes of this machine.",
+    "ssh: servers and Ray of a stage, too; local: all hosts as processes of this machine.",
 )
 @runs_option
 def run(
@@ -85,6 +85,7 @@ def run(
 ) -> None:
     """Run a recipe; what is done already is not done again."""
     from pcl_reasoner import runner, terminal
+    from pcl_reasoner.hosts.ray_cluster import ray_around
     from pcl_reasoner.plan import make_plan
     from pcl_reasoner.train.shape import wrong_weights
 
@@ -106,7 +107,7 @@ def run(
     if len(recipe.launch.placement.hosts) > 1 and start is None:
         cli_dry_run.say_scripts(recipe, plan, runs)
     with terminal.run_view() as view:
-        plan = runner.run(recipe, runs, view, until, from_stage, start)
+        plan = runner.run(recipe, runs, view, until, from_stage, start, ray_around)
     click.echo()
     terminal.funnel(plan)
     terminal.warnings(plan)

@@ -43,7 +43,8 @@ def map_parts(
         function: Pure and picklable.
         parts: Picklable; made when their turn comes, if they are an iterator.
         placement: ``engine`` (local or ray), ``address`` and ``workers``; the defaults are
-            local, None (a cluster of this machine's processes) and 1.
+            local, None (a cluster of this machine's processes) and 1. ``own_address`` where a
+            cluster was started for this process.
         progress: Told of every result.
         unit: What a part is called there.
 
@@ -90,8 +91,11 @@ def connected(placement: Mapping[str, Any]) -> Iterator[None]:
         "include_dashboard": False,
         "object_store_memory": OBJECT_STORE_BYTES,
     }
+    # Of a machine with several addresses Ray may else take another than its cluster knows.
+    joined = {"_node_ip_address": placement["own_address"]} if "own_address" in placement else {}
     try:
-        ray.init(address=address or "local", log_to_driver=False, **({} if address else local))
+        quiet = {"log_to_driver": False, "logging_level": "warning"}
+        ray.init(address=address or "local", **quiet, **(joined if address else local))
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise StageError(
             f"placement.data.address {address}: no Ray cluster ({error}). Start one, or leave the "

@@ -10,8 +10,8 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
@@ -57,6 +57,13 @@ class View(Progress, Protocol):
         """A stage has something to say."""
 
 
+Around = Callable[[PlannedStage, StageContext], AbstractContextManager[None]]
+
+
+def _nothing_around(planned: PlannedStage, context: StageContext) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold a run directory; the lock goes with the process, however it ends.
@@ -96,6 +103,7 @@ def run(
     until: str | None = None,
     from_stage: str | None = None,
     start: str | None = None,
+    around: Around = _nothing_around,
 ) -> Plan:
     """Run a recipe.
 
@@ -106,6 +114,7 @@ def run(
         until: Last stage to run.
         from_stage: First stage to run again even if it is done; those after it follow.
         start: How training starts the processes of its hosts: ``ssh``, ``local`` or None.
+        around: What a stage needs elsewhere as long as it runs; may change its context.
 
     Raises:
         InputError: Sources are missing, all named at once.
@@ -127,10 +136,10 @@ def run(
             view.started(planned, index, len(plan.stages))
             # Another recipe's stages are written in that recipe's own run directory.
             if planned.recipe.name == recipe.name:
-                run_stage(planned, view, index, start)
+                run_stage(planned, view, index, start, around)
             else:
                 with locked(planned.folder.parent):
-                    run_stage(planned, view, index, start)
+                    run_stage(planned, view, index, start, around)
     return plan
 
 
@@ -152,7 +161,13 @@ def again(plan: Plan, recipe: Recipe, from_stage: str | None) -> list[PlannedSta
     return own[names.index(from_stage) :]
 
 
-def run_stage(planned: PlannedStage, view: View, index: int, start: str | None = None) -> Counts:
+def run_stage(
+    planned: PlannedStage,
+    view: View,
+    index: int,
+    start: str | None = None,
+    around: Around = _nothing_around,
+) -> Counts:
     """Run one stage in its partial folder and commit it.
 
     Raises:
@@ -168,7 +183,8 @@ def run_stage(planned: PlannedStage, view: View, index: int, start: str | None =
         kept_apart.touch()
         context = _context(planned, kept_apart, view, start)
         inputs = {role: item.path for role, item in planned.inputs.items()}
-        counts = stage.function()(planned.spec.config, inputs, planned.partial, context)
+        with around(planned, context):
+            counts = stage.function()(planned.spec.config, inputs, planned.partial, context)
         _check(planned, counts, kept_apart)
         seconds = time.monotonic() - started
         manifest = _manifest(planned, counts, context, began_at, seconds)

@@ -7,20 +7,15 @@ ssh … node02 "exec python -I …/watch.py 15 10 bash -c 'source … && exec vl
 from __future__ import annotations
 
 import os
-import shlex
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.hosts.connection import SSH, command_on
-from pcl_reasoner.sample import watch
+from pcl_reasoner.hosts.watched import host_line
 from pcl_reasoner.sample.settings import SamplingConfig
-from pcl_reasoner.schema import VISIBLE_DEVICES, HostSettings, Placement, Serving
+from pcl_reasoner.schema import VISIBLE_DEVICES, Placement, Serving
 
 LOCAL_ADDRESS = "127.0.0.1"
-STOP_SECONDS = 15.0
-"""A server's time to end by itself; then its processes are killed."""
 QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 """Environment of every server: nothing is asked or told to anyone."""
 
@@ -112,36 +107,22 @@ def environment(
     }
 
 
-def command_there(
+def line_there(
     serving: Mapping[str, Any],
-    placement: Mapping[str, Any],
+    placement: Placement,
     words: list[str],
     host: str,
     place: int,
-) -> list[str]:
-    """The command of this machine that runs a server on a host, under watch.py there.
+) -> str:
+    """The shell line that runs a server on a host.
 
     Args:
         serving: ``placement["sampling"]`` or ``placement["judging"]``.
-        placement: For the hosts' environment, and how they are reached.
+        placement: For the hosts' environment.
         words: As `command` gives them.
         host: One of the launch file's.
         place: Which of the host's servers, from 0.
     """
-    settings = Placement.model_validate({**placement, "host_file": None})
-    own = settings.per_host.get(host, HostSettings())
-    source = own.set_env or settings.set_env
-    programs = Path(serving["executable"]).expanduser().parent
-    values = {**QUIET, **settings.env, **own.env, **serving["environment"]}
-    values |= devices_of(serving, placement, place)
-    line = [
-        *([f"source {shlex.quote(source)}"] if source else []),
-        # After the shell file: CANN's may put other programs in front.
-        f"export PATH={shlex.quote(str(programs))}:$PATH",
-        *(f"export {name}={shlex.quote(value)}" for name, value in values.items()),
-        f"exec {shlex.join(words)}",
-    ]
-    silence = settings.notice_seconds
-    started = [own.python or sys.executable, "-I", watch.__file__, str(STOP_SECONDS), str(silence)]
-    started += ["bash", "-c", " && ".join(line)]
-    return command_on(host, started, SSH, settings.ssh, silence)
+    program = str(Path(serving["executable"]).expanduser())
+    own = {**serving["environment"], **devices_of(serving, placement.model_dump(), place)}
+    return host_line(placement, host, words, program, QUIET, own)

@@ -19,15 +19,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
-import subprocess
-import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +31,10 @@ import httpx
 
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.hosts.connection import SSH
-from pcl_reasoner.sample import watch
-from pcl_reasoner.sample.serve_command import (
-    LOCAL_ADDRESS,
-    STOP_SECONDS,
-    command,
-    command_there,
-    environment,
-)
+from pcl_reasoner.hosts.watched import Watched
+from pcl_reasoner.sample.serve_command import LOCAL_ADDRESS, command, environment, line_there
 from pcl_reasoner.sample.settings import SamplingConfig
+from pcl_reasoner.schema import Placement
 from pcl_reasoner.stage import StageContext
 
 POLL_SECONDS = 0.25
@@ -51,11 +42,8 @@ HEALTH_SECONDS = 10.0
 """Between looks at a running server's /health, and the time for an answer."""
 UNHEALTHY_LOOKS = 12
 """A server that does not answer so often in a row hangs, and is started again."""
-_BEATS = 4
-"""Bytes to a server on another host in ``notice_seconds``."""
 _SSH_FAILED = 255
 """Exit code of ssh where it is not the remote command's."""
-_TAIL_LINES = 20
 
 
 class SupervisedServer:
@@ -86,7 +74,7 @@ class SupervisedServer:
         self.serving, self.placement = serving, placement
         self.model, self.settings, self.log = model, settings, log
         self.place, self.key, self.host = place, key, host
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Watched | None = None
         self.port = 0
         self.restarts = 0
         self.given_up: str | None = None
@@ -106,21 +94,7 @@ class SupervisedServer:
             StageError: There is no such executable on this machine.
         """
         self.port = self._port()
-        words = self._words()
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with self.log.open("ab") as handle:
-            handle.write(f"== {time.strftime('%Y-%m-%dT%H:%M:%S%z')} {words}\n".encode())
-            handle.flush()
-            self.process = subprocess.Popen(
-                words,
-                stdin=subprocess.PIPE,
-                stdout=handle,
-                stderr=subprocess.STDOUT,
-                env=environment(self.serving, self.placement, self.place),
-                start_new_session=True,
-            )
-        if self.host is not None:
-            threading.Thread(target=self._beat, args=[self.process], daemon=True).start()
+        self.process = self._started()
         self._looks_missed, self._next_look = 0, time.monotonic() + HEALTH_SECONDS
 
     def _port(self) -> int:
@@ -129,12 +103,13 @@ class SupervisedServer:
             first = first or self.placement["server_port"]
         return first + self.place if first else free_port()
 
-    def _words(self) -> list[str]:
-        """The command that starts it, watched."""
+    def _started(self) -> Watched:
         given = (self.serving, self.placement, self.model, self.settings, self.port)
         if self.host is not None:
+            there = Placement.model_validate({**self.placement, "host_file": None})
             words = command(*given, listen="0.0.0.0")
-            return command_there(self.serving, self.placement, words, self.host, self.place)
+            line = line_there(self.serving, there, words, self.host, self.place)
+            return Watched.on(self.host, line, there, self.log)
         executable = Path(self.serving["executable"]).expanduser()
         if not os.access(executable, os.X_OK):
             raise StageError(
@@ -142,18 +117,8 @@ class SupervisedServer:
                 f"environment where it is installed, into the launch file: placement: {{{self.key}:"
                 " {executable: …}}."
             )
-        return [sys.executable, "-I", watch.__file__, str(STOP_SECONDS), "0", *command(*given)]
-
-    def _beat(self, process: subprocess.Popen[bytes]) -> None:
-        """Tell the server's host that somebody is here."""
-        assert process.stdin is not None
-        while process.poll() is None:
-            try:
-                process.stdin.write(b".")
-                process.stdin.flush()
-            except (OSError, ValueError):  # let go
-                return
-            time.sleep(self.placement["notice_seconds"] / _BEATS)
+        own = environment(self.serving, self.placement, self.place)
+        return Watched.here(command(*given), self.log, own)
 
     async def ready(self, http: httpx.AsyncClient) -> None:
         """Wait until the server answers.
@@ -176,7 +141,7 @@ class SupervisedServer:
     @property
     def ended(self) -> bool:
         """Has its process ended?"""
-        return self.process is None or self.process.poll() is not None
+        return self.process is None or self.process.ended
 
     async def lost(self, http: httpx.AsyncClient) -> bool:
         """Has it ended, or does it hang? Looks at /health now and then."""
@@ -201,7 +166,8 @@ class SupervisedServer:
                 f"{self._last_lines()}"
             )
         self.restarts += 1
-        connection_is_lost = self.process is not None and self.process.poll() == _SSH_FAILED
+        watched = self.process
+        connection_is_lost = watched is not None and watched.process.poll() == _SSH_FAILED
         await asyncio.to_thread(self.stop)
         if connection_is_lost:
             # What runs there hears nothing from here, and stops by itself.
@@ -224,30 +190,18 @@ class SupervisedServer:
         return answer.status_code == 200
 
     def _last_lines(self) -> str:
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return f"Its log is {self.log}; the last lines:\n" + "\n".join(lines[-_TAIL_LINES:])
+        return "" if self.process is None else self.process.last_lines()
 
     def let_go(self) -> None:
         """Tell the server to end, and do not wait for it."""
-        if self.process is not None and self.process.stdin is not None:
-            with suppress(OSError):  # a connection that is cut, with a byte under way
-                self.process.stdin.close()  # watch.py ends the server
+        if self.process is not None:
+            self.process.let_go()
 
     def stop(self) -> None:
         """End the server and everything that it started."""
-        self.let_go()
-        process, self.process = self.process, None
-        if process is None:
-            return
-        try:
-            process.wait(2 * STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-        finally:
-            # watch.py itself may have been killed: the group has its number.
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        watched, self.process = self.process, None
+        if watched is not None:
+            watched.stop()
 
 
 def _log_of(log: Path, host: str | None, place: int, several: bool) -> Path:

@@ -17,7 +17,7 @@ from sample_helpers import context, model_folder, problems_folder
 from servers import all_gone, runs, serving, starts, wait_for
 
 from pcl_reasoner.errors import StageError
-from pcl_reasoner.sample import server as server_module
+from pcl_reasoner.hosts import watched
 from pcl_reasoner.sample.serve_command import command, devices_of, environment
 from pcl_reasoner.sample.server import started
 from pcl_reasoner.sample.stage import SampleConfig, sample
@@ -122,7 +122,7 @@ def test_a_server_that_is_not_ready_in_time_is_stopped(
 def test_processes_that_ignore_the_end_are_killed_with_those_that_left_the_group(
     inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server_module, "STOP_SECONDS", 0.5)
+    monkeypatch.setattr(watched, "STOP_SECONDS", 0.5)
     placement = serving(tmp_path, "stubborn")
     sample(CONFIG, inputs, tmp_path / "out", context(tmp_path / "out", **placement))
     assert len(starts(tmp_path)) == 1

@@ -157,7 +157,7 @@ def processes_of(starter: int) -> dict[int, str]:
     watches = [
         number
         for number, (words, parent, _) in all_of.items()
-        if parent == starter and any(word.endswith("sample/watch.py") for word in words)
+        if parent == starter and any(word.endswith("hosts/watch.py") for word in words)
     ]
     for number, (words, parent, session) in all_of.items():
         if session in watches:

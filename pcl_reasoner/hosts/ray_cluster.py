@@ -1,0 +1,163 @@
+"""Ray on the hosts of the launch file, for as long as a stage needs it.
+
+    node01   ray start --head --port=6379 --num-cpus=32 --block       over SSH, under watch.py
+    node02   ray start --address=10.0.0.1:6379 --num-cpus=32 --block
+    here     ray start --address=10.0.0.1:6379 --num-cpus=0 --block   so that we are part of it
+
+Who takes part shows a token that is made here: a file in the folder of runs, which all hosts share
+and only its owner reads.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pcl_reasoner.errors import StageError
+from pcl_reasoner.hosts.connection import SSH
+from pcl_reasoner.hosts.watched import Watched, host_line
+from pcl_reasoner.plan import PlannedStage
+from pcl_reasoner.schema import HostSettings, Placement
+from pcl_reasoner.stage import StageContext
+
+DATA_STAGES = ("convert", "difficulty", "lengths", "contamination")
+"""Stages whose parts go to the data engine."""
+PORT = 6379
+_START_SECONDS = 120.0
+_POLL_SECONDS = 0.2
+_STARTED = "Ray runtime started"
+"""What ``ray start`` says when a host has joined."""
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"}
+
+
+@contextmanager
+def ray_around(planned: PlannedStage, context: StageContext) -> Iterator[None]:
+    """With ``--start ssh``, Ray on the launch file's hosts as long as a data stage runs.
+
+    Args:
+        planned: The stage.
+        context: Its data engine becomes the cluster; unchanged for other stages, and where the
+            launch file has the address of one.
+
+    Raises:
+        StageError: As `ray_on_hosts`.
+    """
+    placement = planned.recipe.launch.placement
+    spread = planned.spec.type in DATA_STAGES and placement.data.engine == "ray"
+    if context.start != SSH or not spread or placement.data.address is not None:
+        yield
+        return
+    with ray_on_hosts(placement, planned.folder.parent / "logs" / planned.folder.name) as there:
+        data = {**context.placement["data"], **there}
+        context.placement = {**context.placement, "data": data}
+        yield
+
+
+@contextmanager
+def ray_on_hosts(placement: Placement, logs: Path) -> Iterator[dict[str, str]]:
+    """Start Ray on all hosts and let this process take part; stop it whatever happens.
+
+    Args:
+        placement: The launch file's; ``data.workers`` are shared out among the hosts.
+        logs: Folder of what Ray prints, a file a host.
+
+    Returns:
+        The cluster's ``address``, and the ``own_address`` of this machine in it.
+
+    Raises:
+        StageError: A host does not join; the last lines of what it said.
+    """
+    hosts = [(host, _address_of(host)) for host in placement.hosts]
+    head = f"{hosts[0][1]}:{PORT}"
+    each = -(-placement.data.workers // len(hosts))
+    running: list[Watched] = []
+    with _with_token(logs.absolute() / "ray_token") as environment:
+        try:
+            for rank, (host, address) in enumerate(hosts):
+                role = ["--head", f"--port={PORT}"] if rank == 0 else [f"--address={head}"]
+                role += [f"--node-ip-address={address}", f"--num-cpus={each}"]
+                log = logs / f"ray.{host}.log"
+                running.append(_start_there(placement, host, role, environment, log))
+                if rank == 0:
+                    _wait(running)
+            own = _own_address(hosts[0][1])
+            running.append(_start_here(head, own, logs / "ray.here.log"))
+            _wait(running)
+            yield {"address": head, "own_address": own}
+        finally:
+            # The head last: the others would complain of its absence.
+            for one in reversed(running):
+                one.let_go()
+            for one in reversed(running):
+                one.stop()
+
+
+@contextmanager
+def _with_token(file: Path) -> Iterator[dict[str, str]]:
+    """Ray's environment on the hosts, with the token's file; here it holds until we end.
+
+    Ray reads its environment once a process, so that all clusters of a process have one token.
+    """
+    shown = os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32)
+    mode = {**_QUIET, "RAY_AUTH_MODE": "token"}
+    os.environ.update({**mode, "RAY_AUTH_TOKEN": shown})
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.unlink(missing_ok=True)
+    file.touch(mode=0o600)
+    file.write_text(shown)
+    try:
+        yield {**mode, "RAY_AUTH_TOKEN_PATH": str(file)}
+    finally:
+        file.unlink()
+
+
+def _address_of(host: str) -> str:
+    try:
+        return socket.gethostbyname(host)
+    except OSError as error:
+        raise StageError(
+            f"{host}: the name is not known ({error}). Mend it, or the name service."
+        ) from error
+
+
+def _start_there(
+    placement: Placement, host: str, role: list[str], environment: Mapping[str, str], log: Path
+) -> Watched:
+    own = placement.per_host.get(host, HostSettings())
+    program = str(Path(own.python or sys.executable).with_name("ray"))
+    words = [program, "start", *role, "--disable-usage-stats"]
+    words += ["--include-dashboard=false"] if "--head" in role else []
+    line = host_line(placement, host, [*words, "--block"], program, own=environment)
+    return Watched.on(host, line, placement, log)
+
+
+def _own_address(head: str) -> str:
+    """Which of this machine's addresses leads to the head."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((head, PORT))  # sends nothing
+        return str(probe.getsockname()[0])
+
+
+def _start_here(head: str, own: str, log: Path) -> Watched:
+    words = [str(Path(sys.executable).with_name("ray")), "start", f"--address={head}"]
+    words += [f"--node-ip-address={own}", "--num-cpus=0", "--disable-usage-stats", "--block"]
+    return Watched.here(words, log)
+
+
+def _wait(running: list[Watched]) -> None:
+    until = time.monotonic() + _START_SECONDS
+    for one in running:
+        while _STARTED not in one.log.read_text(encoding="utf-8", errors="replace"):
+            if one.ended:
+                raise StageError(f"Ray ended while it started. {one.last_lines()}")
+            if time.monotonic() > until:
+                raise StageError(
+                    f"Ray did not start within {_START_SECONDS:g} s. {one.last_lines()}"
+                )
+            time.sleep(_POLL_SECONDS)
