@@ -20,8 +20,8 @@ LANES: dict[str, tuple[int, list[str]]] = {
     "format": (1, ["ruff", "format", "--check", "."]),
     "lint": (1, ["ruff", "check", "."]),
     "types": (15, ["mypy"]),
-    "fast": (300, ["pytest", "-rs", "-m", "not slow and not vllm"]),
-    "slow": (1000, ["pytest", "-rs", "-m", "slow", "--durations=0"]),
+    "fast": (500, ["pytest", "-rs", "-m", "not slow and not vllm"]),
+    "slow": (1500, ["pytest", "-rs", "-m", "slow", "--durations=0"]),
     "vllm": (800, ["pytest", "-rs", "-m", "vllm", "--durations=0"]),
 }
 
