@@ -12,13 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pcl_reasoner.hosts.msrun import environment_steps, host_steps
+from pcl_reasoner.hosts.ray_cluster import PORT as RAY_PORT
 from pcl_reasoner.plan import Plan, PlannedStage
 from pcl_reasoner.schema import Placement
 
 SERVED_STAGES = ("sample", "evaluate")
 CONFIG = "mindformers.yaml"
-RAY_PORT = 6379
-"""Ray's own default."""
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 
 

@@ -29,6 +29,7 @@ from pcl_reasoner.stage import StageContext
 DATA_STAGES = ("convert", "difficulty", "lengths", "contamination")
 """Stages whose parts go to the data engine."""
 PORT = 6379
+"""Ray's own default."""
 _START_SECONDS = 120.0
 _POLL_SECONDS = 0.2
 _STARTED = "Ray runtime started"
@@ -53,6 +54,7 @@ def ray_around(planned: PlannedStage, context: StageContext) -> Iterator[None]:
     if context.start != SSH or not spread or placement.data.address is not None:
         yield
         return
+    context.progress.update(0, None, "hosts", f"starting Ray on {len(placement.hosts)} hosts")
     with ray_on_hosts(placement, planned.folder.parent / "logs" / planned.folder.name) as there:
         data = {**context.placement["data"], **there}
         context.placement = {**context.placement, "data": data}
@@ -114,7 +116,7 @@ def _with_token(file: Path) -> Iterator[dict[str, str]]:
     try:
         yield {**mode, "RAY_AUTH_TOKEN_PATH": str(file)}
     finally:
-        file.unlink()
+        file.unlink(missing_ok=True)
 
 
 def _address_of(host: str) -> str:
