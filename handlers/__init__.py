@@ -25,6 +25,9 @@ def register() -> None:
 
     # They register on import.
     from pcl_reasoner.train import curves, loader, model, probe_callback, step  # noqa: F401
+    from pcl_reasoner.train.mindformers_1_8 import save_after_other_callbacks
+
+    save_after_other_callbacks()
 
     for handler in HANDLERS:
         MindFormerRegister.register(MindFormerModuleType.DATA_HANDLER)(handler)

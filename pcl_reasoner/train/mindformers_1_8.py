@@ -40,6 +40,20 @@ def prepare_before_import() -> None:
     comm_func.barrier = barrier
 
 
+def save_after_other_callbacks() -> None:
+    """Let a step's checkpoint be written when the other callbacks have done with the step.
+
+    MindFormers sorts CheckpointMonitor before callbacks that it does not know. A run killed between
+    the two would go on after a step whose line was never written. Without its place in that order
+    it stays where the YAML has it, after ours.
+    """
+    from mindformers.core.callback.callback import CheckpointMonitor
+    from mindformers.trainer.base_trainer import CALLBACK_HAS_SORT
+
+    if CheckpointMonitor in CALLBACK_HAS_SORT:
+        CALLBACK_HAS_SORT.remove(CheckpointMonitor)
+
+
 def translate_older(config: dict[str, Any]) -> list[str]:
     """Rename what MindFormers 1.5's loader of packed rows (V1's) took and 1.8's does not.
 

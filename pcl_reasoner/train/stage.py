@@ -240,10 +240,13 @@ def _finish(
 ) -> Counts:
     """Say what the run showed."""
     records = read_metrics(output / "metrics.jsonl")
-    if [record["step"] for record in records] != list(range(1, steps + 1)):
+    made = [record["step"] for record in records]
+    if made != list(range(1, steps + 1)):
+        absent = sorted(set(range(1, steps + 1)) - set(made))
         raise StageError(
-            f"metrics.jsonl holds {len(records)} steps, expected 1 to {steps}, each once. "
-            "Training did not run to its end."
+            f"{output}/metrics.jsonl holds {len(records)} steps, expected 1 to {steps}, each once; "
+            f"missing: {absent[:5]} ({len(absent)} in all). Training did not run to its end, or "
+            "the file was changed: put it back, or delete the folder to train anew."
         )
     worker.remove_tree(output / WORK)
     remove_logs_of_hosts(output, context)

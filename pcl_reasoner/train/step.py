@@ -17,6 +17,7 @@ from mindspore import Tensor, ops
 from mindspore.communication import get_group_size
 from mindspore.train.callback import Callback
 
+from pcl_reasoner.artifact import write_atomically
 from pcl_reasoner.train import mindformers_1_8 as version
 from pcl_reasoner.train.figures import COLUMNS, VERDICTS, StepFigures
 from pcl_reasoner.train.stopping import STOPPED, Stop, reason_to_stop
@@ -58,8 +59,9 @@ class PclMetrics(Callback):
      "right_count": 10, "right_m": -0.2, "right_p": 0.8, "right_weight": 0.5, "right_length": 51.0,
      "right_entropy": 0.3, "wrong_count": 6, …, "no_advantage": null, "clipped": null}
 
-    Rank 0 writes, and its figures are of the whole global batch. A resumed run cuts the lines after
-    the checkpoint that it starts from, so that no step stands twice.
+    Rank 0 writes, and its figures are of the whole global batch. A step's line is on the disk
+    before its checkpoint is begun, and a resumed run cuts the lines after the checkpoint that it
+    starts from: no step is missing and none stands twice.
 
     Args:
         path: The file; beside it ``stopped.txt`` says why a run was stopped.
@@ -119,6 +121,8 @@ class PclMetrics(Callback):
         if self.writes:
             with self.path.open("a", encoding="utf-8") as handle:
                 handle.write(json.dumps(record) + "\n")
+                handle.flush()
+                os.fsync(handle.fileno())
         reason = reason_to_stop(self.records, self.stop_if)
         if reason is not None:
             if self.writes:
@@ -158,7 +162,7 @@ def cut_lines(path: Path, last: int, writes: bool) -> list[dict[str, Any]]:
     whole = [(line, json.loads(line)) for line in lines if line.endswith("\n")]
     kept = [(line, record) for line, record in whole if record["step"] <= last]
     if writes:
-        path.write_text("".join(line for line, _ in kept), encoding="utf-8")
+        write_atomically(path, "".join(line for line, _ in kept))
     return [record for _, record in kept]
 
 

@@ -90,9 +90,10 @@ def test_the_environment_asks_for_curves_and_the_yaml_comes_first(
     from pcl_reasoner.train.curves import add_curves
 
     metrics = {"type": "PclMetrics", "path": "metrics.jsonl"}
-    config: dict[str, Any] = {"callbacks": [dict(metrics)]}
+    save = {"type": "CheckpointMonitor"}
+    config: dict[str, Any] = {"callbacks": [dict(metrics), save]}
     add_curves(config)
-    assert config["callbacks"] == [metrics]
+    assert config["callbacks"] == [metrics, save]
     monkeypatch.setenv("PCL_TENSORBOARD", "/data/curves")
     for _ in range(2):
         add_curves(config)
@@ -100,4 +101,5 @@ def test_the_environment_asks_for_curves_and_the_yaml_comes_first(
     assert config["callbacks"] == [
         metrics,
         {"type": "PclCurves", "metrics": "metrics.jsonl", **asked},
+        save,
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import mindspore as ms
@@ -108,3 +109,17 @@ def test_v1s_loader_is_renamed_and_ours_is_not() -> None:
     ours = {"train_dataset": {"data_loader": {**older, "type": "PclPackedDataLoader"}}}
     assert translate_older(ours) == []
     assert ours["train_dataset"]["data_loader"]["path"] == "packs"
+
+
+def test_a_steps_line_comes_before_its_checkpoint(tmp_path: Path) -> None:
+    """MindFormers alone sorts them the other way, and a kill between would cost the line."""
+    from mindformers.core.callback.callback import CheckpointMonitor, MFLossMonitor
+    from mindformers.trainer.base_trainer import BaseTrainer
+
+    from pcl_reasoner import handlers
+    from pcl_reasoner.train.step import PclMetrics
+
+    handlers.register()
+    save, loss = object.__new__(CheckpointMonitor), object.__new__(MFLossMonitor)
+    metrics = PclMetrics(str(tmp_path / "metrics.jsonl"))
+    assert BaseTrainer.sort_callbacks([metrics, loss, save]) == [loss, metrics, save]

@@ -109,3 +109,18 @@ def test_other_ranks_write_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     metrics.on_train_begin(run_context(0, 0.0, skipped=0))
     metrics.on_train_step_end(run_context(1, 0.5, skipped=0))
     assert not path.exists()
+
+
+def test_lines_are_cut_without_a_moment_in_which_they_are_gone(tmp_path: Path) -> None:
+    """Whoever has the file open sees the old lines: a kill leaves those or the new ones."""
+    from pcl_reasoner.train.step import cut_lines
+
+    path = tmp_path / "metrics.jsonl"
+    lines = '{"step": 1}\n{"step": 2}\n{"step": 3}\n{"st'
+    path.write_text(lines)
+    with path.open() as before:
+        assert cut_lines(path, 2, writes=False) == [{"step": 1}, {"step": 2}]
+        assert path.read_text() == lines
+        cut_lines(path, 2, writes=True)
+        assert path.read_text() == '{"step": 1}\n{"step": 2}\n'
+        assert before.read() == lines
