@@ -76,6 +76,9 @@ def rescore(
 @click.option("--recipe", metavar="RECIPE", help="Takes its evaluate stage's sampling settings.")
 @click.option("--server", "servers", multiple=True, metavar="URL", help="OpenAI-compatible, /v1.")
 @click.option(
+    "--key-variable", metavar="NAME", help="Environment variable with the key that --server wants."
+)
+@click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting, e.g. temperature=0."
 )
 @where_options
@@ -92,6 +95,7 @@ def evaluate(
     models: tuple[str, ...],
     benchmarks: tuple[str, ...],
     servers: tuple[str, ...],
+    key_variable: str | None,
     output: Path,
     runs: Path,
     **options: Any,
@@ -112,8 +116,11 @@ def evaluate(
     if not files:
         raise InputError("nothing to answer: give --benchmark FILE, or a recipe that has some.")
     placement = load_launch(options["launch"]).placement.model_dump()
+    if key_variable and not servers:
+        raise InputError("--key-variable is for --server; a launch file's has placement.api_keys.")
     if servers:
-        placement |= {"server_urls": list(servers), "sampling": None}
+        keys = dict.fromkeys(servers, key_variable) if key_variable else {}
+        placement |= {"server_urls": list(servers), "sampling": None, "api_keys": keys}
     by_server = any(one.config.engine == "server" for one in found)
     if len(found) > 1 and by_server and placement["server_urls"]:
         raise InputError(

@@ -21,6 +21,7 @@ from pcl_reasoner.errors import InputError, LockedError, PclError, StageError, j
 from pcl_reasoner.files import nearest
 from pcl_reasoner.plan import Plan, PlannedStage, make_plan
 from pcl_reasoner.recipe import Recipe
+from pcl_reasoner.schema import missing_keys
 from pcl_reasoner.stage import Counts, Progress, StageContext
 from pcl_reasoner.stages import STAGES
 
@@ -117,7 +118,7 @@ def run(
         around: What a stage needs elsewhere as long as it runs; may change its context.
 
     Raises:
-        InputError: Sources are missing, all named at once.
+        InputError: Sources or servers' keys are missing, all named at once.
         StageError: A stage could not do its work.
     """
     plan = make_plan(recipe, runs, until)
@@ -126,6 +127,9 @@ def run(
     repeated = again(plan, recipe, from_stage)
     if all(planned.done for planned in plan.stages) and not repeated:
         return plan
+    absent = missing_keys(recipe.launch.placement.api_keys)
+    if absent:
+        raise join_errors(absent)
     with locked(runs / recipe.name):
         for name, source in plan.to_fetch.values():
             sources.fetch(name, source, runs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -94,6 +95,16 @@ class Serving(BaseModel):
     port: int | None = Field(None, gt=0, lt=65536)
     """Port of the first, the others' follow; None: ports that are free when they start."""
 
+    @field_validator("arguments")
+    @classmethod
+    def _no_key_that_everyone_reads(cls, arguments: list[str]) -> list[str]:
+        if any(word.split("=")[0] == "--api-key" for word in arguments):
+            raise ValueError(
+                "leave --api-key out: a command line is read by everyone on its machine. Each "
+                "server is given a key of its own; for another one set VLLM_API_KEY in environment"
+            )
+        return arguments
+
     def visible(self, base: Mapping[str, str]) -> tuple[str, list[str]] | None:
         """The environment's list of devices, by its variable's name; None where it names none.
 
@@ -172,6 +183,8 @@ class Placement(BaseModel):
     """OpenAI-compatible servers that answer for the judge."""
     judging: Serving | None = None
     """Servers of the judge that grade starts itself, in place of judge_urls."""
+    api_keys: dict[str, str] = Field(default_factory=dict)
+    """By URL of those: the environment variable that holds the key it asks for."""
     duckdb_memory: str = "1GB"
     """DuckDB's memory limit; beyond it, it spills to disk."""
     threads: int = Field(2, gt=0)
@@ -228,6 +241,22 @@ class Placement(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _keys_of_known_servers(self) -> Placement:
+        known = [without_slash(url) for url in [*self.server_urls, *self.judge_urls]]
+        for url, variable in self.api_keys.items():
+            if without_slash(url) not in known:
+                raise ValueError(
+                    f"api_keys: {url} is not one of server_urls or judge_urls.{nearest(url, known)}"
+                )
+            if not _VARIABLE.fullmatch(variable):
+                # The value is not shown: it may be the key itself.
+                raise ValueError(
+                    f"api_keys: of {url}: expected the name of an environment variable that holds "
+                    "the key, e.g. JUDGE_KEY; a key itself does not belong into a file"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _devices_for_every_server(self) -> Placement:
         for key, serving in (("sampling", self.sampling), ("judging", self.judging)):
             if serving is None or serving.servers == 1:
@@ -245,6 +274,27 @@ class Placement(BaseModel):
                     f"environment: {{{VISIBLE_DEVICES[0]}: …}}"
                 )
         return self
+
+
+_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
+
+
+def without_slash(url: str) -> str:
+    """A base URL as requests are made of it."""
+    return url.rstrip("/")
+
+
+def missing_keys(api_keys: Mapping[str, str]) -> list[str]:
+    """A sentence for each key that the environment does not have.
+
+    Args:
+        api_keys: URL -> environment variable.
+    """
+    return [
+        f"{url} asks for a key, and the environment has no {variable}: export {variable}=KEY."
+        for url, variable in api_keys.items()
+        if not os.environ.get(variable)
+    ]
 
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

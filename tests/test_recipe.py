@@ -256,6 +256,23 @@ class TestMistakes:
         assert "box.yaml: nmae: unknown key. Did you mean 'name'?" in str(caught.value)
 
 
+def test_keys_are_named_by_variables_and_for_known_servers(tmp_path: Path) -> None:
+    urls = "server_urls: [http://host:8000/v1/], judge_urls: [https://judge/v1]"
+
+    def said(keys: str) -> str:
+        placement = f"placement: {{{urls}, api_keys: {{{keys}}}}}"
+        (tmp_path / "box.yaml").write_text(f"{LAUNCH}{placement}\n")
+        with pytest.raises(InputError) as caught:
+            load_launch(str(tmp_path / "box.yaml"))
+        return str(caught.value)
+
+    wrong = said("'http://host:8000/v2': KEY")
+    assert "http://host:8000/v2 is not one of server_urls or judge_urls. Did you mean" in wrong
+    wrong = said("'https://judge/v1': sk-1234")
+    assert "the name of an environment variable that holds the key" in wrong
+    assert "sk-1234" not in wrong
+
+
 def test_resolved_says_every_value(tmp_path: Path) -> None:
     resolved = load(tmp_path, overrides=("half.rate=0.75",)).resolved()
     assert resolved["stages"]["half"] == {

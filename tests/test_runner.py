@@ -194,6 +194,20 @@ stages:
             run(tmp_path)
         assert not (tmp_path / "trace").exists()
 
+    def test_all_missing_keys_before_anything_runs(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        urls, keys = ["http://a/v1", "http://b/v1/"], {"http://a/v1/": "KEY_A"}
+        with (tmp_path / "here.yaml").open("a") as launch:
+            placement = {"server_urls": urls, "api_keys": {**keys, "http://b/v1": "KEY_B"}}
+            launch.write(f"placement: {json.dumps(placement)}\n")
+        with pytest.raises(InputError, match=r"(?s)2 problems.*no KEY_A: export.*no KEY_B"):
+            run(tmp_path)
+        assert not (tmp_path / "trace").exists()
+        monkeypatch.setenv("KEY_A", "a")
+        monkeypatch.setenv("KEY_B", "b")
+        run(tmp_path)
+
 
 class TestCutOff:
     def cut_off(self, tmp_path: Path, how: signal.Signals) -> tuple[int, str, str]:

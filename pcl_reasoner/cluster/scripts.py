@@ -281,6 +281,8 @@ def _serve_checks(planned: PlannedStage) -> list[str]:
     port = planned.recipe.launch.placement.server_port
     return [
         f"# It answers at http://HOST:{port}/v1: that belongs into placement.server_urls.",
+        "# With VLLM_API_KEY in its environment it answers those alone that show that key; the",
+        "# variable that holds it where the recipe runs belongs into placement.api_keys.",
         _on_path("vllm", "activate the environment of the server"),
         _refuse(there, missing),
     ]

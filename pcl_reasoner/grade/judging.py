@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pcl_reasoner.grade.select import Key
     from pcl_reasoner.grade.stage import GradeConfig
     from pcl_reasoner.grade.verdict_log import VerdictLog
+    from pcl_reasoner.sample.addresses import Addresses
     from pcl_reasoner.sample.server import SupervisedServer
     from pcl_reasoner.sample.settings import SamplingConfig
 
@@ -102,9 +103,11 @@ def judge_all(
     return Judged(log.judgements, {**described, "servers": log.servers}, log.info())
 
 
-def _urls(config: GradeConfig, context: StageContext, model: Path | None) -> list[str]:
+def _urls(config: GradeConfig, context: StageContext, model: Path | None) -> Addresses:
     """The servers that are there; none where the stage starts them."""
-    urls = [str(url).rstrip("/") for url in context.placement.get("judge_urls") or []]
+    from pcl_reasoner.sample.addresses import addresses
+
+    urls = addresses(context.placement, "judge_urls")
     serving = context.placement.get("judging")
     if not urls and not serving:
         raise StageError(
@@ -156,7 +159,7 @@ class _Asking:
         self.questions, self.log, self.context = questions, log, context
         self.reading, self.writing = asyncio.Lock(), asyncio.Lock()
 
-    async def run(self, urls: list[str], servers: list[SupervisedServer], total: int) -> None:
+    async def run(self, urls: Addresses, servers: list[SupervisedServer], total: int) -> None:
         """Ask all of them, as many at a time as the servers take."""
         from pcl_reasoner.grade.judge import Judge
         from pcl_reasoner.sample.fleet import Fleet, Keys, connections

@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 
 from pcl_reasoner.errors import StageError
+from pcl_reasoner.sample.addresses import Addresses, addresses
 from pcl_reasoner.sample.fleet import Fleet, Server, connections
 from pcl_reasoner.sample.generate import Dialogue, Prompt
 from pcl_reasoner.sample.post import GivenUp, Passing, kind_of, overloaded
@@ -54,14 +55,15 @@ def ask_servers(
         settings: The sampling fields.
         dialogue: The model's tokenizer and template.
         records: Where responses go.
-        context: ``placement["server_urls"]`` or ``placement["sampling"]``, progress, warnings.
+        context: ``placement["server_urls"]`` with ``placement["api_keys"]``, or
+            ``placement["sampling"]``; progress, warnings.
         model: The model's folder, for a server that is started here.
         log: The file that such a server's words go to.
 
     Raises:
         StageError: No server is named or answers, or too many requests fail.
     """
-    urls = [str(url).rstrip("/") for url in context.placement.get("server_urls") or []]
+    urls = addresses(context.placement, "server_urls")
     serving = context.placement.get("sampling")
     if not urls and not serving:
         raise StageError(
@@ -97,7 +99,7 @@ class _Client:
         self.fleet: Fleet
 
     async def run(
-        self, urls: list[str], supervised: list[SupervisedServer], prompts: list[Prompt]
+        self, urls: Addresses, supervised: list[SupervisedServer], prompts: list[Prompt]
     ) -> None:
         """Work through all requests with as many workers as may be under way."""
         settings = self.settings

@@ -13,14 +13,15 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
 from pcl_reasoner.errors import StageError
-from pcl_reasoner.sample.post import post
+from pcl_reasoner.sample.addresses import Addresses
+from pcl_reasoner.sample.post import check_key, post
 from pcl_reasoner.sample.server import POLL_SECONDS, SupervisedServer
 from pcl_reasoner.sample.settings import SamplingConfig
 
@@ -68,6 +69,8 @@ class Server:
     """Loop time before which it is asked nothing."""
     on_trial: bool = False
     """Is one request finding out whether it is well again?"""
+    api_key: str | None = field(default=None, repr=False)
+    """What it wants to be shown."""
     supervised: SupervisedServer | None = None
     up: bool = True
     """False while it is being started again."""
@@ -105,27 +108,37 @@ class Fleet:
     """The servers, and what waits for one of them.
 
     Args:
-        urls: Base URLs that end in ``/v1``; empty where a server is started.
+        urls: Base URLs that end in ``/v1``, with their keys; empty where a server is started.
         settings: ``concurrency``, ``served_model``, ``max_model_len`` and ``n`` are used.
-        http: For all requests.
+        http: For all requests; shows each server its key, and no other one's.
         supervised: Servers that are started here.
         keys: For errors.
     """
 
     def __init__(
         self,
-        urls: Iterable[str],
+        urls: Addresses,
         settings: SamplingConfig,
         http: httpx.AsyncClient,
         supervised: Sequence[SupervisedServer] = (),
         keys: Keys = Keys(),  # noqa: B008
     ) -> None:
         self.settings, self.http, self.keys = settings, http, keys
-        self.servers = [Server(url, settings.concurrency) for url in urls]
+        limit = settings.concurrency
+        self.servers = [Server(url, limit, api_key=key) for url, key in urls.items()]
         self.servers += [
-            Server(f"{one.root}/v1", settings.concurrency, supervised=one) for one in supervised
+            Server(f"{one.root}/v1", limit, api_key=one.api_key, supervised=one)
+            for one in supervised
         ]
+        http.auth = self._show_key
         self._changed = asyncio.Event()
+
+    def _show_key(self, request: httpx.Request) -> httpx.Request:
+        for server in [one for one in self.servers if one.api_key]:
+            # As httpx writes both: without a default port, in lower case.
+            if str(request.url).startswith(str(httpx.URL(f"{server.root}/"))):
+                request.headers["Authorization"] = f"Bearer {server.api_key}"
+        return request
 
     async def open(self) -> list[dict[str, Any]]:
         """Wait for servers that are started here, and see that all are the right ones.
@@ -367,8 +380,11 @@ class Fleet:
 
         Raises:
             httpx.HTTPError: There is no server.
+            StageError: It wants another key.
         """
         answer = await self.http.get(url, timeout=CHECK_TIMEOUT)
+        if url.startswith(server.url):
+            check_key(server.url, answer)
         try:
             return read(answer.json()) if answer.status_code == 200 else None
         except (ValueError, KeyError, TypeError):

@@ -41,12 +41,11 @@ async def post(http: httpx.AsyncClient, url: str, body: dict[str, Any]) -> dict[
         GivenUp: The server refuses the request.
         Passing: It failed otherwise.
         httpx.TransportError: The connection failed; that may pass too.
-        StageError: The server answers nobody without a key.
+        StageError: It wants another key.
     """
     answer = await http.post(f"{url}/chat/completions", json=body)
+    check_key(url, answer)
     status = answer.status_code
-    if status in (401, 403):
-        raise StageError(f"{url}: status {status}: {_said(answer)}. Start it without a key.")
     if status in (404, 408, 425, 429) or status >= 500:
         raise Passing(f"status {status}: {_said(answer)}", status, _retry_after(answer))
     if status != 200:
@@ -59,6 +58,20 @@ async def post(http: httpx.AsyncClient, url: str, body: dict[str, Any]) -> dict[
     if len(choices) != body["n"] or not all(isinstance(c, dict) for c in choices):
         raise Passing(f"{len(choices)} choices where {body['n']} were asked for")
     return dict(value)
+
+
+def check_key(url: str, answer: httpx.Response) -> None:
+    """See that a server takes the key that it was shown, or wants none.
+
+    Raises:
+        StageError: It does not.
+    """
+    if answer.status_code in (401, 403):
+        raise StageError(
+            f"{url}: status {answer.status_code}: {_said(answer)}. It wants another key: name the "
+            f"environment variable that holds it in the launch file, placement: {{api_keys: {{"
+            f"{url}: VARIABLE}}}}."
+        )
 
 
 def kind_of(failure: Exception) -> str:

@@ -7,6 +7,8 @@ ssh … node02 "exec python -I …/watch.py 15 10 bash -c 'source … && exec vl
 from __future__ import annotations
 
 import os
+import secrets
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from pcl_reasoner.sample.settings import SamplingConfig
 from pcl_reasoner.schema import VISIBLE_DEVICES, Placement, Serving
 
 LOCAL_ADDRESS = "127.0.0.1"
+API_KEY = "VLLM_API_KEY"
+"""vLLM's variable: what is under /v1 is for those alone that show this key."""
 QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 """Environment of every server: nothing is asked or told to anyone."""
 
@@ -105,6 +109,22 @@ def environment(
         **serving["environment"],
         **devices_of(serving, placement, place),
     }
+
+
+def key_of(serving: Mapping[str, Any], placement: Mapping[str, Any]) -> str:
+    """A server's key: the launch file's, else one that nobody knows; an empty one is none."""
+    given = {**placement.get("env", {}), **serving["environment"]}
+    return str(given.get(API_KEY, secrets.token_urlsafe(32)))
+
+
+def with_key(line: str, file: Path) -> str:
+    """A host's shell line, with the key that a file holds in its environment.
+
+    Args:
+        line: As `line_there` gives it.
+        file: On a folder that the hosts share.
+    """
+    return f"{API_KEY}=$(cat {shlex.quote(str(file))}) && export {API_KEY} && {line}"
 
 
 def line_there(

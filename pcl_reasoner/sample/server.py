@@ -7,8 +7,9 @@
         environment: {VLLM_CPU_KVCACHE_SPACE: "1"}
     -> vllm serve MODEL --served-model-name policy --host 127.0.0.1 --port 41235 … --dtype float32
 
-It runs in a process group of its own under watch.py, which ends every process of it when the
-stage is gone, however that ended. ``servers: 2`` starts two, each with devices of its own:
+It answers those alone that show the key that it was given. It runs in a process group of its own
+under watch.py, which ends every process of it when the stage is gone, however that ended.
+``servers: 2`` starts two, each with devices of its own:
 
     server_devices: 4  -> ASCEND_RT_VISIBLE_DEVICES 0,1,2,3 and 4,5,6,7
 
@@ -32,7 +33,15 @@ import httpx
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.hosts.connection import SSH
 from pcl_reasoner.hosts.watched import Watched
-from pcl_reasoner.sample.serve_command import LOCAL_ADDRESS, command, environment, line_there
+from pcl_reasoner.sample.serve_command import (
+    API_KEY,
+    LOCAL_ADDRESS,
+    command,
+    environment,
+    key_of,
+    line_there,
+    with_key,
+)
 from pcl_reasoner.sample.settings import SamplingConfig
 from pcl_reasoner.schema import Placement
 from pcl_reasoner.stage import StageContext
@@ -74,6 +83,7 @@ class SupervisedServer:
         self.serving, self.placement = serving, placement
         self.model, self.settings, self.log = model, settings, log
         self.place, self.key, self.host = place, key, host
+        self.api_key = key_of(serving, placement)
         self.process: Watched | None = None
         self.port = 0
         self.restarts = 0
@@ -109,7 +119,7 @@ class SupervisedServer:
             there = Placement.model_validate({**self.placement, "host_file": None})
             words = command(*given, listen="0.0.0.0")
             line = line_there(self.serving, there, words, self.host, self.place)
-            return Watched.on(self.host, line, there, self.log)
+            return Watched.on(self.host, with_key(line, self._key_file()), there, self.log)
         executable = Path(self.serving["executable"]).expanduser()
         if not os.access(executable, os.X_OK):
             raise StageError(
@@ -117,8 +127,17 @@ class SupervisedServer:
                 f"environment where it is installed, into the launch file: placement: {{{self.key}:"
                 " {executable: …}}."
             )
-        own = environment(self.serving, self.placement, self.place)
+        own = environment(self.serving, self.placement, self.place) | {API_KEY: self.api_key}
         return Watched.here(command(*given), self.log, own)
+
+    def _key_file(self) -> Path:
+        """A file of the hosts' shared folder: what stands in a command, everyone there reads."""
+        file = self.log.absolute().with_suffix(".key")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.unlink(missing_ok=True)
+        file.touch(mode=0o600)
+        file.write_text(self.api_key, encoding="utf-8")
+        return file
 
     async def ready(self, http: httpx.AsyncClient) -> None:
         """Wait until the server answers.
@@ -202,6 +221,7 @@ class SupervisedServer:
         watched, self.process = self.process, None
         if watched is not None:
             watched.stop()
+        self.log.with_suffix(".key").unlink(missing_ok=True)
 
 
 def _log_of(log: Path, host: str | None, place: int, several: bool) -> Path:

@@ -99,3 +99,15 @@ def test_one_server_never_answers_for_two_models(
     words += ["--benchmark", str(tmp_path / "b.jsonl"), "--server", "http://localhost:1/v1"]
     assert main([*words, "--output", str(tmp_path / "out")]) == 2
     assert "evaluate one at a time" in capsys.readouterr().err
+
+
+def test_a_server_is_shown_the_key_of_a_variable(
+    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "b.jsonl").write_text('{"id": "1", "problem": "1+1?", "answer": "2"}\n')
+    words = ["eval", str(models / "first"), "--set", "engine=server", "--key-variable", "KEY_E"]
+    words += ["--benchmark", str(tmp_path / "b.jsonl"), "--output", str(tmp_path / "out")]
+    assert main(words) == 2
+    assert "--key-variable is for --server" in capsys.readouterr().err
+    assert main([*words, "--server", "http://localhost:1/v1"]) != 0
+    assert "no KEY_E: export KEY_E=KEY" in capsys.readouterr().err

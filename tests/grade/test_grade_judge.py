@@ -79,7 +79,7 @@ def ask(urls: list[str], *names: str, **settings: Any) -> list[Judgement]:
         found = []
         config = SETTINGS.model_copy(update=settings)
         async with connections(config, len(urls)) as http:
-            fleet = Fleet(urls, config, http, keys=Keys("judge_urls", "judge_model"))
+            fleet = Fleet(dict.fromkeys(urls), config, http, keys=Keys("judge_urls", "judge_model"))
             await fleet.open()
             judge = Judge(fleet, thinking=False, attempts=3, retried=RETRIED)
             for name in names or ("a/0",):

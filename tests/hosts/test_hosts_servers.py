@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow.parquet as pq
 import pytest
 from hosts_helpers import wait_until
@@ -85,6 +87,34 @@ def test_every_host_serves_and_nothing_is_left(two: Hosts, tmp_path: Path) -> No
     log = (tmp_path / "logs" / f"sample-12345678.server.{two.address(2)}.log").read_text()
     words = json.loads(log.partition("stand-in starts: ")[2].splitlines()[0])
     assert words[words.index("--host") + 1] == "0.0.0.0"
+
+
+def test_a_server_of_a_host_answers_its_stage_alone(two: Hosts, tmp_path: Path) -> None:
+    from sample_helpers import PROBLEMS
+
+    log = tmp_path / "sample-12345678.partial" / "responses.partial.jsonl"
+    found: dict[str, Any] = {}
+
+    def look() -> None:
+        wait_until(lambda: log.exists() and len(log.read_text().splitlines()) > 2, seconds=30)
+        (key,) = {path.read_text() for path in (tmp_path / "logs").glob(f"*{two.address(2)}.key")}
+        for shown in (None, key):
+            headers = {"authorization": f"Bearer {shown}"} if shown else {}
+            url = f"http://{two.address(2)}:8123/v1/models"
+            found[shown or ""] = httpx.get(url, headers=headers, trust_env=False).status_code
+        modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "logs").glob("*.key")}
+        commands = subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True)
+        assert "stand_in_vllm.py" in commands.stdout
+        found["seen"] = [modes, key in commands.stdout]
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    run(tmp_path, two, PROBLEMS, slow=1.0)
+    thread.join()
+    assert sorted(status for key, status in found.items() if key != "seen") == [200, 401]
+    assert found[""] == 401
+    assert found["seen"] == [{0o600}, False]
+    assert not list((tmp_path / "logs").glob("*.key"))
 
 
 def test_a_cut_link_costs_no_response_and_its_server_stops_by_itself(

@@ -37,6 +37,10 @@ class CompletionServer(ThreadingHTTPServer):
         """Further pages to get, ``/metrics`` and ``/version``: text, or a JSON value."""
         self.models: list[dict[str, Any]] = [{"id": "policy", "max_model_len": 200}]
         self.encode: Callable[[str], list[int]] | None = None
+        self.key: str | None = None
+        """What whoever asks under /v1 must show, as with vLLM."""
+        self.shown: set[str | None] = set()
+        """What was shown, of all requests."""
         self.text = "<think>{seed}</think><answer>\\boxed{{8}}</answer>"
         self.answers = choices
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -70,7 +74,18 @@ class CompletionServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: CompletionServer
 
+    def refused(self) -> bool:
+        shown = self.headers["authorization"]
+        self.server.shown.add(shown)
+        wanted = self.server.key
+        if not wanted or not self.path.startswith("/v1") or shown == f"Bearer {wanted}":
+            return False
+        send(self, 401, {"error": "Unauthorized"})
+        return True
+
     def do_GET(self) -> None:
+        if self.refused():
+            return
         if self.path == "/v1/models":
             send(self, 200, {"data": self.server.models})
         elif self.path in self.server.pages:
@@ -80,6 +95,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self.refused():
+            return
         if self.path == "/tokenize":
             if self.server.tokenize is None:
                 send(self, 404, {"detail": "Not Found"})

@@ -47,6 +47,7 @@ def main(words: list[str]) -> None:
     if how != "never_ready":
         options = dict(zip(words[2::2], words[3::2], strict=False))
         server = StandIn(port=int(options["--port"]), host=options["--host"])
+        server.key = os.environ.get("VLLM_API_KEY")
         server.text = os.environ.get("STAND_IN_TEXT", server.text)
         server.models = [
             {

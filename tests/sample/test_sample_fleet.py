@@ -244,7 +244,7 @@ def test_a_server_without_a_queue_gets_more_requests(
 
 def test_limits_by_hand() -> None:
     settings = CONFIG.model_copy(update={"n": 8, "concurrency": 64})
-    one = Fleet([], settings, httpx.AsyncClient())
+    one = Fleet({}, settings, httpx.AsyncClient())
     server = Server("http://a/v1", limit=44, outstanding=44)
     one._adapt(server, 192, 160)
     # Up to 88 of 352 may wait, 72 more do: nine requests of eight too many.
@@ -273,7 +273,7 @@ def test_limits_by_hand() -> None:
 def test_the_queue_is_summed_over_engines(server: CompletionServer) -> None:
     async def queue() -> Any:
         async with httpx.AsyncClient(trust_env=False) as http:
-            one = Fleet([server.url], CONFIG, http)
+            one = Fleet({server.url: None}, CONFIG, http)
             before = await one._queue(one.servers[0])
             server.pages["/metrics"] = lambda: metrics(12, 6)
             return before, await one._queue(one.servers[0])
@@ -285,7 +285,7 @@ def test_what_fails_together_is_one_failure_and_rests_double_up(monkeypatch: Any
     monkeypatch.setattr(fleet, "FIRST_PAUSE", 0.5)
 
     async def rests() -> list[float]:
-        one = Fleet(["http://a/v1"], CONFIG, httpx.AsyncClient())
+        one = Fleet({"http://a/v1": None}, CONFIG, httpx.AsyncClient())
         (server,) = one.servers
         clock = asyncio.get_running_loop().time
         found = []
@@ -328,7 +328,7 @@ def test_a_busy_server_gets_more_time_than_one_that_went_away(
 
 def test_a_server_that_is_being_started_again_is_not_waited_for_while_another_is_up() -> None:
     async def taken(failed_on: list[str], **up: bool) -> str:
-        one = Fleet(["http://a/v1", "http://b/v1"], CONFIG, httpx.AsyncClient())
+        one = Fleet(dict.fromkeys(["http://a/v1", "http://b/v1"]), CONFIG, httpx.AsyncClient())
         for server in one.servers:
             server.up = up[server.url[7]]
         return (await asyncio.wait_for(one.take(failed_on), 1.0)).url
@@ -341,7 +341,7 @@ def test_a_server_that_is_being_started_again_is_not_waited_for_while_another_is
 
 def test_a_server_that_comes_up_gets_the_request_that_waits_for_it() -> None:
     async def taken() -> str:
-        one = Fleet(["http://a/v1"], CONFIG, httpx.AsyncClient())
+        one = Fleet({"http://a/v1": None}, CONFIG, httpx.AsyncClient())
         (server,) = one.servers
         server.up = False
 

@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pyarrow.parquet as pq
 import pytest
 from sample_helpers import context, model_folder, problems_folder
@@ -18,8 +19,14 @@ from servers import all_gone, runs, serving, starts, wait_for
 
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.hosts import watched
-from pcl_reasoner.sample.serve_command import command, devices_of, environment
-from pcl_reasoner.sample.server import started
+from pcl_reasoner.sample.serve_command import (
+    command,
+    devices_of,
+    environment,
+    key_of,
+    with_key,
+)
+from pcl_reasoner.sample.server import SupervisedServer, started
 from pcl_reasoner.sample.stage import SampleConfig, sample
 from pcl_reasoner.schema import Placement
 
@@ -61,6 +68,57 @@ def test_a_server_is_started_for_the_stage_and_stopped_after_it(
     (served,) = json.loads((output / "sampling.json").read_text())["responses"]["servers"]
     assert served["url"] == f"http://127.0.0.1:{port}/v1"
     assert served["version"] == "stand-in"
+
+
+def test_a_server_answers_its_stage_alone(
+    inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A key of the shell's, for something else, is nothing to it.
+    monkeypatch.setenv("VLLM_API_KEY", "of the shell")
+    placement = serving(tmp_path)
+    log = tmp_path / "server.log"
+    keys = set()
+    for _ in range(2):
+        with started(context(tmp_path, **placement), "sampling", tmp_path, CONFIG, log) as (one,):
+            wait_for(lambda one=one: status_of(one, "/health", None) == 200)
+            shown = [None, "of the shell", one.api_key]
+            found = [status_of(one, "/v1/models", key) for key in shown]
+            words = [Path(f"/proc/{starts(tmp_path)[-1][0]}/cmdline").read_bytes()]
+        assert found == [401, 401, 200]
+        assert len(one.api_key) > 20
+        assert one.api_key.encode() not in b"".join([*words, log.read_bytes()])
+        keys.add(one.api_key)
+    assert len(keys) == 2
+
+
+def status_of(server: SupervisedServer, page: str, key: str | None) -> int | None:
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    try:
+        return httpx.get(f"{server.root}{page}", headers=headers, trust_env=False).status_code
+    except httpx.HTTPError:
+        return None
+
+
+def test_a_key_can_be_given_and_an_empty_one_is_none() -> None:
+    env, own = {"VLLM_API_KEY": "ours"}, {"VLLM_API_KEY": ""}
+    assert key_of({"environment": {}}, {"env": env}) == "ours"
+    assert key_of({"environment": own}, {"env": env}) == ""
+    with pytest.raises(ValueError, match="leave --api-key out.*VLLM_API_KEY in environment"):
+        Placement(sampling={"executable": "vllm", "arguments": ["--api-key=ours"]})
+
+
+def test_a_host_reads_the_key_from_a_file_and_starts_nothing_without_it(tmp_path: Path) -> None:
+    file = tmp_path / "a b.key"
+    line = with_key("printenv VLLM_API_KEY", file)
+
+    def shell() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["bash", "-c", line], capture_output=True, text=True)
+
+    assert shell().returncode != 0
+    assert (shell().stdout, "a b.key" in shell().stderr) == ("", True)
+    file.write_text("s3cret")
+    assert "s3cret" not in line
+    assert shell().stdout == "s3cret\n"
 
 
 @pytest.mark.parametrize("victim", ["front", "watch"])

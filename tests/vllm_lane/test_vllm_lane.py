@@ -134,6 +134,17 @@ def test_the_server_reads_what_training_reads_and_another_template_is_refused(
         sample(config, inputs, tmp_path / "out", context(tmp_path / "out", server_urls=[url]))
 
 
+def test_a_stranger_is_refused(
+    url: str, inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every server that is started has a key that nobody else knows."""
+    for placement in ({"api_keys": {}}, {"api_keys": {url: "ANOTHER"}}):
+        monkeypatch.setenv("ANOTHER", "guessed")
+        with pytest.raises(StageError, match="status 401.*Unauthorized.*another key"):
+            made = context(tmp_path / "out", server_urls=[url], **placement)
+            sample(CONFIG, inputs, tmp_path / "out", made)
+
+
 def test_a_prompt_that_is_too_long_is_recorded_as_refused(
     url: str, inputs: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -22,6 +22,8 @@ from pcl_reasoner.stage import StageContext
 CONTEXT = 512
 """Of the laptop's model."""
 SERVED = "policy"
+KEY = "PCLR_TEST_KEY"
+"""Environment variable with the key of the server that tests share."""
 CONFIG = SampleConfig(
     engine="server",
     n=8,
@@ -109,6 +111,7 @@ def served(model: Path, name: str, folder: Path) -> Iterator[str]:
         async with httpx.AsyncClient(trust_env=False) as http:
             await server.ready(http)
 
+    os.environ[KEY] = server.api_key
     try:
         server.start()
         asyncio.run(ready())
@@ -118,7 +121,9 @@ def served(model: Path, name: str, folder: Path) -> Iterator[str]:
 
 
 def context(folder: Path, **placement: Any) -> StageContext:
+    """A stage's context; servers that are named are shown the key of the one that `served` has."""
     folder.mkdir(parents=True, exist_ok=True)
+    placement.setdefault("api_keys", dict.fromkeys(placement.get("server_urls", []), KEY))
     return StageContext(
         name="sample", kept_apart=folder / "kept_apart.jsonl", placement=dict(placement)
     )
