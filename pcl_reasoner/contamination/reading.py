@@ -19,6 +19,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pcl_reasoner.contamination.fields import (
+    ANSWER_FIELDS,
+    ID_FIELDS,
+    PROBLEM_FIELDS,
+    first_of,
+)
 from pcl_reasoner.contamination.fingerprints import Question
 from pcl_reasoner.curate import problem_id
 from pcl_reasoner.errors import InputError, StageError
@@ -31,7 +37,10 @@ ENORMOUS = "malformed_enormous"
 ENCODING = "malformed_utf8"
 NOT_JSON = "malformed_json"
 
-FIELDS = ("problem", "question", "conversations", "messages", "prompt", "instruction", "query")
+FIELDS = (
+    *("problem", "question", "conversations", "messages", "prompt", "instruction", "query"),
+    *("Problem", "Question"),
+)
 """Where a question is looked for, in this order."""
 ENORMOUS_CHARACTERS = 1_000_000
 BATCH_ROWS = 256
@@ -230,16 +239,17 @@ def read_questions(benchmarks: Mapping[str, Path]) -> list[Question]:
 
 
 def _question(name: str, file: Path, number: int, record: Mapping[str, Any]) -> Question:
-    text = record.get("problem", record.get("question"))
+    text = first_of(record, PROBLEM_FIELDS)
     if not isinstance(text, str) or not text.strip():
         raise StageError(
             f"contamination: {file.name}, record {number}: no text in problem or question, got "
             f"the keys {sorted(record)}. Name the question's text problem."
         )
-    year, answer = record.get("year"), record.get("answer")
+    year = record.get("year")
+    answer, given = first_of(record, ANSWER_FIELDS), first_of(record, ID_FIELDS)
     return Question(
         name,
-        str(record.get("id", f"{file.stem}:{number}")),
+        f"{file.stem}:{number}" if given is None else str(given),
         text,
         year if isinstance(year, int) else None,
         None if answer is None else str(answer),

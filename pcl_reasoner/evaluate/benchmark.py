@@ -18,13 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pcl_reasoner.contamination.fields import (
+    ANSWER_FIELDS,
+    ID_FIELDS,
+    PROBLEM_FIELDS,
+    first_of,
+)
 from pcl_reasoner.errors import StageError
 
 if TYPE_CHECKING:
     from pcl_reasoner.contamination.ngrams import QuestionGrams
 
-PROBLEM_FIELDS = ("problem", "question", "Problem", "Question")
-ANSWER_FIELDS = ("answer", "Answer")
 SOLUTION_FIELDS = ("solution", "Solution")
 """Where there is no answer, the last box of a solution is it."""
 SAME_QUESTION = 0.5
@@ -182,7 +186,7 @@ def questions_of(benchmark: str, file: str, records: Iterable[tuple[int, Any]]) 
         benchmark: The benchmark's name.
         file: For errors.
         records: (record's number from 1, mapping with one of PROBLEM_FIELDS, of ANSWER_FIELDS or
-            SOLUTION_FIELDS, and ``id``).
+            SOLUTION_FIELDS, and of ID_FIELDS).
 
     Raises:
         StageError: There are none, one lacks a field, or an id stands twice.
@@ -202,7 +206,7 @@ def _question(benchmark: str, file: str, number: int, value: Any) -> Question:
     where = f"{file}, record {number}"
     if not isinstance(value, Mapping):
         raise StageError(f"{where}: must be an object, got {type(value).__name__}.")
-    problem = _first(value, PROBLEM_FIELDS)
+    problem = first_of(value, PROBLEM_FIELDS)
     if not isinstance(problem, str) or not problem.strip():
         raise StageError(f"{where}: no text in problem (or question); keys: {', '.join(value)}.")
     answer = _answer(value)
@@ -211,22 +215,18 @@ def _question(benchmark: str, file: str, number: int, value: Any) -> Question:
             f"{where}: answer must be text or a number, got {answer!r}. Give the ground truth as "
             "answer."
         )
-    identity = value.get("id")
+    identity = first_of(value, ID_FIELDS)
     # As the contamination check calls it, so that its hits are found again.
     given = f"{Path(file).stem}:{number - 1}" if identity is None else str(identity)
     return Question(benchmark, given, problem, str(answer))
-
-
-def _first(value: Mapping[str, Any], names: Iterable[str]) -> Any:
-    return next((value[name] for name in names if value.get(name) is not None), None)
 
 
 def _answer(value: Mapping[str, Any]) -> Any:
     """The ground truth: said, or boxed at a solution's end."""
     from pcl_reasoner.grade.answers import last_boxed
 
-    answer = _first(value, ANSWER_FIELDS)
+    answer = first_of(value, ANSWER_FIELDS)
     if answer is not None:
         return answer
-    solution = _first(value, SOLUTION_FIELDS)
+    solution = first_of(value, SOLUTION_FIELDS)
     return last_boxed(solution) if isinstance(solution, str) else None

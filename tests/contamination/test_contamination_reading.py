@@ -107,3 +107,29 @@ def test_v1s_form_of_a_benchmark(tmp_path: Path) -> None:
     path.write_text('"a text"')
     with pytest.raises(StageError, match="expected an object of id and question, got str"):
         read_questions({"aime": path})
+
+
+def test_a_benchmarks_questions_are_those_that_evaluation_reads(tmp_path: Path) -> None:
+    from pcl_reasoner.evaluate.benchmark import questions_of
+
+    records = [
+        {"ID": "2024-II-4", "Problem": "One?", "Solution": "\\boxed{1}", "Answer": 33},
+        {"id": 60, "problem": "Two?", "answer": "2"},
+        {"id": None, "Question": "Three?", "answer": 3},
+        {"question": "Four?", "answer": "4"},
+    ]
+    path = tmp_path / "test.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    found = read_questions({"b": path})
+    assert [(one.id, one.text, one.answer) for one in found] == [
+        ("2024-II-4", "One?", "33"),
+        ("60", "Two?", "2"),
+        ("test:2", "Three?", "3"),
+        ("test:3", "Four?", "4"),
+    ]
+    evaluated = questions_of("b", str(path), enumerate(records, start=1))
+    assert [(one.id, one.problem, one.answer) for one in evaluated] == [
+        (one.id, one.text, one.answer) for one in found
+    ]
+    path.write_text('{"Problem": "Alone?"}\n')
+    assert read(path)[0].problem == ["Alone?"]

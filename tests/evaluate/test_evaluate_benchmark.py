@@ -49,7 +49,7 @@ def lines(records: list[dict[str, Any]]) -> str:
         ({"id": 60, "problem": "P?", "solution": "\\boxed{1}", "answer": "2"}, ("60", "P?", "2")),
         (
             {"ID": "2024-II-4", "Problem": "P?", "Solution": "\\boxed{1}", "Answer": 33},
-            ("f:4", "P?", "33"),
+            ("2024-II-4", "P?", "33"),
         ),
     ],
 )
