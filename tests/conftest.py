@@ -1,4 +1,4 @@
-"""What tests of several rooms share: the built wheel, an environment with it, and a browser."""
+"""What tests of several rooms share: a tiny recipe, the built wheel, and a browser."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import tiny_stages
+
+from pcl_reasoner import stages
+from pcl_reasoner.cli import main
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -88,6 +92,29 @@ class Marks(HTMLParser):
         for _, mark in self.open:
             if mark is not None:
                 self.texts[mark] += data
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Words that run a recipe of stages which take milliseconds."""
+    for name, stage in tiny_stages.TINY.items():
+        monkeypatch.setitem(stages.STAGES, name, stage)
+    monkeypatch.setenv("PCLR_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv(tiny_stages.TRACE, str(tmp_path / "trace"))
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    return tiny_stages.write(tmp_path)
+
+
+@pytest.fixture
+def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Calls the command line: exit code, and what it says on both ways."""
+
+    def call_(*words: str) -> tuple[int, str, str]:
+        code = main(list(words))
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call_
 
 
 @pytest.fixture(scope="session")

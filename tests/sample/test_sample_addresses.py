@@ -7,19 +7,13 @@ from pathlib import Path
 
 import pytest
 from completion_server import CompletionServer
-from sample_helpers import context, model_folder, problems_folder
+from sample_helpers import context
 
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.sample.addresses import addresses
 from pcl_reasoner.sample.stage import SampleConfig, sample
 
 CONFIG = SampleConfig(engine="server", n=2, max_tokens=40, max_model_len=200, concurrency=4)
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("inputs")
-    return {"problems": problems_folder(root / "p"), "policy": model_folder(root / "m")}
 
 
 @pytest.fixture

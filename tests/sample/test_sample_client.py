@@ -3,14 +3,13 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from completion_server import CompletionServer, drop, send, status
-from sample_helpers import PROBLEMS, context, model_folder, problems_folder
+from sample_helpers import PROBLEMS, context
 from tokenizers import Tokenizer
 
 from pcl_reasoner.curate import problem_id
@@ -22,19 +21,6 @@ CONFIG = SampleConfig(
     engine="server", n=4, max_tokens=40, max_model_len=200, seed=100, top_k=0, concurrency=3
 )
 ORDER = sorted(PROBLEMS, key=problem_id)
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("inputs")
-    return {"problems": problems_folder(root / "p"), "policy": model_folder(root / "m")}
-
-
-@pytest.fixture
-def server() -> Iterator[CompletionServer]:
-    one = CompletionServer()
-    yield one
-    one.stop()
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from completion_server import CompletionServer
-from sample_helpers import PROBLEMS, context, model_folder, problems_folder
+from sample_helpers import PROBLEMS, context
 
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.pack.template import prompt_messages
@@ -19,12 +19,6 @@ from pcl_reasoner.sample.stage import SampleConfig, sample
 CONFIG = SampleConfig(
     engine="server", n=2, max_tokens=40, max_model_len=200, system="Think.", suffix=" Box it."
 )
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("inputs")
-    return {"problems": problems_folder(root / "p"), "policy": model_folder(root / "m")}
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pyarrow.parquet as pq
 import pytest
-from sample_helpers import context, model_folder, problems_folder
+from sample_helpers import context, problems_folder
 from servers import all_gone, runs, serving, starts, wait_for
 
 from pcl_reasoner.errors import StageError
@@ -34,12 +34,6 @@ HERE = Path(__file__).parent
 CONFIG = SampleConfig(
     engine="server", n=4, max_tokens=40, max_model_len=200, seed=100, top_k=0, concurrency=2
 )
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("inputs")
-    return {"problems": problems_folder(root / "p"), "policy": model_folder(root / "m")}
 
 
 def keys_of(output: Path) -> list[tuple[str, int]]:

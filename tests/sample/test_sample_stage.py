@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from sample_helpers import PROBLEMS, context, model_folder, problems_folder
+from sample_helpers import PROBLEMS, context, problems_folder
 
 from pcl_reasoner.artifact import hash_file, payload_files
 from pcl_reasoner.curate import problem_id
@@ -18,12 +18,6 @@ from pcl_reasoner.sample.generate import Problem
 from pcl_reasoner.sample.stage import SampleConfig, read_problems, sample
 
 CONFIG = SampleConfig(engine="embedded", n=3, max_tokens=8, batch=4, seed=5)
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    root = tmp_path_factory.mktemp("inputs")
-    return {"problems": problems_folder(root / "p"), "policy": model_folder(root / "m")}
 
 
 @pytest.fixture(scope="module")

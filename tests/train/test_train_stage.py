@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import signal
 import socket
-import subprocess
-import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from kill_helpers import kill_at_step
 from safetensors.numpy import load_file, save_file
 from train_helpers import torch_losses, train_config, write_packs, write_policy
 from transformers import AutoModelForCausalLM
@@ -30,19 +26,6 @@ from pcl_reasoner.train.stage import ExportConfig, export, read_metrics, train
 
 SIZES = [5, 9, 14, 20, 7, 25, 30, 11, 6, 17, 22, 13, 8, 19, 28, 10]
 STEPS = 24
-
-RUN = """
-import json, sys
-from pathlib import Path
-from pcl_reasoner.stage import StageContext
-from pcl_reasoner.train.stage import TrainConfig, train
-
-given = json.loads(sys.argv[1])
-inputs = {name: Path(path) for name, path in given["inputs"].items()}
-kept_apart = Path(given["output"]) / "kept_apart.jsonl"
-context = StageContext("train", kept_apart, given["placement"])
-train(TrainConfig(**given["config"]), inputs, Path(given["output"]), context)
-"""
 
 
 @dataclass(frozen=True)
@@ -203,6 +186,7 @@ def test_a_killed_run_goes_on_to_the_same_losses(
     sft: Trained, tmp_path: Path, inputs: dict[str, Path]
 ) -> None:
     output = kill_at_step(tmp_path, sft.config, inputs, 12)
+    assert len(read_metrics(output / "metrics.jsonl")) < STEPS
     # As a kill in the middle of writing leaves it: the newest checkpoint and line are cut off.
     saved = sorted((output / "work" / "checkpoint" / "rank_0").glob("*.safetensors"))
     newest = max(saved, key=lambda path: path.stat().st_mtime_ns)
@@ -385,64 +369,3 @@ def test_weights_that_are_cut_off_are_refused_before_anything_starts(
     with pytest.raises(StageError, match=r"policy/model\.safetensors: .* cut off"):
         run_train(tmp_path, config_of(), {**inputs, "policy": policy})
     assert not (tmp_path / "logs").exists()
-
-
-def kill_at_step(
-    folder: Path, config: TrainConfig, inputs: dict[str, Path], step: int, **placement: Any
-) -> Path:
-    """Run the stage in a process of its own and kill that with SIGKILL once a step is made."""
-    output = folder / "train.partial"
-    output.mkdir()
-    given = {
-        "config": config.model_dump(),
-        "inputs": {name: str(path) for name, path in inputs.items()},
-        "output": str(output),
-        "placement": placement,
-    }
-    runner = subprocess.Popen([sys.executable, "-c", RUN, json.dumps(given)])
-    wait_for_step(output / "metrics.jsonl", step)
-    started = {pid: command_of(pid) for pid in descendants(runner.pid)}
-    trainers = [pid for pid, command in started.items() if "pcl_reasoner.train" in command]
-    runner.send_signal(signal.SIGKILL)
-    runner.wait()
-    # Several: msrun itself, its scheduler, and its workers.
-    assert len(trainers) == (1 if config.devices == 1 else config.devices + 2)
-    assert not [pid for pid in trainers if not ended(pid)]
-    # msrun follows its workers' logs by programs that know nothing of it.
-    for pid in started.keys() - set(trainers):
-        os.kill(pid, signal.SIGKILL)
-    assert step <= len(read_metrics(output / "metrics.jsonl")) < STEPS
-    return output
-
-
-def command_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-
-
-def descendants(pid: int) -> list[int]:
-    """Processes that a process started, and those that they started."""
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    direct = [int(child) for child in text.split()]
-    return direct + [other for child in direct for other in descendants(child)]
-
-
-def wait_for_step(metrics: Path, step: int) -> None:
-    """Until a metrics file has so many lines."""
-    for _ in range(60_000):
-        if metrics.exists() and metrics.read_bytes().count(b"\n") >= step:
-            return
-        time.sleep(0.002)
-    raise AssertionError(f"step {step} was never made")
-
-
-def ended(pid: int) -> bool:
-    """True when a process ends within five seconds."""
-    for _ in range(100):
-        try:
-            os.kill(pid, 0)
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except OSError:
-            return True
-        time.sleep(0.05)
-    return False
