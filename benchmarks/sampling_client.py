@@ -10,7 +10,9 @@ is a process of its own; they take turns, first one first, then the other.
 
 The server is ``slots_server.py``, whose time is known: places give tokens at one pace, and the
 requests under way fill them exactly, so that each pause of a client costs tokens. With --vllm it is
-a real vLLM with a small model of drawn weights, or with --policy's.
+a real vLLM with a small model of drawn weights, or with --policy's. With --own-core it has the last
+core for itself and both sides have the others, as with a server on another machine: what a client
+computes then costs the server nothing.
 
 Printed: tokens/s of both, ours over the bare one's (pair by pair, and the median), and the
 CPU-seconds of each side.
@@ -128,9 +130,14 @@ def vllm_server(work: Path, given: argparse.Namespace) -> Iterator[str]:
         async with httpx.AsyncClient(trust_env=False) as http:
             await server.ready(http)
 
+    cores = sorted(os.sched_getaffinity(0))
+    if given.own_core:
+        os.sched_setaffinity(0, cores[-1:])  # what is started now keeps it
     try:
         server.start()
         asyncio.run(ready())
+        if given.own_core:
+            os.sched_setaffinity(0, cores[:-1])
         yield f"{server.root}/v1"
     finally:
         server.stop()
@@ -249,6 +256,7 @@ def main() -> None:
     parser.add_argument("--concurrency", type=int, default=32)
     parser.add_argument("--tells-queue", action="store_true", help="the slots server's /metrics")
     parser.add_argument("--vllm", action="store_true", help="a real one, of PCLR_VLLM")
+    parser.add_argument("--own-core", action="store_true", help="for vLLM, one that it alone has")
     parser.add_argument("--policy", type=Path, help="for vLLM: a Hugging Face folder")
     parser.add_argument("--side", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
