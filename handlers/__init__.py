@@ -25,9 +25,10 @@ def register() -> None:
 
     # They register on import.
     from pcl_reasoner.train import curves, loader, model, probe_callback, step  # noqa: F401
-    from pcl_reasoner.train.mindformers_1_8 import save_after_other_callbacks
+    from pcl_reasoner.train.mindformers_1_8 import sort_before_checkpoints
+    from pcl_reasoner.train.rank_times import PclRankTimes
 
-    save_after_other_callbacks()
+    sort_before_checkpoints([PclRankTimes, step.PclMetrics, curves.PclCurves])
 
     for handler in HANDLERS:
         MindFormerRegister.register(MindFormerModuleType.DATA_HANDLER)(handler)

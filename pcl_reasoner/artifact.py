@@ -156,8 +156,9 @@ def fresh_partial(partial: Path, keep: bool) -> None:
     if partial.exists() and not keep:
         shutil.rmtree(partial)
     partial.mkdir(parents=True, exist_ok=True)
-    # A run killed while it committed left a manifest, whole or not: neither is payload.
-    for left in [partial / MANIFEST, *partial.glob(f".{MANIFEST}.*.tmp")]:
+    # A run killed while it committed left a manifest, whole or not, and one killed in the middle of
+    # write_atomically that function's file: none of them is payload.
+    for left in [partial / MANIFEST, *partial.glob(".*.tmp")]:
         left.unlink(missing_ok=True)
 
 

@@ -116,11 +116,10 @@ def evaluate(
     if not files:
         raise InputError("nothing to answer: give --benchmark FILE, or a recipe that has some.")
     placement = load_launch(options["launch"]).placement.model_dump()
-    if key_variable and not servers:
-        raise InputError("--key-variable is for --server; a launch file's has placement.api_keys.")
     if servers:
-        keys = dict.fromkeys(servers, key_variable) if key_variable else {}
-        placement |= {"server_urls": list(servers), "sampling": None, "api_keys": keys}
+        placement |= _asked(servers, key_variable, placement["api_keys"])
+    elif key_variable:
+        raise InputError("--key-variable is for --server; a launch file's has placement.api_keys.")
     by_server = any(one.config.engine == "server" for one in found)
     if len(found) > 1 and by_server and placement["server_urls"]:
         raise InputError(
@@ -135,6 +134,24 @@ def evaluate(
         count_tokens = _counter(one.model)
         scored += [rescoring.rescore(answers, one.name, name, count_tokens) for name in files]
     _write(scored, output)
+
+
+def _asked(
+    servers: tuple[str, ...], key_variable: str | None, api_keys: dict[str, str]
+) -> dict[str, Any]:
+    """The placement for servers that the command line names; of these the launch file has keys."""
+    from pcl_reasoner.api_keys import check_variable, without_slash
+    from pcl_reasoner.errors import InputError
+
+    named = {without_slash(url) for url in servers}
+    keys = {url: name for url, name in api_keys.items() if without_slash(url) in named}
+    if key_variable:
+        try:
+            check_variable(key_variable, "--key-variable")
+        except ValueError as error:
+            raise InputError(f"{error}.") from error
+        keys |= dict.fromkeys(servers, key_variable)
+    return {"server_urls": list(servers), "sampling": None, "api_keys": keys}
 
 
 def _checkpoints(

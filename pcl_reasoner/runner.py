@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pcl_reasoner import __version__, artifact, sources
+from pcl_reasoner.api_keys import missing_keys, without_slash
 from pcl_reasoner.errors import InputError, LockedError, PclError, StageError, join_errors
 from pcl_reasoner.files import nearest
 from pcl_reasoner.plan import Plan, PlannedStage, make_plan
 from pcl_reasoner.recipe import Recipe
-from pcl_reasoner.schema import missing_keys
 from pcl_reasoner.stage import Counts, Progress, StageContext
 from pcl_reasoner.stages import STAGES
 
@@ -127,7 +127,7 @@ def run(
     repeated = again(plan, recipe, from_stage)
     if all(planned.done for planned in plan.stages) and not repeated:
         return plan
-    absent = missing_keys(recipe.launch.placement.api_keys)
+    absent = _missing_keys([one for one in plan.stages if not one.done or one in repeated])
     if absent:
         raise join_errors(absent)
     with locked(runs / recipe.name):
@@ -145,6 +145,19 @@ def run(
                 with locked(planned.folder.parent):
                     run_stage(planned, view, index, start, around)
     return plan
+
+
+def _missing_keys(stages: list[PlannedStage]) -> list[str]:
+    """A sentence for each key that stages which ask servers need and the environment lacks."""
+    wanted: dict[str, str] = {}
+    for planned in stages:
+        placement, config = planned.recipe.launch.placement, planned.spec.config
+        judges = planned.spec.type == "grade" and getattr(config, "method", None) != "rule"
+        samples = getattr(config, "engine", None) == "server"
+        urls = placement.judge_urls if judges else placement.server_urls if samples else []
+        named = [without_slash(url) for url in urls]
+        wanted |= {u: v for u, v in placement.api_keys.items() if without_slash(u) in named}
+    return missing_keys(wanted)
 
 
 def again(plan: Plan, recipe: Recipe, from_stage: str | None) -> list[PlannedStage]:

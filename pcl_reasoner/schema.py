@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from pcl_reasoner.api_keys import check_variable, without_slash
 from pcl_reasoner.files import nearest
 
 
@@ -95,15 +95,16 @@ class Serving(BaseModel):
     port: int | None = Field(None, gt=0, lt=65536)
     """Port of the first, the others' follow; None: ports that are free when they start."""
 
-    @field_validator("arguments")
-    @classmethod
-    def _no_key_that_everyone_reads(cls, arguments: list[str]) -> list[str]:
-        if any(word.split("=")[0] == "--api-key" for word in arguments):
+    @model_validator(mode="after")
+    def _no_key_that_everyone_reads(self) -> Serving:
+        # vLLM takes --api_key for the same.
+        if any(word.split("=")[0].replace("_", "-") == "--api-key" for word in self.arguments):
             raise ValueError(
-                "leave --api-key out: a command line is read by everyone on its machine. Each "
-                "server is given a key of its own; for another one set VLLM_API_KEY in environment"
+                "arguments: leave --api-key out: a command line is read by everyone on its "
+                "machine. Each server is given a key of its own; for another one set "
+                "VLLM_API_KEY in environment"
             )
-        return arguments
+        return self
 
     def visible(self, base: Mapping[str, str]) -> tuple[str, list[str]] | None:
         """The environment's list of devices, by its variable's name; None where it names none.
@@ -248,12 +249,7 @@ class Placement(BaseModel):
                 raise ValueError(
                     f"api_keys: {url} is not one of server_urls or judge_urls.{nearest(url, known)}"
                 )
-            if not _VARIABLE.fullmatch(variable):
-                # The value is not shown: it may be the key itself.
-                raise ValueError(
-                    f"api_keys: of {url}: expected the name of an environment variable that holds "
-                    "the key, e.g. JUDGE_KEY; a key itself does not belong into a file"
-                )
+            check_variable(variable, f"api_keys of {url}")
         return self
 
     @model_validator(mode="after")
@@ -274,27 +270,6 @@ class Placement(BaseModel):
                     f"environment: {{{VISIBLE_DEVICES[0]}: …}}"
                 )
         return self
-
-
-_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
-
-
-def without_slash(url: str) -> str:
-    """A base URL as requests are made of it."""
-    return url.rstrip("/")
-
-
-def missing_keys(api_keys: Mapping[str, str]) -> list[str]:
-    """A sentence for each key that the environment does not have.
-
-    Args:
-        api_keys: URL -> environment variable.
-    """
-    return [
-        f"{url} asks for a key, and the environment has no {variable}: export {variable}=KEY."
-        for url, variable in api_keys.items()
-        if not os.environ.get(variable)
-    ]
 
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -375,7 +350,8 @@ def sentences(
             yield f"{start}{path}: must be given."
         else:
             message = detail["msg"].removeprefix("Value error, ")
-            shown = "" if isinstance(detail["input"], dict) else f", got {detail['input']!r}"
+            hidden = isinstance(detail["input"], dict) or "api_keys" in location
+            shown = "" if hidden else f", got {detail['input']!r}"
             yield f"{start}{path}{': ' if path else ''}{message}{shown}."
 
 

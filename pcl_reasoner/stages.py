@@ -74,6 +74,7 @@ STAGES: dict[str, Stage] = {
         "ContaminationConfig",
         "contamination",
         {"problems": "unique", "benchmark": "benchmark"},
+        version=2,
     ),
     "sample": Stage(
         "pcl_reasoner.sample.stage",
@@ -129,7 +130,7 @@ STAGES: dict[str, Stage] = {
         "EvaluateConfig",
         "evaluate",
         {"model": "export", "benchmark": "benchmark", "contamination?": "contamination"},
-        version=2,
+        version=3,
         resumable=True,
     ),
     "report": Stage(

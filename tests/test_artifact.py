@@ -120,6 +120,7 @@ def test_fresh_partial_keeps_only_what_resumes(tmp_path: Path) -> None:
     partial = written(tmp_path / "a.partial")
     (partial / "manifest.json").write_text("{}")
     (partial / ".manifest.json.77.tmp").write_text("{")
+    (partial / ".metrics.jsonl.78.tmp").write_text('{"st')
     artifact.fresh_partial(partial, keep=True)
     assert artifact.payload_files(partial) == [
         partial / "kept_apart.jsonl",

@@ -271,6 +271,13 @@ def test_keys_are_named_by_variables_and_for_known_servers(tmp_path: Path) -> No
     wrong = said("'https://judge/v1': sk-1234")
     assert "the name of an environment variable that holds the key" in wrong
     assert "sk-1234" not in wrong
+    wrong = said("'https://judge/v1': 123456789")
+    assert "api_keys.https://judge/v1: " in wrong and "123456789" not in wrong
+    box = f"{LAUNCH}placement: {{sampling: {{executable: v, arguments: [--api-key, s3cret]}}}}\n"
+    (tmp_path / "box.yaml").write_text(box)
+    with pytest.raises(InputError, match="leave --api-key out") as caught:
+        load_launch(str(tmp_path / "box.yaml"))
+    assert "s3cret" not in str(caught.value)
 
 
 def test_resolved_says_every_value(tmp_path: Path) -> None:

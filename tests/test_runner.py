@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 import tiny_stages
+import yaml
 
-from pcl_reasoner import artifact, runner, stages
+from pcl_reasoner import artifact, files, runner, stages
 from pcl_reasoner.errors import InputError, LockedError, StageError
 from pcl_reasoner.plan import Plan, PlannedStage, make_plan
 from pcl_reasoner.recipe import load_recipe
@@ -197,16 +198,39 @@ stages:
     def test_all_missing_keys_before_anything_runs(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        urls, keys = ["http://a/v1", "http://b/v1/"], {"http://a/v1/": "KEY_A"}
-        with (tmp_path / "here.yaml").open("a") as launch:
-            placement = {"server_urls": urls, "api_keys": {**keys, "http://b/v1": "KEY_B"}}
-            launch.write(f"placement: {json.dumps(placement)}\n")
-        with pytest.raises(InputError, match=r"(?s)2 problems.*no KEY_A: export.*no KEY_B"):
-            run(tmp_path)
-        assert not (tmp_path / "trace").exists()
+        """Those alone that the stages to run need."""
+        policy, judge = "http://a:8000/v1", "https://judge/v1"
+        launch = yaml.safe_load((files.PACKAGE.parent / "launch" / "laptop.yaml").read_text())
+        launch["placement"] |= {
+            "server_urls": [f"{policy}/"],
+            "judge_urls": [judge],
+            "api_keys": {policy: "KEY_A", judge: "KEY_J"},
+        }
+        launch["hashed"] |= {"sample": {"engine": "server"}, "evaluate": {"engine": "server"}}
+        (tmp_path / "keys.yaml").write_text(yaml.safe_dump(launch))
+
+        def said(*overrides: str) -> str:
+            recipe = load_recipe("v15_opg", str(tmp_path / "keys.yaml"), overrides=overrides)
+            with pytest.raises(InputError) as caught:
+                runner.run(recipe, tmp_path / "runs", Notes())
+            return str(caught.value)
+
+        both = said("grade.method=judge")
+        assert "2 problems" in both
+        assert f"{policy} asks for a key, and the environment has no KEY_A: export" in both
+        assert f"{judge} asks for a key, and the environment has no KEY_J" in both
+        assert "KEY_J" not in said("grade.method=rule")
+        monkeypatch.setenv("KEY_A", " \r\n")
+        assert "KEY_A" in said("grade.method=rule")
         monkeypatch.setenv("KEY_A", "a")
-        monkeypatch.setenv("KEY_B", "b")
-        run(tmp_path)
+        assert "KEY_A" not in said("grade.method=judge")
+        assert not (tmp_path / "runs").exists()
+        # Stages before the first one that asks need none.
+        monkeypatch.delenv("KEY_A")
+        monkeypatch.setattr(runner, "locked", lambda folder: pytest.fail("it begins"))
+        recipe = load_recipe("v15_opg", str(tmp_path / "keys.yaml"))
+        with pytest.raises(pytest.fail.Exception, match="it begins"):
+            runner.run(recipe, tmp_path / "runs", Notes(), "convert")
 
 
 class TestCutOff:

@@ -1,6 +1,6 @@
 """What benchmarks call their fields; the check and the evaluation must read the same questions.
 
-{"id": 60, "problem": "Every …", "solution": "\\\\boxed{204}", "url": "…"}   math-ai/aime24
+{"id": 60, "problem": "Every …", "solution": "\\boxed{204}", "url": "…"}   math-ai/aime24
 {"ID": "2024-II-4", "Problem": "Let …", "Solution": "…", "Answer": 33}    Maxwell-Jia/AIME_2024
 """
 

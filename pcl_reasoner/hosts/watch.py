@@ -1,6 +1,9 @@
 """Run a command, and end all of it when it ends or when whoever started this process is gone.
 
-    python watch.py SECONDS SILENCE COMMAND [ARGUMENT …]     standard input: held by the starter
+    python watch.py SECONDS SILENCE NAME COMMAND [ARGUMENT …]   standard input: held by the starter
+
+The first line that comes is the value of the environment variable NAME ("": no line comes), as
+everyone on a machine reads its commands.
 
 A server's engines are processes of their own: SIGKILL of its front process leaves them, with the
 memory of the devices. This one sees its pipe close, however the starter ended, and leaves nothing.
@@ -24,12 +27,13 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _POLL_SECONDS = 0.2
 
 
-def main(seconds: float, silence: float, command: list[str]) -> int:
+def main(seconds: float, silence: float, name: str, command: list[str]) -> int:
     """Run a command to its end.
 
     Args:
         seconds: The command's time to end by itself after SIGTERM.
         silence: Seconds without a byte from the starter after which it is gone; 0: never.
+        name: Environment variable whose value the starter writes first; empty: none.
         command: What to run.
 
     Returns:
@@ -41,7 +45,10 @@ def main(seconds: float, silence: float, command: list[str]) -> int:
     # signal would be ignored in the command too.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=_die_with_parent)
+    environment = {**os.environ, name: _first_line(silence)} if name else None
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, env=environment, preexec_fn=_die_with_parent
+    )
     heard = time.monotonic()
     try:
         while child.poll() is None:
@@ -59,6 +66,18 @@ def main(seconds: float, silence: float, command: list[str]) -> int:
         code = child.wait()
         _reap()
     return code
+
+
+def _first_line(silence: float) -> str:
+    """What the starter writes first; the process ends where it is gone before."""
+    line = b""
+    while not line.endswith(b"\n"):
+        there = select.select([0], [], [], silence or None)[0]
+        byte = os.read(0, 1) if there else b""
+        if not byte:
+            raise SystemExit("watch.py: whoever started this is gone")
+        line += byte
+    return line[:-1].decode()
 
 
 def _die_with_parent() -> None:
@@ -107,4 +126,4 @@ def _others() -> list[int]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(float(sys.argv[1]), float(sys.argv[2]), sys.argv[3:]))
+    raise SystemExit(main(float(sys.argv[1]), float(sys.argv[2]), sys.argv[3], sys.argv[4:]))

@@ -37,6 +37,7 @@ class Watched:
         log: File to which all that it prints is appended.
         environment: Of the process here; None: this one's.
         beat_seconds: Between bytes to it; None: none are sent, as a pipe that closes is enough.
+        secret: What watch.py waits for; None where it does not.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Watched:
         log: Path,
         environment: Mapping[str, str] | None = None,
         beat_seconds: float | None = None,
+        secret: str | None = None,
     ) -> None:
         self.log = log
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -59,6 +61,10 @@ class Watched:
                 env=environment,
                 start_new_session=True,
             )
+        if secret is not None and self.process.stdin is not None:
+            with suppress(OSError):  # it has ended
+                self.process.stdin.write(f"{secret}\n".encode())
+                self.process.stdin.flush()
         if beat_seconds is not None:
             threading.Thread(target=self._beat, args=[beat_seconds], daemon=True).start()
 
@@ -67,11 +73,18 @@ class Watched:
         cls, command: list[str], log: Path, environment: Mapping[str, str] | None = None
     ) -> Watched:
         """Start a command on this machine."""
-        words = [sys.executable, "-I", watch.__file__, str(STOP_SECONDS), "0", *command]
+        words = [sys.executable, "-I", watch.__file__, str(STOP_SECONDS), "0", "", *command]
         return cls(words, log, environment)
 
     @classmethod
-    def on(cls, host: str, line: str, placement: Placement, log: Path) -> Watched:
+    def on(
+        cls,
+        host: str,
+        line: str,
+        placement: Placement,
+        log: Path,
+        secret: tuple[str, str] | None = None,
+    ) -> Watched:
         """Start a shell line on a host.
 
         Args:
@@ -79,13 +92,15 @@ class Watched:
             line: As `host_line` gives it.
             placement: How it is reached.
             log: File to which all that it prints is appended.
+            secret: An environment variable and its value, which no command shows.
         """
         own = placement.per_host.get(host, HostSettings())
         silence = placement.notice_seconds
         words = [own.python or sys.executable, "-I", watch.__file__]
-        words += [str(STOP_SECONDS), str(silence), "bash", "-c", line]
+        name, value = secret or ("", None)
+        words += [str(STOP_SECONDS), str(silence), name, "bash", "-c", line]
         start = command_on(host, words, SSH, placement.ssh, silence)
-        return cls(start, log, beat_seconds=silence / _BEATS)
+        return cls(start, log, beat_seconds=silence / _BEATS, secret=value)
 
     def _beat(self, seconds: float) -> None:
         """Tell the command's host that somebody is here."""

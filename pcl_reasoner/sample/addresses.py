@@ -1,19 +1,16 @@
-"""Servers that are there already, and their keys, which no file holds.
+"""Servers that are there already, each with the key that it is shown.
 
-placement:
-  judge_urls: [https://judge.example/v1]
-  api_keys: {https://judge.example/v1: JUDGE_KEY}
--> {"https://judge.example/v1": <the environment's JUDGE_KEY>}
+placement: {server_urls: [http://a:8000/v1, https://b/v1/], api_keys: {https://b/v1: KEY_B}}
+-> {"http://a:8000/v1": None, "https://b/v1": "…"}
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
+from pcl_reasoner.api_keys import key_in, missing_keys, without_slash
 from pcl_reasoner.errors import StageError
-from pcl_reasoner.schema import missing_keys, without_slash
 
 Addresses = Mapping[str, str | None]
 """Base URL -> the key that is shown to it; None where it asks for none."""
@@ -31,8 +28,7 @@ def addresses(placement: Mapping[str, Any], name: str) -> Addresses:
     """
     urls = [without_slash(str(url)) for url in placement.get(name) or []]
     variables = {without_slash(url): it for url, it in placement.get("api_keys", {}).items()}
-    wanted = {url: variables[url] for url in urls if url in variables}
-    missing = missing_keys(wanted)
+    missing = missing_keys({url: variables[url] for url in urls if url in variables})
     if missing:
         raise StageError(" ".join(missing))
-    return {url: os.environ[wanted[url]] if url in wanted else None for url in urls}
+    return {url: key_in(variables[url]) if url in variables else None for url in urls}

@@ -21,7 +21,7 @@ import httpx
 
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.sample.addresses import Addresses
-from pcl_reasoner.sample.post import check_key, post
+from pcl_reasoner.sample.post import post
 from pcl_reasoner.sample.server import POLL_SECONDS, SupervisedServer
 from pcl_reasoner.sample.settings import SamplingConfig
 
@@ -130,15 +130,17 @@ class Fleet:
             Server(f"{one.root}/v1", limit, api_key=one.api_key, supervised=one)
             for one in supervised
         ]
-        http.auth = self._show_key
+        http.event_hooks = {"request": [self._show_key]}
         self._changed = asyncio.Event()
 
-    def _show_key(self, request: httpx.Request) -> httpx.Request:
-        for server in [one for one in self.servers if one.api_key]:
-            # As httpx writes both: without a default port, in lower case.
-            if str(request.url).startswith(str(httpx.URL(f"{server.root}/"))):
-                request.headers["Authorization"] = f"Bearer {server.api_key}"
-        return request
+    async def _show_key(self, request: httpx.Request) -> None:
+        """Show a server its key; of several that a URL could be of, it is the nearest one's."""
+        # As httpx writes both: without a default port, in lower case.
+        roots = [(str(httpx.URL(f"{one.root}/")), one.api_key) for one in self.servers]
+        own = [(len(root), key) for root, key in roots if str(request.url).startswith(root)]
+        key = max(own, default=(0, None), key=lambda one: one[0])[1]
+        if key:
+            request.headers["Authorization"] = f"Bearer {key}"
 
     async def open(self) -> list[dict[str, Any]]:
         """Wait for servers that are started here, and see that all are the right ones.
@@ -300,7 +302,7 @@ class Fleet:
 
     async def _follow(self, server: Server) -> None:
         pause = FIRST_LOOK_SECONDS
-        while server.has_queue:
+        while server.has_queue and not server.given_up:
             await asyncio.sleep(pause)
             pause = min(2 * pause, METRICS_SECONDS)
             queue = await self._queue(server)
@@ -380,11 +382,8 @@ class Fleet:
 
         Raises:
             httpx.HTTPError: There is no server.
-            StageError: It wants another key.
         """
         answer = await self.http.get(url, timeout=CHECK_TIMEOUT)
-        if url.startswith(server.url):
-            check_key(server.url, answer)
         try:
             return read(answer.json()) if answer.status_code == 200 else None
         except (ValueError, KeyError, TypeError):

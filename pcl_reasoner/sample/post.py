@@ -66,12 +66,15 @@ def check_key(url: str, answer: httpx.Response) -> None:
     Raises:
         StageError: It does not.
     """
-    if answer.status_code in (401, 403):
-        raise StageError(
-            f"{url}: status {answer.status_code}: {_said(answer)}. It wants another key: name the "
-            f"environment variable that holds it in the launch file, placement: {{api_keys: {{"
-            f"{url}: VARIABLE}}}}."
-        )
+    if answer.status_code not in (401, 403):
+        return
+    shown = answer.request.headers.get("authorization", "").partition(" ")[2]
+    said = _said(answer).replace(shown, "…") if shown else _said(answer)
+    raise StageError(
+        f"{url}: status {answer.status_code}: {said}. It wants another key: name the environment "
+        f"variable that holds it by placement: {{api_keys: {{{url}: VARIABLE}}}} in the launch "
+        "file, or by --key-variable for --server."
+    )
 
 
 def kind_of(failure: Exception) -> str:

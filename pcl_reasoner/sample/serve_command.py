@@ -1,15 +1,15 @@
 """The command and the environment of a vLLM server, on this machine or on another host.
 
 vllm serve MODEL --served-model-name policy --host 127.0.0.1 --port 41235 …
-ssh … node02 "exec python -I …/watch.py 15 10 bash -c 'source … && exec vllm serve …'"
+ssh … node02 "exec python -I …/watch.py 15 10 VLLM_API_KEY bash -c 'source … && exec vllm serve …'"
 """
 
 from __future__ import annotations
 
 import os
 import secrets
-import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -111,20 +111,48 @@ def environment(
     }
 
 
-def key_of(serving: Mapping[str, Any], placement: Mapping[str, Any]) -> str:
-    """A server's key: the launch file's, else one that nobody knows; an empty one is none."""
-    given = {**placement.get("env", {}), **serving["environment"]}
-    return str(given.get(API_KEY, secrets.token_urlsafe(32)))
-
-
-def with_key(line: str, file: Path) -> str:
-    """A host's shell line, with the key that a file holds in its environment.
+def given_key(serving: Mapping[str, Any], placement: Placement, host: str | None) -> str | None:
+    """The key that the launch file gives a server; empty where it is to have none.
 
     Args:
-        line: As `line_there` gives it.
-        file: On a folder that the hosts share.
+        serving: ``placement["sampling"]`` or ``placement["judging"]``.
+        placement: The launch file's.
+        host: One of its hosts; None: this machine.
     """
-    return f"{API_KEY}=$(cat {shlex.quote(str(file))}) && export {API_KEY} && {line}"
+    of_host = placement.per_host[host].env if host in placement.per_host else {}
+    found: str | None = {**placement.env, **of_host, **serving["environment"]}.get(API_KEY)
+    return found
+
+
+def kept_key(folder: Path) -> str:
+    """The key of servers that are given none: made once a folder, and read by its owner alone.
+
+    Always the same one there, as versions of vLLM that count VLLM_API_KEY among what they compile
+    for would compile anew with another.
+    """
+    file = folder / "server.key"
+    folder.mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):
+        if kept := file.read_text(encoding="utf-8"):
+            return kept
+        file.unlink()
+    made = secrets.token_urlsafe(32)
+    with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as handle:
+        handle.write(made)
+    return made
+
+
+def without_key(placement: Placement) -> Placement:
+    """A placement whose environments have no key: what stands in a command, everyone reads."""
+
+    def cleaned(env: Mapping[str, str]) -> dict[str, str]:
+        return {name: value for name, value in env.items() if name != API_KEY}
+
+    hosts = {
+        name: one.model_copy(update={"env": cleaned(one.env)})
+        for name, one in placement.per_host.items()
+    }
+    return placement.model_copy(update={"env": cleaned(placement.env), "per_host": hosts})
 
 
 def line_there(
@@ -134,7 +162,7 @@ def line_there(
     host: str,
     place: int,
 ) -> str:
-    """The shell line that runs a server on a host.
+    """The shell line that runs a server on a host; its key is not in it.
 
     Args:
         serving: ``placement["sampling"]`` or ``placement["judging"]``.
@@ -145,4 +173,5 @@ def line_there(
     """
     program = str(Path(serving["executable"]).expanduser())
     own = {**serving["environment"], **devices_of(serving, placement.model_dump(), place)}
-    return host_line(placement, host, words, program, QUIET, own)
+    own.pop(API_KEY, None)
+    return host_line(without_key(placement), host, words, program, QUIET, own)

@@ -38,9 +38,9 @@ from pcl_reasoner.sample.serve_command import (
     LOCAL_ADDRESS,
     command,
     environment,
-    key_of,
+    given_key,
+    kept_key,
     line_there,
-    with_key,
 )
 from pcl_reasoner.sample.settings import SamplingConfig
 from pcl_reasoner.schema import Placement
@@ -83,7 +83,9 @@ class SupervisedServer:
         self.serving, self.placement = serving, placement
         self.model, self.settings, self.log = model, settings, log
         self.place, self.key, self.host = place, key, host
-        self.api_key = key_of(serving, placement)
+        self.there = Placement.model_validate({**placement, "host_file": None})
+        given = given_key(serving, self.there, host)
+        self.api_key = kept_key(log.parent) if given is None else given
         self.process: Watched | None = None
         self.port = 0
         self.restarts = 0
@@ -116,10 +118,10 @@ class SupervisedServer:
     def _started(self) -> Watched:
         given = (self.serving, self.placement, self.model, self.settings, self.port)
         if self.host is not None:
-            there = Placement.model_validate({**self.placement, "host_file": None})
             words = command(*given, listen="0.0.0.0")
-            line = line_there(self.serving, there, words, self.host, self.place)
-            return Watched.on(self.host, with_key(line, self._key_file()), there, self.log)
+            line = line_there(self.serving, self.there, words, self.host, self.place)
+            key = (API_KEY, self.api_key)
+            return Watched.on(self.host, line, self.there, self.log, key)
         executable = Path(self.serving["executable"]).expanduser()
         if not os.access(executable, os.X_OK):
             raise StageError(
@@ -129,15 +131,6 @@ class SupervisedServer:
             )
         own = environment(self.serving, self.placement, self.place) | {API_KEY: self.api_key}
         return Watched.here(command(*given), self.log, own)
-
-    def _key_file(self) -> Path:
-        """A file of the hosts' shared folder: what stands in a command, everyone there reads."""
-        file = self.log.absolute().with_suffix(".key")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.unlink(missing_ok=True)
-        file.touch(mode=0o600)
-        file.write_text(self.api_key, encoding="utf-8")
-        return file
 
     async def ready(self, http: httpx.AsyncClient) -> None:
         """Wait until the server answers.
@@ -221,7 +214,6 @@ class SupervisedServer:
         watched, self.process = self.process, None
         if watched is not None:
             watched.stop()
-        self.log.with_suffix(".key").unlink(missing_ok=True)
 
 
 def _log_of(log: Path, host: str | None, place: int, several: bool) -> Path:

@@ -96,9 +96,8 @@ def add_curves(config: dict[str, Any]) -> None:
     """
     asked = {"tensorboard": os.environ.get(TENSORBOARD), "swanlab": os.environ.get(SWANLAB)}
     callbacks = config.get("callbacks") or []
-    types = [it["type"] for it in callbacks]
-    if not any(asked.values()) or "PclMetrics" not in types or "PclCurves" in types:
+    metrics = next((it["path"] for it in callbacks if it["type"] == "PclMetrics"), None)
+    if not any(asked.values()) or metrics is None:
         return
-    place = types.index("PclMetrics")
-    curves = {"type": "PclCurves", "metrics": callbacks[place]["path"], **asked}
-    callbacks.insert(place + 1, curves)
+    if not any(it["type"] == "PclCurves" for it in callbacks):
+        callbacks.append({"type": "PclCurves", "metrics": metrics, **asked})

@@ -7,6 +7,7 @@ needs is in adapt.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import mindspore as ms
@@ -40,18 +41,20 @@ def prepare_before_import() -> None:
     comm_func.barrier = barrier
 
 
-def save_after_other_callbacks() -> None:
-    """Let a step's checkpoint be written when the other callbacks have done with the step.
+def sort_before_checkpoints(callbacks: Sequence[type]) -> None:
+    """Let callbacks have done with a step when its checkpoint is begun, wherever a YAML has them.
 
     MindFormers sorts CheckpointMonitor before callbacks that it does not know. A run killed between
-    the two would go on after a step whose line was never written. Without its place in that order
-    it stays where the YAML has it, after ours.
+    the two would go on after a step whose line was never written.
+
+    Args:
+        callbacks: Classes, in the order that they are to have.
     """
     from mindformers.core.callback.callback import CheckpointMonitor
     from mindformers.trainer.base_trainer import CALLBACK_HAS_SORT
 
-    if CheckpointMonitor in CALLBACK_HAS_SORT:
-        CALLBACK_HAS_SORT.remove(CheckpointMonitor)
+    place = CALLBACK_HAS_SORT.index(CheckpointMonitor)
+    CALLBACK_HAS_SORT[place:place] = [one for one in callbacks if one not in CALLBACK_HAS_SORT]
 
 
 def translate_older(config: dict[str, Any]) -> list[str]:

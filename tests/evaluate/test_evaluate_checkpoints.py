@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,12 +103,35 @@ def test_one_server_never_answers_for_two_models(
 
 
 def test_a_server_is_shown_the_key_of_a_variable(
-    models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    models: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    sys.path.append(str(Path(__file__).parent.parent / "sample"))
+    from completion_server import CompletionServer
+
+    server = CompletionServer()
+    server.key = "s3cret"
     (tmp_path / "b.jsonl").write_text('{"id": "1", "problem": "1+1?", "answer": "2"}\n')
-    words = ["eval", str(models / "first"), "--set", "engine=server", "--key-variable", "KEY_E"]
-    words += ["--benchmark", str(tmp_path / "b.jsonl"), "--output", str(tmp_path / "out")]
-    assert main(words) == 2
-    assert "--key-variable is for --server" in capsys.readouterr().err
-    assert main([*words, "--server", "http://localhost:1/v1"]) != 0
-    assert "no KEY_E: export KEY_E=KEY" in capsys.readouterr().err
+    words = ["eval", str(models / "first"), "--benchmark", str(tmp_path / "b.jsonl"), "-n", "2"]
+    for setting in ("engine=server", "max_model_len=200", "max_tokens=40"):
+        words += ["--set", setting]
+    words += ["--output", str(tmp_path / "out")]
+    try:
+        for wanted, more in (
+            ("--key-variable is for --server", ["--key-variable", "KEY_E"]),
+            ("status 401", ["--server", server.url]),
+            ("by --key-variable for --server", ["--server", server.url]),
+            ("no KEY_E: export KEY_E=KEY", ["--server", server.url, "--key-variable", "KEY_E"]),
+            ("expected the name of an env", ["--server", server.url, "--key-variable", "s3cret"]),
+        ):
+            assert main([*words, *more]) != 0
+            said = capsys.readouterr().err
+            assert wanted in said
+            assert "s3cret" not in said
+        monkeypatch.setenv("KEY_E", "s3cret")
+        assert main([*words, "--server", server.url, "--key-variable", "KEY_E"]) == 0
+        assert len(server.asked) == 1
+    finally:
+        server.stop()

@@ -39,6 +39,8 @@ class CompletionServer(ThreadingHTTPServer):
         self.encode: Callable[[str], list[int]] | None = None
         self.key: str | None = None
         """What whoever asks under /v1 must show, as with vLLM."""
+        self.closed: tuple[str, ...] = ()
+        """Pages that it refuses to everyone."""
         self.shown: set[str | None] = set()
         """What was shown, of all requests."""
         self.text = "<think>{seed}</think><answer>\\boxed{{8}}</answer>"
@@ -77,6 +79,9 @@ class _Handler(BaseHTTPRequestHandler):
     def refused(self) -> bool:
         shown = self.headers["authorization"]
         self.server.shown.add(shown)
+        if self.path in self.server.closed:
+            send(self, 403, {"message": "Forbidden"})
+            return True
         wanted = self.server.key
         if not wanted or not self.path.startswith("/v1") or shown == f"Bearer {wanted}":
             return False

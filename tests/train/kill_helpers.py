@@ -59,12 +59,19 @@ def kill_at_step(
 
 
 def command_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    """Empty for a process that has ended meanwhile."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
 
 
 def descendants(pid: int) -> list[int]:
     """Processes that a process started, and those that they started."""
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:  # it has ended meanwhile
+        return []
     direct = [int(child) for child in text.split()]
     return direct + [other for child in direct for other in descendants(child)]
 

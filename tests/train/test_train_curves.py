@@ -90,10 +90,9 @@ def test_the_environment_asks_for_curves_and_the_yaml_comes_first(
     from pcl_reasoner.train.curves import add_curves
 
     metrics = {"type": "PclMetrics", "path": "metrics.jsonl"}
-    save = {"type": "CheckpointMonitor"}
-    config: dict[str, Any] = {"callbacks": [dict(metrics), save]}
+    config: dict[str, Any] = {"callbacks": [dict(metrics)]}
     add_curves(config)
-    assert config["callbacks"] == [metrics, save]
+    assert config["callbacks"] == [metrics]
     monkeypatch.setenv("PCL_TENSORBOARD", "/data/curves")
     for _ in range(2):
         add_curves(config)
@@ -101,5 +100,4 @@ def test_the_environment_asks_for_curves_and_the_yaml_comes_first(
     assert config["callbacks"] == [
         metrics,
         {"type": "PclCurves", "metrics": "metrics.jsonl", **asked},
-        save,
     ]

@@ -69,15 +69,24 @@ def lines_of(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.split("\n")[:-1]]
 
 
-def kill(victim: str) -> set[int]:
+def kill(victim: str, url: str | None = None) -> set[int]:
     """SIGKILL a process of a server that this process has started.
+
+    Args:
+        victim: A part of the process's name.
+        url: The server's base URL; None: of any.
 
     Returns:
         The processes of all its servers, as they were before.
     """
     processes = processes_of(os.getpid())
-    number = next(number for number, name in processes.items() if victim in name)
-    os.kill(number, signal.SIGKILL)
+    wanted = [number for number, name in processes.items() if victim in name]
+    if url is not None:
+        port = url.removesuffix("/v1").rpartition(":")[2]
+        words = {number: Path(f"/proc/{number}/cmdline").read_text() for number in processes}
+        session = next(os.getsid(number) for number in words if f"\0{port}\0" in words[number])
+        wanted = [number for number in wanted if os.getsid(number) == session]
+    os.kill(wanted[0], signal.SIGKILL)
     return set(processes)
 
 
