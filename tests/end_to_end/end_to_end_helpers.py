@@ -40,8 +40,8 @@ _EMBEDDED = {
     "hidden_size": 32,
     "layers": 1,
 }
-# Batches of eight, so that a run can be cut off between them.
-_SAMPLING = {"n": 2, "max_tokens": 24, "batch": 8}
+# Batches of two, so that a run can be cut off between them.
+_SAMPLING = {"n": 2, "max_tokens": 24, "batch": 2}
 # Eight of 191 rows are malformed here, and no response is right.
 SMALL: dict[str, dict[str, Any]] = {
     "v1_sft": {

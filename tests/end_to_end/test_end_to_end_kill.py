@@ -76,9 +76,9 @@ def moments() -> list[Moment]:
     """In the order of the walk; those at random times come where a slow stage is at work."""
     rng = random.Random(15)
     return [
-        there("v1_sft/embedded-*.partial"),
+        there("v1_sft/embedded-*"),
         in_commit("renamed", "v1_sft/convert"),
-        there("v1_sft/tokenize-*.partial"),
+        there("v1_sft/tokenize-*"),
         there("v1_sft/train-*.partial/mindformers.yaml"),
         after(rng.uniform(1, 5)),
         lines("v1_sft/train-*/metrics.jsonl", 1),
@@ -87,7 +87,7 @@ def moments() -> list[Moment]:
         in_commit("renamed", "v1_sft/export"),
         in_commit("half_manifest", "v15_opg/convert"),
         in_commit("whole_manifest", "v15_opg/difficulty"),
-        there("v15_opg/contamination-*.partial"),
+        there("v15_opg/contamination-*"),
         after(rng.uniform(1, 5)),
         lines("v15_opg/sample-*/responses.partial.jsonl", 8),
         lines("v15_opg/sample-*/responses.partial.jsonl", 24, signal.SIGTERM),
@@ -121,10 +121,18 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def at_work(process: subprocess.Popen[str], runs: Path) -> bool:
+    """Has it begun? Before, it heeds no signal yet, and what is there is of the last one."""
+    lock = runs / "v15_opg" / ".lock"
+    return lock.exists() and f"process {process.pid} on" in lock.read_text()
+
+
 def end(process: subprocess.Popen[str], moment: Moment, runs: Path) -> tuple[str, str]:
     """Wait for the moment and send the signal; returns what the process has said."""
     started = time.monotonic()
-    while moment.come and not moment.come(runs, time.monotonic() - started):
+    while moment.come and not (
+        at_work(process, runs) and moment.come(runs, time.monotonic() - started)
+    ):
         assert process.poll() is None, f"{moment.name}: ended before: {process.communicate()}"
         assert time.monotonic() - started < PATIENCE, f"{moment.name}: never came"
         time.sleep(0.002)

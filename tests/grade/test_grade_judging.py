@@ -104,7 +104,7 @@ def test_a_judge_killed_in_mid_batch_is_started_again_and_nothing_is_lost_or_dou
 
     killer = threading.Thread(target=kill)
     killer.start()
-    placement = serving(tmp_path, key="judging", slow=0.2, environment=YES)
+    placement = serving(tmp_path, key="judging", slow=0.8, environment=YES)
     counts, output, made = run(tmp_path, judge, **placement)
     killer.join()
     assert [row[1] for row in verdicts(output)] == ["right"] * 12

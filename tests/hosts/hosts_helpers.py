@@ -41,7 +41,7 @@ class Bench:
         path = f"{programs}:{os.environ['PATH']}"
         settings = {
             "hosts": ["127.0.0.1", "127.0.0.2"],
-            "notice_seconds": 2,
+            "notice_seconds": 10,
             "log_dir": "work/msrun_log",
             "env": {"PATH": path, "DOWN": str(self.down)},
         }

@@ -159,7 +159,7 @@ class Hosts:
                 start_new_session=True,
             )
         self.servers.append(server)
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         probe = ["ssh", "-F", str(self.config), "-o", "BatchMode=yes", self.address(number), "true"]
         while subprocess.run(probe, capture_output=True).returncode:
             assert time.monotonic() < until, f"{self.name(number)}: sshd does not answer"
@@ -182,7 +182,8 @@ class Hosts:
         """Take a host away: everything in it is killed, and its link cut."""
         self.cut(number)
         for process in self.processes(number):
-            os.kill(process, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # one that died with another
+                os.kill(process, signal.SIGKILL)
 
     def left(self) -> list[str]:
         """Command lines of what runs on the hosts beside their servers."""

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 SECONDS_A_STEP = 0.02
@@ -24,14 +25,18 @@ def as_worker(rank: int) -> None:
     told = json.loads(Path("behaviour.json").read_text()).get(f"{start}.{rank}", {})
     steps = json.loads(Path("steps.json").read_text())
     first = int(Path("resume").read_text()) + 1
+    wait_until_followed()
     for step in range(first, steps + 1):
         time.sleep(SECONDS_A_STEP)
+        # As ranks wait for one another.
+        while rank > 0 and read("metrics.jsonl").count("\n") < step - 1:
+            time.sleep(SECONDS_A_STEP / 10)
         if told.get("step") == step:
             misbehave(told["do"])
         if rank > 0:
             Path(f"at_{start}").write_text(str(step))
         else:
-            while step > int("0" + read(f"at_{start}")):  # as ranks wait for one another
+            while step > int("0" + read(f"at_{start}")):
                 time.sleep(SECONDS_A_STEP / 10)
             with Path("metrics.jsonl").open("a") as handle:
                 line = {"step": step, "loss": 1 / step, "tokens": 10}
@@ -97,13 +102,28 @@ def misbehave(what: str) -> None:
         time.sleep(600)
 
 
-def kill_keeper() -> None:
+def keeper_of_us() -> int:
     """The keeper is the first process above that does not belong to the run itself."""
     run = os.environ["PCL_RUN"]
     keeper = os.getppid()
     while f"PCL_RUN={run}" in Path(f"/proc/{keeper}/environ").read_text():
         keeper = int(Path(f"/proc/{keeper}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(keeper, signal.SIGKILL)
+    return keeper
+
+
+def kill_keeper() -> None:
+    os.kill(keeper_of_us(), signal.SIGKILL)
+
+
+def wait_until_followed() -> None:
+    """Real workers load for a minute: the keeper has seen them long before their first step."""
+    line, until = f"Pid:\t{os.getpid()}\n", time.monotonic() + 60
+    while time.monotonic() < until:
+        for file in Path(f"/proc/{keeper_of_us()}/fdinfo").glob("*"):
+            with suppress(OSError):
+                if line in file.read_text():
+                    return
+        time.sleep(0.01)
 
 
 def main() -> None:

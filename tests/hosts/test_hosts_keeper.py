@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -94,15 +95,15 @@ def test_hung_up_on_it_leaves_no_process(tree: list[Path]) -> None:
 
 
 def test_without_a_heartbeat_it_stops_and_with_one_it_does_not(tree: list[Path]) -> None:
-    talk = Talk(command=shell(TREE), notice_seconds=1.0)
+    talk = Talk(command=shell(TREE), notice_seconds=4.0)
     running = pids(tree)
-    for _ in range(8):
+    for _ in range(24):
+        beaten = time.monotonic()
         talk.say("beat")
         time.sleep(0.25)
     assert all(is_alive(process) for process in running)
-    began = time.monotonic()
     talk.hear("ended")
-    assert 0.5 < time.monotonic() - began < 4
+    assert 4 <= time.monotonic() - beaten < 30
     assert not any(is_alive(process) for process in running)
 
 
@@ -118,6 +119,15 @@ def test_killed_itself_it_takes_the_command_along_and_the_next_clears_up(tree: l
     assert not any(is_alive(process) for process in running)
 
 
+def is_followed(keeper: int, process: int) -> bool:
+    """Does the keeper hold the process by a file descriptor?"""
+    for file in Path(f"/proc/{keeper}/fdinfo").glob("*"):
+        with suppress(OSError):
+            if f"Pid:\t{process}\n" in file.read_text():
+                return True
+    return False
+
+
 def test_a_worker_that_is_killed_is_told_at_once(tmp_path: Path) -> None:
     """While its parent does not look, as msrun does once a second."""
     code = (
@@ -129,11 +139,11 @@ def test_a_worker_that_is_killed_is_told_at_once(tmp_path: Path) -> None:
     talk.hear("alive")
     wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     process = int((tmp_path / "pid").read_text())
-    time.sleep(0.5)
+    wait_until(lambda: is_followed(talk.process.pid, process))
     os.kill(process, signal.SIGKILL)
     began = time.monotonic()
     told = talk.hear("worker")
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
     assert (told["process"], told["rank"]) == (process, "5")
     assert (told["code"], told["signal"]) == (None, 9)
     talk.say("stop")

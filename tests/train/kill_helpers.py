@@ -29,6 +29,38 @@ train(TrainConfig(**given["config"]), inputs, Path(given["output"]), context)
 """
 
 
+HOLD = """
+import os, time
+
+plain = os.fsync
+
+def fsync(handle):
+    plain(handle)
+    step, _, flag = os.environ.get("HOLD_AT", "").partition(":")
+    file = os.readlink(f"/proc/self/fd/{handle}")
+    if step and file.endswith("/metrics.jsonl") and open(file).read().count(chr(10)) >= int(step):
+        while os.path.exists(flag):
+            time.sleep(0.02)
+
+os.fsync = fsync
+"""
+
+
+def holding(folder: Path, step: int) -> dict[str, str]:
+    """Environment in which training waits once a step is on the disk, as long as a file is there.
+
+    A step takes milliseconds, so that a test that is late would find the work done.
+
+    Args:
+        folder: A new one, whose ``hold`` is that file.
+        step: From 1.
+    """
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(HOLD)
+    (folder / "hold").touch()
+    return {"PYTHONPATH": str(folder), "HOLD_AT": f"{step}:{folder / 'hold'}"}
+
+
 def kill_at_step(
     folder: Path, config: TrainConfig, inputs: dict[str, Path], step: int, **placement: Any
 ) -> Path:
@@ -41,7 +73,8 @@ def kill_at_step(
         "output": str(output),
         "placement": placement,
     }
-    runner = subprocess.Popen([sys.executable, "-c", RUN, json.dumps(given)])
+    held = {**os.environ, **holding(folder / "held", step)}
+    runner = subprocess.Popen([sys.executable, "-c", RUN, json.dumps(given)], env=held)
     wait_for_step(output / "metrics.jsonl", step)
     started = {pid: command_of(pid) for pid in descendants(runner.pid)}
     trainers = [pid for pid, command in started.items() if "pcl_reasoner.train" in command]
@@ -54,7 +87,7 @@ def kill_at_step(
     for pid in started.keys() - set(trainers):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    assert step <= len(read_metrics(output / "metrics.jsonl"))
+    assert len(read_metrics(output / "metrics.jsonl")) == step
     return output
 
 
@@ -78,10 +111,11 @@ def descendants(pid: int) -> list[int]:
 
 def wait_for_step(metrics: Path, step: int) -> None:
     """Until a metrics file has so many lines."""
-    for _ in range(60_000):
+    until = time.monotonic() + 600
+    while time.monotonic() < until:
         if metrics.exists() and metrics.read_bytes().count(b"\n") >= step:
             return
-        time.sleep(0.002)
+        time.sleep(0.02)
     raise AssertionError(f"step {step} was never made")
 
 

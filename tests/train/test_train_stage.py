@@ -186,7 +186,6 @@ def test_a_killed_run_goes_on_to_the_same_losses(
     sft: Trained, tmp_path: Path, inputs: dict[str, Path]
 ) -> None:
     output = kill_at_step(tmp_path, sft.config, inputs, 12)
-    assert len(read_metrics(output / "metrics.jsonl")) < STEPS
     # As a kill in the middle of writing leaves it: the newest checkpoint and line are cut off.
     saved = sorted((output / "work" / "checkpoint" / "rank_0").glob("*.safetensors"))
     newest = max(saved, key=lambda path: path.stat().st_mtime_ns)

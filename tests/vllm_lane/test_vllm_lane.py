@@ -48,7 +48,7 @@ def test_a_server_killed_in_mid_batch_twice_is_started_again_and_no_process_is_l
     seen: set[int] = set()
 
     def kill_both() -> None:
-        for victim, after in (("front", 200), ("EngineCore", 800)):
+        for victim, after in (("front", 200), ("EngineCore", 500)):
             wait_for(lambda after=after: len(lines_of(log)) > after)
             seen.update(kill(victim))
 

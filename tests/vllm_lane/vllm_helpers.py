@@ -56,7 +56,7 @@ def write_judgements(file: Path, seed: int) -> None:
             handle.write(json.dumps(line) + "\n")
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 240.0) -> None:
+def wait_for(condition: Callable[[], Any], seconds: float = 1200.0) -> None:
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "waited in vain"
@@ -132,7 +132,8 @@ def served(model: Path, name: str, folder: Path) -> Iterator[str]:
 def context(folder: Path, **placement: Any) -> StageContext:
     """A stage's context; servers that are named are shown the key of the one that `served` has."""
     folder.mkdir(parents=True, exist_ok=True)
-    placement.setdefault("api_keys", dict.fromkeys(placement.get("server_urls", []), KEY))
+    urls = [*placement.get("server_urls", []), *placement.get("judge_urls", [])]
+    placement.setdefault("api_keys", dict.fromkeys(urls, KEY))
     return StageContext(
         name="sample", kept_apart=folder / "kept_apart.jsonl", placement=dict(placement)
     )
