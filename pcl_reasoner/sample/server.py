@@ -33,15 +33,8 @@ import httpx
 from pcl_reasoner.errors import StageError
 from pcl_reasoner.hosts.connection import SSH
 from pcl_reasoner.hosts.watched import Watched
-from pcl_reasoner.sample.serve_command import (
-    API_KEY,
-    LOCAL_ADDRESS,
-    command,
-    environment,
-    given_key,
-    kept_key,
-    line_there,
-)
+from pcl_reasoner.sample.serve_command import LOCAL_ADDRESS, command, environment, line_there
+from pcl_reasoner.sample.server_key import API_KEY, given_key, kept_key
 from pcl_reasoner.sample.settings import SamplingConfig
 from pcl_reasoner.schema import Placement
 from pcl_reasoner.stage import StageContext

@@ -2,7 +2,7 @@
 
 callbacks:
   - {type: PclMetrics, path: metrics.jsonl}
-  - {type: PclCurves, metrics: metrics.jsonl, tensorboard: curves}        # after PclMetrics
+  - {type: PclCurves, metrics: metrics.jsonl, tensorboard: curves}
 
 In a run of a recipe the launch file asks for it, so that the curves are no part of what is hashed:
 ``placement: {env: {PCL_TENSORBOARD: /data/curves, PCL_SWANLAB: my-project}}``.
@@ -29,7 +29,7 @@ class PclCurves(Callback):
     """Writes every number of each step's line; rank 0 alone.
 
     Args:
-        metrics: The file of PclMetrics, which must stand before this in the list of callbacks.
+        metrics: The file of PclMetrics, which is called before this wherever a YAML has the two.
         tensorboard: Folder of event files; None for none.
         swanlab: A project's name; None for none.
         swanlab_mode: ``cloud``, ``local``, ``offline`` or ``disabled``, as swanlab.init takes it.

@@ -23,11 +23,10 @@ from pcl_reasoner.sample.serve_command import (
     command,
     devices_of,
     environment,
-    given_key,
-    kept_key,
     line_there,
 )
 from pcl_reasoner.sample.server import SupervisedServer, started
+from pcl_reasoner.sample.server_key import given_key, kept_key
 from pcl_reasoner.sample.stage import SampleConfig, sample
 from pcl_reasoner.schema import Placement
 
