@@ -2,14 +2,16 @@
 
     python benchmarks/loss_memory.py [--tokens 2048] [--hidden 256] [--vocabulary 32768]
                                      [--chunk-tokens 512] [--rows 1] [--rounds 3] [--entropy]
+                                     [--parts 1]
 
 First the count for the published runs, at vocabulary 152 064, a rank. Then forward and backward of
 the loss alone, each way in processes of its own that take turns: in chunks; with full logits as
 the model does it without chunks; and MindFormers' own CrossEntropyLoss. Printed are the peak of
 resident memory over what there was before the first step, and the fastest step, wall and CPU. Time
 is a ratio of one run; the machine's load is in all. Chunks make the logits twice, so they have four
-matrix products for the others' three. A CPU's graph mode frees few buffers between chunks, so the
-measured ratio of memory is not the count's.
+matrix products for the others' three. With ``--parts`` the vocabulary has that many parts, as on
+tensor-parallel ranks, but all in this process. A CPU's graph mode frees few buffers between chunks,
+so the measured ratio of memory is not the count's.
 """
 
 from __future__ import annotations
@@ -105,7 +107,7 @@ def build(given: argparse.Namespace) -> Any:
 
     length = given.tokens // given.rows
     step = chunk_length(given.chunk_tokens, given.rows, length)
-    chunked = ChunkedLogProbs(given.vocabulary, step, entropy=given.entropy)
+    chunked = ChunkedLogProbs(given.vocabulary, step, parts=given.parts, entropy=given.entropy)
     cells = {"chunked": lambda: Loss(chunked), "full": lambda: Loss(Full()), "stock": Stock}
     cell = cells[given.way]()
     rng = np.random.default_rng(0)
@@ -146,8 +148,8 @@ def measure(given: argparse.Namespace) -> None:
             results.append(json.loads(out.splitlines()[-1]))
     print(
         f"\nmeasured, float32: {given.rows} rows, {given.tokens} tokens, hidden {given.hidden}, "
-        f"vocabulary {given.vocabulary}, {given.chunk_tokens} tokens a chunk, entropies "
-        f"{'made' if given.entropy else 'not made'}; {os.cpu_count()} cores, "
+        f"vocabulary {given.vocabulary} in {given.parts} parts, {given.chunk_tokens} tokens a "
+        f"chunk, entropies {'made' if given.entropy else 'not made'}; {os.cpu_count()} cores, "
         f"load {os.getloadavg()[0]:.1f}"
     )
     best = {
@@ -178,6 +180,7 @@ def main() -> None:
     parser.add_argument("--chunk-tokens", type=int, default=512)
     parser.add_argument("--rows", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--parts", type=int, default=1)
     parser.add_argument("--entropy", action="store_true")
     parser.add_argument("--way", choices=["chunked", "full", "stock"], help=argparse.SUPPRESS)
     given = parser.parse_args()

@@ -95,8 +95,9 @@ def compile_(ranks: str | None, scale: Any, with_cann: bool, runs: Path, **optio
     """Compile a recipe's training as rank k of N without a device; on x86-64.
 
     A front-end parallel compile of the recipe's own MindFormers YAML: operator strategies, pipeline
-    split, optimizer sharding. It shows slices, communication and errors in the layout. Nothing
-    runs, so it says nothing about numerics, kernels or device memory.
+    split, optimizer sharding. It shows slices, communication and errors in the layout, and refuses
+    a graph whose gradients MindSpore's optimizer makes wrong. Nothing runs, so it says nothing
+    about other numerics, kernels or device memory.
     """
     from pcl_reasoner.plan import make_plan
 
@@ -127,6 +128,7 @@ def _compile_stage(
         done.append(compile_run.compile_rank(job, yaml, rank))
         _show_compiled(job, done[-1])
     click.echo(f"written: {compile_report.write(job, plan.stages[-1].title, done, folder)}")
+    compile_report.refuse_merged(job, done)
     click.echo("on a machine with CANN, MindSpore's own dry run (not tried here):")
     for rank in ranks:
         click.echo(f"  {cann.command(job, yaml, rank)}")

@@ -61,6 +61,12 @@ def table(page: Path, heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in lines]
 
 
+def headings(page: Path) -> set[str]:
+    """The names by which links find a page's headings."""
+    found = re.findall(r"^#+ (.+)$", text_of(page), re.M)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in found}
+
+
 def code_in(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
@@ -85,7 +91,9 @@ def test_there_is_something_to_check() -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", text_of(page)):
         if not target.startswith("https://"):
-            assert (page.parent / target).exists(), target
+            file, _, heading = target.partition("#")
+            assert (page.parent / file).exists(), target
+            assert not heading or heading in headings(page.parent / file), target
 
 
 @every_page

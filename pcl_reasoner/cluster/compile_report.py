@@ -16,6 +16,7 @@ from pcl_reasoner.artifact import write_atomically
 from pcl_reasoner.cluster.compile_plan import Job
 from pcl_reasoner.cluster.compile_run import Compiled, title
 from pcl_reasoner.cluster.mindspore_2_7_graph import REDISTRIBUTION, Communication
+from pcl_reasoner.errors import StageError
 
 NOT_SHOWN = (
     "numerics, kernels, device memory, collectives at work, and what a back end does to the graph"
@@ -23,16 +24,46 @@ NOT_SHOWN = (
 _OURS = "PclQwen2ForCausalLM"
 _NOT_OURS = ("model-", "lm_head-")
 """The model's parts that are MindFormers' own."""
+_MEANT = "chunked_log_probs-ChunkedLogProbs/whole_scores-WholeScores"
+"""Every rank gathers the scores of all parts of the vocabulary here, P numbers per token."""
 
 
 def in_our_code(one: Communication) -> bool:
     """True for a redistribution that MindSpore had to insert between our own operators.
 
-    Its backward half is not looked at: it comes of the forward one, and MindSpore names it after
+    The gather of the vocabulary's parts is meant, and does not count. The backward half of a
+    redistribution is not looked at: it follows from the forward one, and MindSpore names it after
     another Cell.
     """
     first, _, rest = one.where.partition("/")
-    return one.purpose == REDISTRIBUTION and first == _OURS and not rest.startswith(_NOT_OURS)
+    is_ours = first == _OURS and not rest.startswith(_NOT_OURS) and rest != _MEANT
+    return one.purpose == REDISTRIBUTION and is_ours
+
+
+def merged(compiled: Compiled) -> list[Communication]:
+    """The AllReduces whose gradients MindSpore's optimizer has made wrong."""
+    return [one for one in compiled.communications if one.merged]
+
+
+def refuse_merged(job: Job, done: Iterable[Compiled]) -> None:
+    """Refuse a graph whose gradients are wrong.
+
+    Raises:
+        StageError: A rank's graph has a merged AllReduce; all ranks and places are named.
+    """
+    lines = [
+        f"{title(job, compiled.rank)}: {one.where}, {one.operation} of {one.sent} over "
+        f"{job.layout.group_name(one.ranks)}, {one.count} per step"
+        for compiled in done
+        for one in merged(compiled)
+    ]
+    if lines:
+        raise StageError(
+            "the compiled graph has wrong gradients: MindSpore rewrote AllReduce(x)·y + z to "
+            "AllReduce(x + z)·y (docs/mindspore_all_reduce.md). Do not train with it. Let each "
+            "rank gather what was summed over ranks, as pcl_reasoner/losses/chunked.py does.\n"
+            + "\n".join(lines)
+        )
 
 
 def headlines(stage: str, job: Job) -> list[str]:
@@ -63,7 +94,7 @@ def summary(job: Job, compiled: Compiled) -> str:
     return (
         f"{title(job, compiled.rank)}: passed in {compiled.compile_seconds:.1f} s, "
         f"{compiled.peak_bytes / 1e9:.1f} GB; parameters of the stage {whole:,}, "
-        f"this rank holds {held:,}"
+        f"this rank holds {held:,}; merged AllReduces {len(merged(compiled))}"
     )
 
 

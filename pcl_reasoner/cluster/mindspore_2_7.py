@@ -26,7 +26,7 @@ GRAPH_PASS = "validate"
 """The last pass before a back end would take over; its graph is what is read."""
 
 _TARGET = "Ascend"
-_WORLD = "hccl_world_group"
+WORLD = "hccl_world_group"
 _MANAGER_METHODS = 7
 """Places in CommManager's virtual table: two destructors, CreateGroupSync, DestroyGroup, GetRankID,
 GetRankSize, GetRank."""
@@ -108,7 +108,7 @@ def pretend(rank: int, world: int) -> dict[str, list[int]]:
         _replace_manager(common, rank, world, groups)
     except (AttributeError, ValueError, UnicodeDecodeError) as error:
         raise RuntimeError(_other_layout(str(error))) from error
-    _replace_python_side(rank, world, groups)
+    replace_python_side(rank, world, groups)
     return groups
 
 
@@ -190,7 +190,7 @@ def _manager_methods(rank: int, world: int, groups: dict[str, list[int]]) -> lis
     return [with_output(create), with_output(rank_id), with_output(rank_size), own_rank]
 
 
-def _replace_python_side(rank: int, world: int, groups: dict[str, list[int]]) -> None:
+def replace_python_side(rank: int, world: int, groups: dict[str, list[int]]) -> None:
     """Communication operators ask Python for their group's size while they are built."""
     import mindspore.communication as communication
     import mindspore.communication.comm_func as functions
@@ -201,7 +201,7 @@ def _replace_python_side(rank: int, world: int, groups: dict[str, list[int]]) ->
     helper.CollectiveManager = _collective_manager(rank, world, groups)
     helper.GlobalComm.INITED = True
     helper.GlobalComm.BACKEND = "hccl"
-    helper.GlobalComm.WORLD_COMM_GROUP = _WORLD
+    helper.GlobalComm.WORLD_COMM_GROUP = WORLD
     management.init = communication.init = _nothing
     functions.barrier = _nothing
     # The setter would load the plugin of a device that is not here.

@@ -56,6 +56,12 @@ _PURPOSES = (
 """Start of an instance's name -> why the operation is there."""
 REDISTRIBUTION = "redistribution"
 
+_BACKWARD = ("gradforward", "grad_redistribution")
+_MADE_BY_GRADIENT = "forward_unique_id"
+"""What MindSpore's gradient notes on each backward operation: the forward one that it is of. An
+AllReduce that the substitution AdjustAllReduceMulAdd made anew has lost it. That of weights'
+gradients ("grad_mirror") is left alone: what is added to it there is equal on all ranks."""
+
 _LOGGED = re.compile(
     r"^\[(?:ERROR|CRITICAL)\] PARALLEL\([^)]*\):\S+ \[[^\]]*\] \w+\] (.*)$", re.MULTILINE
 )
@@ -75,6 +81,9 @@ class Communication:
         bytes: Of the larger of both.
         where: The Cell that it is in, from the network on.
         count: How often a step makes it.
+        merged: True for an AllReduce of a gradient into which MindSpore's optimizer has moved
+            another term: AllReduce(x)·y + z became AllReduce(x + z)·y, so the gradient is wrong
+            (docs/mindspore_all_reduce.md).
     """
 
     operation: str
@@ -85,6 +94,7 @@ class Communication:
     bytes: int
     where: str
     count: int = 1
+    merged: bool = False
 
 
 def communications(lines: Iterable[str]) -> list[Communication]:
@@ -143,6 +153,9 @@ def _communication(operation: str, line: str, types: str, scope: str) -> Communi
         received=_tensors(after),
         bytes=max(_size(before), _size(after)),
         where=_where(scope),
+        merged=operation == "AllReduce"
+        and name.startswith(_BACKWARD)
+        and _MADE_BY_GRADIENT not in line,
     )
 
 

@@ -6,10 +6,13 @@ The backward pass makes a chunk's logits again, and from them its part of both g
 
     ∂L/∂z = c (onehot(y) − π),  c = ∂L/∂ log π(y)        ∂L/∂h = ∂L/∂z W        ∂L/∂W = Σ (∂L/∂z)ᵀ h
 
-Under tensor parallelism a rank holds a part of the vocabulary. ``PartScores`` stays inside of the
+Under tensor parallelism a rank holds a part of the vocabulary. ``PartScores`` stays inside the
 part: it communicates nothing, forward or backward, and what MindSpore does not cut for a rank (a
-``bprop``) is right as it stands on the rank's own piece. ``ChunkedLogProbs`` then puts the parts
-together: three AllReduces of a number a token.
+``bprop``) is right as it stands on the rank's own piece. Then every rank gathers the scores of all
+parts, P numbers per token, and ``WholeScores`` combines them.
+
+The scores are not added up by AllReduce: MindSpore 2.7 would rewrite the gradient
+AllReduce(x)·y + z to AllReduce(x + z)·y, which is wrong (docs/mindspore_all_reduce.md).
 
 Shapes: B rows, S tokens a row, H hidden size, V vocabulary, P parts of the vocabulary.
 """
@@ -185,6 +188,55 @@ class PartScores(nn.Cell):
         return added
 
 
+class WholeScores(nn.Cell):
+    """Combine the scores of all parts into those of the whole vocabulary.
+
+    Over parts p, with T_p = log Σ e^z of the part and H_p its entropy:
+
+        log s_p = T_p − log Σ_q e^(T_q)        the part's share of the probability
+        log π(y) = log π_p(y) + log s_p, p being the label's part
+        entropy = Σ_p s_p (H_p − log s_p)
+
+    Args:
+        entropy: Whether entropies are made.
+    """
+
+    def __init__(self, entropy: bool) -> None:
+        super().__init__()
+        self.entropy = entropy
+        self.largest, self.relative = ops.ReduceMax(keep_dims=True), ops.Sub()
+        self.exp, self.sum, self.log = ops.Exp(), ops.ReduceSum(keep_dims=True), ops.Log()
+        self.add_largest, self.inside, self.add = ops.Add(), ops.Sub(), ops.Add()
+        self.mask, self.minus = ops.Mul(), ops.Sub()
+        self.reshape, self.no_entropy = ops.Reshape(), ops.ZerosLike()
+
+    def shard(self, data_parallel: int) -> None:
+        """Give every rank all parts of its rows, so that no sum over parts crosses ranks."""
+        rows = (data_parallel, 1, 1)
+        for one in (self.largest, self.exp, self.sum, self.log):
+            one.shard((rows,))
+        for two in (self.relative, self.add_largest, self.inside, self.add, self.mask, self.minus):
+            two.shard((rows, rows))
+
+    def construct(self, chosen, totals, entropies, is_in):
+        """Scores of the parts and whether the label is in each, [B, S, P] -> twice [B, S]."""
+        shape = chosen.shape[:2]
+        largest = ops.stop_gradient(self.largest(totals, -1))
+        total = self.log(self.sum(self.exp(self.relative(totals, largest)), -1))
+        log_share = self.inside(totals, self.add_largest(total, largest))
+        log_probs = self.sum(self.mask(self.add(chosen, log_share), is_in), -1)
+        log_probs = self.reshape(log_probs, shape)
+        if not self.entropy:
+            return log_probs, self.no_entropy(log_probs)
+        entropies = self.mask(self.exp(log_share), self.minus(entropies, log_share))
+        return log_probs, ops.stop_gradient(self.reshape(self.sum(entropies, -1), shape))
+
+
+def kept_add() -> Any:
+    """An addition that MindSpore does not remove when one of the terms is 0."""
+    return ops.Add().add_prim_attr("keep_alive", True)
+
+
 class ChunkedLogProbs(nn.Cell):
     """log π(label) and the entropy of every token, from hidden states and output weights.
 
@@ -205,22 +257,20 @@ class ChunkedLogProbs(nn.Cell):
         entropy: bool = False,
     ) -> None:
         super().__init__()
-        self.parts, self.compute_type, self.entropy = parts, compute_type, entropy
+        self.parts, self.compute_type = parts, compute_type
         self.scores = PartScores(vocab_size, parts, step, entropy)
+        self.whole_scores = WholeScores(entropy)
         self.last_place = vocab_size // parts - 1
         first = np.arange(parts, dtype=np.int32) * (vocab_size // parts)
         self.first = Tensor(first.reshape(1, 1, parts))
         self.is_cut = False
-        self.zero = Tensor(0.0, compute_type)
-        self.force_hidden = ops.Add().add_prim_attr("keep_alive", True)
-        self.force_weight = ops.Add().add_prim_attr("keep_alive", True)
+        self.zero, self.no_place = Tensor(0.0, compute_type), Tensor(0, ms.int32)
+        self.no_score = Tensor(0.0, ms.float32)
+        self.force_hidden, self.force_weight, self.force_index = kept_add(), kept_add(), kept_add()
+        self.force_scores = (kept_add(), kept_add(), kept_add())
         self.reshape, self.cast = ops.Reshape(), ops.Cast()
         self.subtract, self.lower, self.upper = ops.Sub(), ops.Maximum(), ops.Minimum()
-        self.equal, self.mask, self.add = ops.Equal(), ops.Mul(), ops.Add()
-        self.largest, self.relative = ops.ReduceMax(keep_dims=True), ops.Sub()
-        self.exp, self.sum, self.log = ops.Exp(), ops.ReduceSum(keep_dims=True), ops.Log()
-        self.add_largest, self.inside, self.minus = ops.Add(), ops.Sub(), ops.Sub()
-        self.no_entropy = ops.ZerosLike()
+        self.equal, self.mask = ops.Equal(), ops.Mul()
 
     def shard(self, parallel_config: Any, length: int) -> ChunkedLogProbs:
         """Set the strategy of every operator, for semi-automatic parallel mode.
@@ -231,24 +281,22 @@ class ChunkedLogProbs(nn.Cell):
         """
         dp, mp = int(parallel_config.data_parallel), self.parts
         self.scores.shard(dp, length)
+        self.whole_scores.shard(dp)
         self.is_cut = True
         self.force_hidden.shard(((dp, 1, 1), ()))
         # By axis names: (mp, 1) alone would lay the parts over other ranks than matmul does.
         axes = Layout((dp, int(parallel_config.model_parallel)), ("rows", "parts"))
         cut = axes("parts" if mp > 1 else "None", "None")
         self.force_weight.shard((cut, axes()))
-        part, whole = (dp, 1, mp), (dp, 1, 1)
-        self.subtract.shard((whole, (1, 1, mp)))
-        for one in (self.cast, self.largest, self.exp, self.sum):
-            one.shard((part,))
-        for two in (self.equal, self.mask, self.add, self.minus):
-            two.shard((part, part))
+        for force in (self.force_index, *self.force_scores):
+            force.shard(((dp, 1, mp), ()))
+        rows = (dp, 1, 1)
+        self.subtract.shard((rows, (1, 1, 1)))
+        self.cast.shard((rows,))
+        for two in (self.equal, self.mask):
+            two.shard((rows, rows))
         for scalar in (self.lower, self.upper):
-            scalar.shard((part, ()))
-        for across in (self.relative, self.inside):
-            across.shard((part, whole))
-        self.log.shard((whole,))
-        self.add_largest.shard((whole, whole))
+            scalar.shard((rows, ()))
         return self
 
     def construct(self, hidden, weight, labels):
@@ -256,28 +304,26 @@ class ChunkedLogProbs(nn.Cell):
         shape = labels.shape
         hidden = hidden.reshape(shape + (-1,)).astype(self.compute_type)
         weight = weight.astype(self.compute_type)
+        place = self.subtract(self.reshape(labels.astype(ms.int32), shape + (1,)), self.first)
+        index = self.upper(self.lower(place, 0), self.last_place)  # [B, S, P]
+        is_in = self.cast(self.equal(place, index), ms.float32)
         if self.is_cut:
             # What goes into a Cell with a bprop must lie as the bprop reads it, and a parameter's
             # gradients are added up over ranks only where an operator outside of it takes it.
             hidden = self.force_hidden(hidden, self.zero)
             weight = self.force_weight(weight, self.zero)
-        place = self.subtract(self.reshape(labels.astype(ms.int32), shape + (1,)), self.first)
-        index = self.upper(self.lower(place, 0), self.last_place)  # [B, S, P]
-        is_in = self.cast(self.equal(place, index), ms.float32)
+            index = self.force_index(index, self.no_place)
         chosen, totals, entropies = self.scores(hidden, weight, index)
         if self.parts > 1:
-            return self._whole(chosen, totals, entropies, is_in, shape)
+            return self._whole(chosen, totals, entropies, is_in)
         log_probs = self.reshape(self.mask(chosen, is_in), shape)
         return log_probs, ops.stop_gradient(self.reshape(entropies, shape))
 
-    def _whole(self, chosen, totals, entropies, is_in, shape):
-        """Scores of the parts [B, S, P] -> those of the whole vocabulary, [B, S]."""
-        largest = ops.stop_gradient(self.largest(totals, -1))
-        total = self.log(self.sum(self.exp(self.relative(totals, largest)), -1))
-        log_share = self.inside(totals, self.add_largest(total, largest))  # log π(part)
-        log_probs = self.sum(self.mask(self.add(chosen, log_share), is_in), -1)
-        log_probs = self.reshape(log_probs, shape)
-        if not self.entropy:
-            return log_probs, self.no_entropy(log_probs)
-        entropies = self.mask(self.exp(log_share), self.minus(entropies, log_share))
-        return log_probs, ops.stop_gradient(self.reshape(self.sum(entropies, -1), shape))
+    def _whole(self, chosen, totals, entropies, is_in):
+        """Scores of the parts, [B, S, P] -> those of the whole vocabulary, [B, S]."""
+        if self.is_cut:
+            # The gradients that come back into that Cell must lie as its scores do.
+            chosen = self.force_scores[0](chosen, self.no_score)
+            totals = self.force_scores[1](totals, self.no_score)
+            entropies = self.force_scores[2](entropies, self.no_score)
+        return self.whole_scores(chosen, totals, entropies, is_in)

@@ -55,10 +55,11 @@ class StepFigures(nn.Cell):
         """The loss's own columns, with T [B, G] and entropies [B, S] -> [2, columns]."""
         trained, segment_ids = columns[2], columns[3]
         by_token, by_mean = ops.zeros_like(log_probs), ops.zeros_like(mean)
+        silent = by_token
         if self.has_gradients:
             found = self.gradients(self.loss)(log_probs, mean, rewards, *columns)
             by_token, by_mean = found[0], ops.abs(found[1])
-        silent = trained * (by_token == 0).astype(ms.float32)
+            silent = trained * (by_token == 0).astype(ms.float32)
         of_tokens = ops.stack((ops.abs(by_token), silent, entropies * trained), 1)  # [B, 3, S]
         member = self.one_hot(segment_ids, self.places, self.on, self.off)  # [B, S, G]
         sums = self.by_segment(of_tokens, member)  # [B, 3, G]

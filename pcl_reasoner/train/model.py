@@ -84,6 +84,7 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
         )
         nothing = Tensor([[0.0] * len(COLUMNS)] * len(VERDICTS), ms.float32)
         self.figures = Parameter(nothing, name="step_figures", requires_grad=False)
+        self.keep_figures = ops.Assign()
         self.is_flash = bool(config.use_flash_attention)
         self.is_compressed = bool(config.use_eod_attn_mask_compression)
         self.entropy = bool(config.entropy)
@@ -93,6 +94,8 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
         if self.is_chunked:
             self.chunked_log_probs = chunked_log_probs(config)
         if cuts_operators():
+            # Without a strategy MindSpore would deal the two rows to two ranks.
+            self.keep_figures.shard(((1, 1), (1, 1)))
             for _, cell in self.cells_and_names():
                 if isinstance(cell, (SegmentMeans, SegmentsToTokens)):
                     cell.shard(config.parallel_config)
@@ -145,7 +148,7 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
         loss = self.policy_loss(log_probs, mean, *columns)
         figures = self.step_figures(log_probs, mean, tokens, entropies, *columns)
         # No gradient goes through what is only written down.
-        return ops.depend(loss, ops.assign(self.figures, ops.stop_gradient(figures)))
+        return ops.depend(loss, self.keep_figures(self.figures, ops.stop_gradient(figures)))
 
     def label_log_probs(self, input_ids, labels, position_ids, attention_mask, actual_seq_len):
         """log π of each label and the entropy of its distribution (0 where not made), [B, S]."""

@@ -141,6 +141,40 @@ def test_nothing_is_redistributed_in_our_own_code(compiled: dict[str, Any]) -> N
     assert [one for one in stage(compiled, 1)["communications"] if one["in_our_code"]] == []
 
 
+def test_every_rank_gathers_the_scores_of_all_parts(compiled: dict[str, Any]) -> None:
+    """Log-prob, log-sum and entropy per token and part, for each of two micro-batches; two of the
+    three have gradients, which come back as sums of what the ranks made of them."""
+    part, both = "Float32[1, 2048, 1]", "Float32[2, 2048, 1]"
+    scores = [
+        (one["operation"], one["group"], one["count"])
+        for one in stage(compiled, 1)["communications"]
+        if {one["sent"], one["received"]} == {part, both}
+    ]
+    gather, scatter = ("AllGather", "tensor 2", 2), ("ReduceScatter", "tensor 2", 2)
+    assert scores == [gather, gather, gather, scatter, scatter]
+
+
+def test_no_all_reduce_is_merged(compiled: dict[str, Any]) -> None:
+    found = [one for rank in compiled["ranks"] for one in rank["communications"]]
+    assert found and [one for one in found if one["merged"]] == []
+
+
+def test_sums_over_ranks_are_refused_as_mindspore_makes_their_gradients_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The layout that the loss had at first; what was compiled is written all the same."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setattr(compile_run, "PROGRAM", "reduced_compile")
+    assert main(words(tmp_path, "--ranks", "4")) == 1
+    said = capfd.readouterr()
+    assert "merged AllReduces 2" in said.out
+    assert "the compiled graph has wrong gradients" in said.err
+    assert said.err.count("AllReduce of Float32[1, 2048, 1] over tensor 2, 2 per step") == 2
+    file = tmp_path / "runs" / "v1_sft" / "compile" / "train" / "compile.json"
+    (rank,) = json.loads(file.read_text())["ranks"]
+    assert sum(one["merged"] for one in rank["communications"]) == 2
+
+
 def test_a_strategy_that_cannot_be_fails_with_its_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

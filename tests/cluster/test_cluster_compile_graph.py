@@ -128,12 +128,43 @@ def test_groups_shapes_and_places_are_read(found: list[Communication]) -> None:
         ("PclQwen2ForCausalLM/policy_loss-OpgLoss", "operator", False),
         ("PclQwen2ForCausalLM/model-LlamaModel/norm_out-LlamaRMSNorm", "redistribution", False),
         ("PclQwen2ForCausalLM/lm_head-Linear", "redistribution", False),
+        # The parts' scores are gathered on purpose.
+        (
+            "PclQwen2ForCausalLM/chunked_log_probs-ChunkedLogProbs/whole_scores-WholeScores",
+            "redistribution",
+            False,
+        ),
+        ("PclQwen2ForCausalLM/chunked_log_probs-ChunkedLogProbs", "redistribution", True),
         ("Default/network-_VirtualDatasetCell/_backbone-PipelineCell", "redistribution", False),
     ],
 )
 def test_redistribution_in_our_code(where: str, purpose: str, ours: bool) -> None:
     one = Communication("AllGather", purpose, (0, 1), "", "", 0, where)
     assert in_our_code(one) is ours
+
+
+# The end of the line of an AllReduce, as MindSpore 2.7.2 writes it of a gradient.
+OF_FORWARD = ' cnode_primal_attrs: {forward_node_name: "AllReduce_12", forward_unique_id: "12"}'
+
+
+@pytest.mark.parametrize(
+    ("instance", "end", "merged"),
+    [
+        ("gradforward_op_9198431398030145703", OF_FORWARD, False),
+        ("gradforward_op_9198431398030145703", "", True),
+        ("forward_op_13220816111362047878", "", False),
+        # A weight's gradient, with weight decay added to it: the same number on every rank.
+        ("grad_mirror_MirrorOperator", "", False),
+    ],
+)
+def test_an_all_reduce_of_a_gradient_with_no_forward_one_was_merged(
+    instance: str, end: str, merged: bool
+) -> None:
+    text = node(1, "AllReduce", instance, "0, 1", "(<Tensor[Float32], (4, 8, 1)>)", MODEL)
+    text = text.replace(" cnode_attrs: {micro: I64(0)}", f" cnode_attrs: {{micro: I64(0)}}{end}")
+    assert end in text
+    lines = f"subgraph @1_main() {{\n{text}}}\n".splitlines(keepends=True)
+    assert [one.merged for one in communications(lines)] == [merged]
 
 
 # As MindSpore 2.7.2 wrote it.
