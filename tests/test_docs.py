@@ -92,8 +92,9 @@ def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", text_of(page)):
         if not target.startswith("https://"):
             file, _, heading = target.partition("#")
-            assert (page.parent / file).exists(), target
-            assert not heading or heading in headings(page.parent / file), target
+            linked = page.parent / file if file else page
+            assert linked.exists(), target
+            assert not heading or heading in headings(linked), target
 
 
 @every_page

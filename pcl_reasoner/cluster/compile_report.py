@@ -24,19 +24,20 @@ NOT_SHOWN = (
 _OURS = "PclQwen2ForCausalLM"
 _NOT_OURS = ("model-", "lm_head-")
 """The model's parts that are MindFormers' own."""
-_MEANT = "chunked_log_probs-ChunkedLogProbs/whole_scores-WholeScores"
+_SCORES = "chunked_log_probs-ChunkedLogProbs/whole_scores-WholeScores"
 """Every rank gathers the scores of all parts of the vocabulary here, P numbers per token."""
 
 
 def in_our_code(one: Communication) -> bool:
     """True for a redistribution that MindSpore had to insert between our own operators.
 
-    The gather of the vocabulary's parts is meant, and does not count. The backward half of a
+    The gather of the parts' scores is on purpose and does not count. The backward half of a
     redistribution is not looked at: it follows from the forward one, and MindSpore names it after
     another Cell.
     """
     first, _, rest = one.where.partition("/")
-    is_ours = first == _OURS and not rest.startswith(_NOT_OURS) and rest != _MEANT
+    on_purpose = one.operation == "AllGather" and rest == _SCORES
+    is_ours = first == _OURS and not rest.startswith(_NOT_OURS) and not on_purpose
     return one.purpose == REDISTRIBUTION and is_ours
 
 

@@ -58,9 +58,9 @@ REDISTRIBUTION = "redistribution"
 
 _BACKWARD = ("gradforward", "grad_redistribution")
 _MADE_BY_GRADIENT = "forward_unique_id"
-"""What MindSpore's gradient notes on each backward operation: the forward one that it is of. An
-AllReduce that the substitution AdjustAllReduceMulAdd made anew has lost it. That of weights'
-gradients ("grad_mirror") is left alone: what is added to it there is equal on all ranks."""
+"""MindSpore notes on each backward operation the id of its forward operation. The substitution
+AdjustAllReduceMulAdd makes a new AllReduce without the note. It is made for the AllReduces of
+weights' gradients ("grad_mirror"), so those are not looked at."""
 
 _LOGGED = re.compile(
     r"^\[(?:ERROR|CRITICAL)\] PARALLEL\([^)]*\):\S+ \[[^\]]*\] \w+\] (.*)$", re.MULTILINE

@@ -55,7 +55,7 @@ class StepFigures(nn.Cell):
         """The loss's own columns, with T [B, G] and entropies [B, S] -> [2, columns]."""
         trained, segment_ids = columns[2], columns[3]
         by_token, by_mean = ops.zeros_like(log_probs), ops.zeros_like(mean)
-        silent = by_token
+        silent = ops.zeros_like(log_probs)  # nothing is clipped where no gradient is made
         if self.has_gradients:
             found = self.gradients(self.loss)(log_probs, mean, rewards, *columns)
             by_token, by_mean = found[0], ops.abs(found[1])

@@ -143,6 +143,12 @@ def test_redistribution_in_our_code(where: str, purpose: str, ours: bool) -> Non
     assert in_our_code(one) is ours
 
 
+def test_only_a_gather_of_scores_is_on_purpose() -> None:
+    where = "PclQwen2ForCausalLM/chunked_log_probs-ChunkedLogProbs/whole_scores-WholeScores"
+    one = Communication("AlltoAll", "redistribution", (0, 1), "", "", 0, where)
+    assert in_our_code(one)
+
+
 # The end of the line of an AllReduce, as MindSpore 2.7.2 writes it of a gradient.
 OF_FORWARD = ' cnode_primal_attrs: {forward_node_name: "AllReduce_12", forward_unique_id: "12"}'
 
@@ -152,6 +158,7 @@ OF_FORWARD = ' cnode_primal_attrs: {forward_node_name: "AllReduce_12", forward_u
     [
         ("gradforward_op_9198431398030145703", OF_FORWARD, False),
         ("gradforward_op_9198431398030145703", "", True),
+        ("grad_redistribution_op_44AllGather_", "", True),
         ("forward_op_13220816111362047878", "", False),
         # A weight's gradient, with weight decay added to it: the same number on every rank.
         ("grad_mirror_MirrorOperator", "", False),

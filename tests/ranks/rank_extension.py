@@ -40,19 +40,24 @@ def problem() -> str | None:
     """Why ranks cannot run on this machine; None where they can."""
     if found := mindspore_2_7.machine_problem():
         return found
+    needs = "Ranks on a CPU need a small C++ extension"
     if shutil.which("g++") is None:
-        return "g++ is not there: ranks on a CPU need a small extension. apt-get install g++"
+        return f"g++ is missing. {needs}. Install it: apt-get install g++"
+    headers = Path(sysconfig.get_path("include"))
+    if not (headers / "Python.h").exists():
+        return f"{headers} has no Python.h. {needs}. Install it: apt-get install python3-dev"
     return None
 
 
 def build() -> Path:
-    """The extension; built once per source and wheel, in about 10 seconds.
+    """Build the extension, once per source and wheel, in about 10 seconds; return its file.
 
     Raises:
         RuntimeError: g++ refused it.
     """
     version = metadata.version("mindspore")
-    digest = hashlib.sha256(SOURCE.read_bytes() + version.encode()).hexdigest()[:12]
+    made_from = SOURCE.read_bytes() + Path(__file__).read_bytes() + version.encode()
+    digest = hashlib.sha256(made_from).hexdigest()[:12]
     library = KEPT / f"cpu_ranks-{digest}.so"
     if library.exists():
         return library

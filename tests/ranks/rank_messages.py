@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class Mailbox:
-    """One rank's: what others sent waits under its sender and key until it is taken.
+    """The messages of one rank. A message waits under its sender and key until the rank takes it.
 
     Args:
         rank: Its own.
@@ -84,6 +84,6 @@ class Mailbox:
                 return self.waiting[sender, key].popleft()
             others = [known for known, messages in self.waiting.items() if messages]
         raise TimeoutError(
-            f"rank {self.rank} waited {self.limit_s:.0f} s for rank {sender} at {key}; "
+            f"rank {self.rank} waited {self.limit_s:g} s for rank {sender} at {key}; "
             f"there are: {others}"
         )

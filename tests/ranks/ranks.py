@@ -18,13 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rank_kernels import EXACT, Collectives, Kernel
+from rank_kernels import EXACT, EXACT_KERNELS, Collectives, Kernel
 from rank_messages import Mailbox
 
 from pcl_reasoner.cluster import mindspore_2_7
-
-EXACT_KERNELS = "RANKS_EXACT_KERNELS"
-"""Environment variable: 1 puts NumPy in the place of MindSpore's approximate CPU kernels."""
 
 _TEXT, _POINTER = ctypes.c_char_p, ctypes.c_void_p
 _ARRAYS = (ctypes.c_int, ctypes.POINTER(_POINTER), ctypes.POINTER(_TEXT))

@@ -7,13 +7,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
+from typing import IO, Any
 
 import rank_extension
 
 from pcl_reasoner.train.worker import die_with_parent
 
 RANKS = Path(__file__).parent / "ranks.py"
+Process = subprocess.Popen[bytes]
 
 
 def run_ranks(
@@ -21,7 +24,7 @@ def run_ranks(
     program: Path,
     words: list[str],
     environment: dict[str, str] | None = None,
-    limit_s: float = 300,
+    limit_s: float = 900,
 ) -> list[str]:
     """Run a Python program as every rank of a world.
 
@@ -41,25 +44,15 @@ def run_ranks(
     library = rank_extension.build()
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "GLOG_v": "3", **(environment or {})}
     # A socket's path may have 107 characters, which a test's folder does not leave.
-    with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
-        logs = [Path(folder) / f"{rank}.log" for rank in range(world)]
-        processes = [
-            subprocess.Popen(
-                [sys.executable, RANKS, str(rank), str(world), folder, library, program, *words],
-                stdin=subprocess.DEVNULL,
-                stdout=log.open("w"),
-                stderr=subprocess.STDOUT,
-                env=variables,
-                preexec_fn=die_with_parent,
-            )
-            for rank, log in enumerate(logs)
-        ]
-        try:
-            failed = _wait(processes, limit_s)
-        finally:
-            for process in processes:
-                process.kill()
-                process.wait()
+    with tempfile.TemporaryDirectory(prefix="ranks-") as name, ExitStack() as stack:
+        logs = [Path(name) / f"{rank}.log" for rank in range(world)]
+        processes = []
+        for rank, log in enumerate(logs):
+            command = [sys.executable, RANKS, str(rank), str(world), name, library, program, *words]
+            output = stack.enter_context(log.open("w"))
+            processes.append(_start(command, output, variables))
+            stack.callback(_end, processes[-1])
+        failed = _wait(processes, limit_s)
         said = [log.read_text(errors="replace") for log in logs]
     if failed is not None:
         rank, why = failed
@@ -67,7 +60,23 @@ def run_ranks(
     return said
 
 
-def _wait(processes: list[subprocess.Popen[bytes]], limit_s: float) -> tuple[int, str] | None:
+def _start(command: list[Any], output: IO[str], variables: dict[str, str]) -> Process:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=variables,
+        preexec_fn=die_with_parent,
+    )
+
+
+def _end(process: Process) -> None:
+    process.kill()
+    process.wait()
+
+
+def _wait(processes: list[Process], limit_s: float) -> tuple[int, str] | None:
     """The first rank that fails, and how; None when all end well."""
     until = time.monotonic() + limit_s
     while True:

@@ -33,11 +33,12 @@ def test_messages_wait_under_their_sender_and_key(pair: tuple[Mailbox, Mailbox])
 
 def test_a_wait_ends_and_says_who_waited_for_what(pair: tuple[Mailbox, Mailbox]) -> None:
     first, second = pair
-    second.limit_s = 0.2
+    first.send(1, "other", b"1")
     first.send(1, "AllGather", b"1")
     assert second.take(0, "AllGather") == b"1"
-    first.send(1, "other", b"1")
-    with pytest.raises(TimeoutError, match=r"rank 1 waited 0 s for rank 0 at AllGather; there are"):
+    second.limit_s = 0.2
+    said = r"rank 1 waited 0\.2 s for rank 0 at AllGather; there are: \[\(0, 'other'\)\]"
+    with pytest.raises(TimeoutError, match=said):
         second.take(0, "AllGather")
 
 

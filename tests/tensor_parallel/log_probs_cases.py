@@ -1,49 +1,30 @@
-"""Cases, what they are given, and their float64 definitions."""
+"""log π of a vocabulary that is cut over ranks: cases, inputs, and the float64 definition."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from ranks import EXACT_KERNELS
-from run_ranks import run_ranks
+from rank_cases import Case, part_of_rank, relative_error, results
 
 PROGRAM = Path(__file__).parent / "log_probs_rank.py"
 ROWS, LENGTH, HIDDEN, VOCABULARY = 4, 8, 16, 32
 
 
 @dataclass(frozen=True)
-class Case:
+class LogProbsCase(Case):
     """A layout, and what is computed in it.
 
     Args:
-        data: Data-parallel ranks.
-        tensor: Tensor-parallel ranks: as many parts of the vocabulary.
         step: Tokens of each row that make a chunk.
         entropy: Whether entropies are made.
-        reduced: With AllReduces in place of gathered scores, as it was at first.
-        cut: Whether the vocabulary is cut; MindFormers leaves it whole where it cannot be divided.
+        cut: Whether the vocabulary is cut; MindFormers leaves one whole that it cannot divide.
     """
 
-    data: int
-    tensor: int
     step: int = LENGTH
     entropy: bool = False
-    reduced: bool = False
     cut: bool = True
-
-    @property
-    def world(self) -> int:
-        """Ranks in all."""
-        return self.data * self.tensor
-
-    @property
-    def name(self) -> str:
-        """A file's name."""
-        return "-".join(str(int(value)) for value in asdict(self).values())
 
 
 def drawn() -> dict[str, np.ndarray]:
@@ -59,56 +40,52 @@ def drawn() -> dict[str, np.ndarray]:
     }
 
 
-def expected(given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def log_shares_of(hidden: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """log π of the whole vocabulary, [B, S, V] float64."""
+    logits = hidden.astype(np.float64) @ weight.astype(np.float64).T
+    found: np.ndarray = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    return found
+
+
+def expected(case: LogProbsCase) -> dict[str, np.ndarray]:
     """log π, entropies, and the gradients of Σ by_token · log π, in float64."""
-    hidden, weight = given["hidden"].astype(np.float64), given["weight"].astype(np.float64)
-    logits = hidden @ weight.T
-    log_shares = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    given = drawn()
+    log_shares = log_shares_of(given["hidden"], given["weight"])
     shares = np.exp(log_shares)
-    one_hot = (given["labels"][..., None] == np.arange(len(weight))).astype(np.float64)
+    one_hot = (given["labels"][..., None] == np.arange(VOCABULARY)).astype(np.float64)
     trained = one_hot.sum(-1)
     by_logits = (one_hot - shares) * (given["by_token"] * trained)[..., None]
-    return {
+    found = {
         "log_probs": (log_shares * one_hot).sum(-1),
-        "entropies": -(shares * log_shares).sum(-1),
-        "weight": np.einsum("bsv,bsh->vh", by_logits, hidden),
-        "bias": by_logits @ weight,
+        "weight": np.einsum("bsv,bsh->vh", by_logits, given["hidden"].astype(np.float64)),
+        "bias": by_logits @ given["weight"].astype(np.float64),
     }
+    return found | ({"entropies": -(shares * log_shares).sum(-1)} if case.entropy else {})
 
 
-def run(cases: Sequence[Case], folder: Path, exact_kernels: bool = True) -> None:
-    """Run cases of one world size; every rank's arrays are in the folder after it."""
-    (world,) = {case.world for case in cases}
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "cases.json").write_text(json.dumps([asdict(case) for case in cases]))
-    np.savez(folder / "inputs.npz", **drawn())
-    run_ranks(world, PROGRAM, [str(folder)], {EXACT_KERNELS: str(int(exact_kernels))})
+def worst_errors(case: LogProbsCase, folder: Path) -> dict[str, float]:
+    """The largest relative error of each array over all ranks.
 
-
-def worst_errors(case: Case, folder: Path) -> dict[str, float]:
-    """Largest difference from float64 over all ranks, relative to the largest expected number."""
-    want = expected(drawn())
+    Raises:
+        ValueError: A rank has another part of an array than its own.
+    """
+    want = expected(case)
     worst = dict.fromkeys(want, 0.0)
-    for rank in range(case.world):
-        found = np.load(folder / f"{case.name}-{rank}.npz")
+    for rank, found in results(case, folder):
         for name, whole in want.items():
-            if name == "entropies" and not case.entropy:
-                continue
             own = own_part(case, rank, name, whole, found[name].shape)
-            error = np.abs(found[name] - own).max() / np.abs(whole).max()
-            worst[name] = max(worst[name], float(error))
+            worst[name] = max(worst[name], relative_error(found[name], own, whole))
     return worst
 
 
 def own_part(
-    case: Case, rank: int, name: str, whole: np.ndarray, shape: tuple[int, ...]
+    case: LogProbsCase, rank: int, name: str, whole: np.ndarray, shape: tuple[int, ...]
 ) -> np.ndarray:
-    """A rank's slice: of the vocabulary for weights, of the rows for all else.
-
-    MindSpore lays rows that no operator with a strategy takes over as many ranks as it likes.
-    """
-    if shape == whole.shape:
-        return whole
+    """A rank's part: of the vocabulary for weights, of the rows for all else."""
+    if name == "weight":
+        return part_of_rank(case, rank, whole, "tensor") if case.cut else whole
+    if name == "bias":
+        return part_of_rank(case, rank, whole, "data")
+    # No operator with a strategy takes these: MindSpore chooses how it cuts their rows.
     count = len(whole) // shape[0]
-    number = rank % case.tensor if name == "weight" else rank * count // case.world
-    return np.split(whole, count)[number]
+    return np.split(whole, count)[rank * count // case.world]

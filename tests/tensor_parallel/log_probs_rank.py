@@ -1,25 +1,21 @@
-"""What one rank computes: log-probs of a cut vocabulary, or a loss, and the gradients.
+"""What one rank computes: log-probs of a cut vocabulary, and the gradients.
 
     python ranks.py RANK WORLD SOCKETS LIBRARY log_probs_rank.py FOLDER
 
-FOLDER holds cases.json (a list of ``Case``) and inputs.npz; each rank writes NAME-RANK.npz for each
-case: its slices of the gradients, of log π and of the entropies.
+FOLDER holds cases.json (a list of ``LogProbsCase``) and inputs.npz. For each case a rank writes
+NAME-RANK.npz: its slices of the gradients, of log π and of the entropies.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
-import mindspore as ms
 import numpy as np
-from log_probs_cases import Case
+from log_probs_cases import LogProbsCase
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.communication import get_rank
-from ranks_step import gradients, use_layout
+from rank_cases import part_of_rank
+from ranks_step import compute_all, gradients, use_layout
 from reduced_scores import shard_with_all_reduces
 
 from pcl_reasoner.losses.chunked import ChunkedLogProbs
@@ -28,7 +24,7 @@ from pcl_reasoner.losses.chunked import ChunkedLogProbs
 class LogProbs(nn.Cell):
     """hidden + bias -> log π and entropies. The bias is 0: its gradient is that by hidden."""
 
-    def __init__(self, case: Case, weight: np.ndarray, hidden: np.ndarray) -> None:
+    def __init__(self, case: LogProbsCase, weight: np.ndarray, hidden: np.ndarray) -> None:
         super().__init__()
         layout = SimpleNamespace(data_parallel=case.data, model_parallel=case.tensor)
         self.weight = Parameter(Tensor(weight), name="weight")
@@ -56,9 +52,12 @@ class Loss(nn.Cell):
         return (log_probs * by_token).sum()
 
 
-def of_log_probs(case: Case, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    own = np.split(np.arange(len(given["hidden"])), case.data)[get_rank() // case.tensor]
-    columns = [Tensor(given[name][own]) for name in ("hidden", "labels", "by_token")]
+def of_log_probs(case: LogProbsCase, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Its slices of log π, of the entropies where they are made, and of the gradients."""
+    rows = (case.data, 1)
+    use_layout(case, ((*rows, 1), rows, rows))
+    names = ("hidden", "labels", "by_token")
+    columns = [Tensor(part_of_rank(case, get_rank(), given[name], "data")) for name in names]
     # A Cell each: the first that is compiled cuts its weights.
     forward, backward = (LogProbs(case, given["weight"], given["hidden"]) for _ in range(2))
     log_probs, entropies = forward(*columns)
@@ -66,17 +65,5 @@ def of_log_probs(case: Case, given: dict[str, np.ndarray]) -> dict[str, np.ndarr
     return values | gradients(Loss(backward), *columns)[1]
 
 
-def main() -> None:
-    folder = Path(sys.argv[1])
-    cases = [Case(**one) for one in json.loads((folder / "cases.json").read_text())]
-    given = dict(np.load(folder / "inputs.npz"))
-    ms.set_context(mode=ms.GRAPH_MODE)
-    for case in cases:
-        rows = (case.data, 1)
-        use_layout(case.data, case.tensor, ((*rows, 1), rows, rows))
-        found: Any = of_log_probs(case, given)
-        np.savez(folder / f"{case.name}-{get_rank()}.npz", **found)
-
-
 if __name__ == "__main__":
-    main()
+    compute_all(LogProbsCase, of_log_probs)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from ranks import EXACT_KERNELS
-from run_ranks import run_ranks
+from log_probs_cases import log_shares_of
+from rank_cases import Case, part_of_rank, relative_error, results
 
 from pcl_reasoner.losses.segments import Batch, segment_means
 
@@ -32,32 +30,16 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class LossCase:
-    """A loss and a layout.
+class LossCase(Case):
+    """A layout and a loss.
 
     Args:
         loss: In LOSSES.
-        data: Data-parallel ranks.
-        tensor: Tensor-parallel ranks.
         chunk_tokens: Tokens of a rank whose logits exist at a time.
-        reduced: With AllReduces in place of gathered scores, as it was at first.
     """
 
-    loss: str
-    data: int = 2
-    tensor: int = 2
+    loss: str = "opg"
     chunk_tokens: int = 14
-    reduced: bool = False
-
-    @property
-    def world(self) -> int:
-        """Ranks in all."""
-        return self.data * self.tensor
-
-    @property
-    def name(self) -> str:
-        """A file's name."""
-        return "-".join(str(value) for value in asdict(self).values())
 
 
 def drawn() -> tuple[dict[str, np.ndarray], Batch]:
@@ -75,7 +57,8 @@ def drawn() -> tuple[dict[str, np.ndarray], Batch]:
         [draw(2, 3, 1.0), draw(1, 5, 0.0), draw(1, 1, 0.3)],
         [draw(0, 4, 0.0), draw(3, 0, 1.0), draw(1, 6, 1.0), draw(1, 1, 0.75)],
         [draw(1, 12, 1.0)],
-        [draw(2, 7, 0.0), draw(1, 6, 1.0)],
+        # The first is of a group whose rewards are all equal.
+        [segment([None] * 2 + [0.0] * 7, 0.0, pass_rate=0.0, advantage=0.0), draw(1, 6, 1.0)],
     ]
     batch = batch_of(rows, LENGTH, PLACES)
     shape = batch.log_probs.shape
@@ -97,8 +80,7 @@ def log_probs_of(
     hidden: np.ndarray, weight: np.ndarray, labels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """log π of each label (−100: 0) and the entropies, [B, S], in float64."""
-    logits = hidden.astype(np.float64) @ weight.astype(np.float64).T
-    log_shares = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    log_shares = log_shares_of(hidden, weight)
     one_hot = labels[..., None] == np.arange(len(weight))
     return (log_shares * one_hot).sum(-1), -(np.exp(log_shares) * log_shares).sum(-1)
 
@@ -146,30 +128,27 @@ def expected_figures(loss: str, given: dict[str, np.ndarray], batch: Batch) -> n
     return figures
 
 
-def run(cases: Sequence[LossCase], folder: Path, exact_kernels: bool = True) -> None:
-    """Run cases of one world size; every rank's arrays are in the folder after it."""
-    (world,) = {case.world for case in cases}
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "cases.json").write_text(json.dumps([asdict(case) for case in cases]))
-    np.savez(folder / "inputs.npz", **drawn()[0])
-    run_ranks(world, PROGRAM, [str(folder)], {EXACT_KERNELS: str(int(exact_kernels))})
-
-
 def worst_errors(case: LossCase, folder: Path) -> dict[str, float]:
-    """Largest difference from float64 over all ranks, relative to the largest expected number."""
-    worst: dict[str, float] = {}
-    for rank in range(case.world):
-        found = np.load(folder / f"{case.name}-{rank}.npz")
-        for name, whole in expected(case.loss).items():
-            own = whole
-            if name == "weight":
-                own = np.split(whole, case.tensor)[rank % case.tensor]
-            if name == "hidden":
-                own = np.split(whole, case.data)[rank // case.tensor]
-            if found[name].shape != own.shape:
-                raise ValueError(
-                    f"rank {rank} has {name} of {found[name].shape}, expected {own.shape}"
-                )
-            error = float(np.abs(found[name] - own).max() / np.abs(whole).max())
-            worst[name] = max(worst.get(name, 0.0), error)
+    """The largest relative error of each array over all ranks; of figures, of each column.
+
+    Raises:
+        ValueError: A rank has another part of an array than its own.
+    """
+    want = expected(case.loss)
+    worst = dict.fromkeys(want, 0.0)
+    for rank, found in results(case, folder):
+        for name, whole in want.items():
+            by = {"weight": "tensor", "hidden": "data"}.get(name)
+            own = part_of_rank(case, rank, whole, by) if by else whole
+            error = relative_error(found[name], own, whole)
+            if name == "figures":
+                error = figures_error(found[name], whole)
+            worst[name] = max(worst[name], error)
     return worst
+
+
+def figures_error(found: np.ndarray, whole: np.ndarray) -> float:
+    """The largest relative error of a column; a column of zeros must be one."""
+    largest = np.abs(whole).max(0)
+    differences = np.abs(found - whole).max(0)
+    return float(np.where(largest > 0, differences / np.maximum(largest, 1e-30), differences).max())

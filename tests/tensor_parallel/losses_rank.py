@@ -8,9 +8,6 @@ cases.json (a list of ``LossCase``) and inputs.npz; each rank writes NAME-RANK.n
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import mindspore as ms
@@ -18,7 +15,8 @@ import numpy as np
 from losses_cases import COLUMNS, LossCase
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore.communication import get_rank
-from ranks_step import gradients, use_layout
+from rank_cases import part_of_rank
+from ranks_step import compute_all, gradients, use_layout
 from reduced_scores import shard_with_all_reduces
 
 from pcl_reasoner.train.entry import import_mindformers
@@ -85,24 +83,13 @@ def build(case: LossCase, given: dict[str, np.ndarray]) -> Any:
 
 
 def of_loss(case: LossCase, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The gradients, and the figures that the step leaves."""
+    """The loss, the gradients, and the figures that the step leaves."""
+    use_layout(case, tuple((case.data, 1) for _ in COLUMNS))
     model = build(case, given)
-    own = np.split(np.arange(len(given["hidden"])), case.data)[get_rank() // case.tensor]
-    columns = [Tensor(given[name][own]) for name in COLUMNS]
+    columns = [Tensor(part_of_rank(case, get_rank(), given[name], "data")) for name in COLUMNS]
     loss, found = gradients(model, *columns)
     return found | {"loss": loss, "figures": model.figures.asnumpy()}
 
 
-def main() -> None:
-    folder = Path(sys.argv[1])
-    given = dict(np.load(folder / "inputs.npz"))
-    ms.set_context(mode=ms.GRAPH_MODE)
-    for one in json.loads((folder / "cases.json").read_text()):
-        case = LossCase(**one)
-        strategy = tuple((case.data, 1) for _ in COLUMNS)
-        use_layout(case.data, case.tensor, strategy)
-        np.savez(folder / f"{case.name}-{get_rank()}.npz", **of_loss(case, given))
-
-
 if __name__ == "__main__":
-    main()
+    compute_all(LossCase, of_loss)

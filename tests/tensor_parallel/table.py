@@ -17,6 +17,7 @@ from pathlib import Path
 import conftest  # noqa: F401  (puts tests/ranks and tests/losses on the path)
 import log_probs_cases
 import losses_cases
+from rank_cases import run
 
 from pcl_reasoner.losses import LOSSES
 
@@ -29,11 +30,12 @@ def of_log_probs(folder: Path, exact_kernels: bool) -> None:
     """Data x tensor ranks, chunks, with and without entropies."""
     made = itertools.product(LAYOUTS, STEPS, (False, True), (True, False))
     cases = [
-        log_probs_cases.Case(*layout, step, entropy, reduced)
+        log_probs_cases.LogProbsCase(*layout, reduced, step, entropy)
         for layout, step, entropy, reduced in made
     ]
     for world in (2, 4):
-        log_probs_cases.run([case for case in cases if case.world == world], folder, exact_kernels)
+        some = [case for case in cases if case.world == world]
+        run(log_probs_cases.PROGRAM, some, log_probs_cases.drawn(), folder, exact_kernels)
     print("| DP x TP | chunks | entropies | log π | entropy | dW before | dW | dh before | dh |")
     print("|---|---|---|---|---|---|---|---|---|")
     for before, after in zip(cases[::2], cases[1::2], strict=True):
@@ -53,9 +55,9 @@ def of_log_probs(folder: Path, exact_kernels: bool) -> None:
 def of_losses(folder: Path, exact_kernels: bool) -> None:
     """Each loss over 2 x 2 ranks."""
     cases = [
-        losses_cases.LossCase(loss, reduced=reduced) for loss in LOSSES for reduced in (True, False)
+        losses_cases.LossCase(2, 2, reduced, loss) for loss in LOSSES for reduced in (True, False)
     ]
-    losses_cases.run(cases, folder, exact_kernels)
+    run(losses_cases.PROGRAM, cases, losses_cases.drawn()[0], folder, exact_kernels)
     print("| loss, 2 x 2 | loss | figures | dW before | dW | dh before | dh |")
     print("|---|---|---|---|---|---|---|")
     for before, after in zip(cases[::2], cases[1::2], strict=True):

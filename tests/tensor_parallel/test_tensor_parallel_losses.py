@@ -5,28 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from losses_cases import LossCase, run, worst_errors
+from losses_cases import PROGRAM, LossCase, drawn, worst_errors
+from rank_cases import run
 
 from pcl_reasoner.losses import LOSSES
 
 pytestmark = pytest.mark.slow
 
-REDUCED = LossCase("opg", reduced=True)
+REDUCED = LossCase(2, 2, reduced=True)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of what every rank of every loss computed."""
+    """The folder with every rank's arrays."""
     made = tmp_path_factory.mktemp("losses")
-    run([*(LossCase(loss) for loss in LOSSES), REDUCED], made)
+    cases = [*(LossCase(2, 2, loss=loss) for loss in LOSSES), REDUCED]
+    run(PROGRAM, cases, drawn()[0], made)
     return made
 
 
 @pytest.mark.parametrize("loss", sorted(LOSSES))
 def test_gradients_and_figures_are_those_of_float64(loss: str, folder: Path) -> None:
     """Every rank has the loss and figures of the whole batch, and its slice of the gradients."""
-    errors = worst_errors(LossCase(loss), folder)
-    assert set(errors) == {"loss", "weight", "hidden", "figures"}
+    errors = worst_errors(LossCase(2, 2, loss=loss), folder)
     # The loss is a sum of larger numbers of both signs.
     assert errors.pop("loss") < 3e-6
     assert max(errors.values()) < 1e-6, errors
