@@ -30,8 +30,8 @@ def run_ranks(
 
     Args:
         world: Ranks, a process each.
-        program: The file.
-        words: Its arguments.
+        program: The file; an absolute path.
+        words: Its arguments; its working folder is one that is deleted afterwards.
         environment: Beside this process's own.
         limit_s: Seconds after which all are killed.
 
@@ -50,7 +50,8 @@ def run_ranks(
         for rank, log in enumerate(logs):
             command = [sys.executable, RANKS, str(rank), str(world), name, library, program, *words]
             output = stack.enter_context(log.open("w"))
-            processes.append(_start(command, output, variables))
+            # Where a compile fails MindSpore leaves files in the folder that it runs in.
+            processes.append(_start(command, output, variables, Path(name)))
             stack.callback(_end, processes[-1])
         failed = _wait(processes, limit_s)
         said = [log.read_text(errors="replace") for log in logs]
@@ -60,9 +61,10 @@ def run_ranks(
     return said
 
 
-def _start(command: list[Any], output: IO[str], variables: dict[str, str]) -> Process:
+def _start(command: list[Any], output: IO[str], variables: dict[str, str], cwd: Path) -> Process:
     return subprocess.Popen(
         command,
+        cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,

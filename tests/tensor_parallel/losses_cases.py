@@ -142,7 +142,7 @@ def worst_errors(case: LossCase, folder: Path) -> dict[str, float]:
             own = part_of_rank(case, rank, whole, by) if by else whole
             error = relative_error(found[name], own, whole)
             if name == "figures":
-                error = figures_error(found[name], whole)
+                error = max(error, figures_error(found[name], whole))
             worst[name] = max(worst[name], error)
     return worst
 

@@ -10,7 +10,7 @@ from rank_cases import run
 
 pytestmark = pytest.mark.slow
 
-LAYOUTS = [(1, 2), (1, 4), (2, 2)]
+LAYOUTS = [(2, 1), (1, 2), (1, 4), (2, 2)]
 """Data-parallel and tensor-parallel ranks."""
 STEPS = [LENGTH, 3]
 """One chunk; three, the last of them shorter."""
