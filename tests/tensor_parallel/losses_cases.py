@@ -11,22 +11,12 @@ from log_probs_cases import log_shares_of
 from rank_cases import Case, part_of_rank, relative_error, results
 
 from pcl_reasoner.losses.segments import Batch, segment_means
+from pcl_reasoner.train.columns import column_names
 
 PROGRAM = Path(__file__).parent / "losses_rank.py"
 HIDDEN, VOCABULARY, LENGTH, PLACES = 16, 32, 18, 4
-COLUMNS = (
-    "input_ids",
-    "labels",
-    "position_ids",
-    "segment_ids",
-    "rewards",
-    "segment_weights",
-    "token_weights",
-    "pass_rates",
-    "advantages",
-    "frozen_log_probs",
-    "frozen_mean",
-)
+COLUMNS = column_names(compressed_mask=True)[:-1]
+"""All but the mask, which the layers take that are not there."""
 
 
 @dataclass(frozen=True)
