@@ -21,7 +21,7 @@ LANES: dict[str, tuple[int, list[str]]] = {
     "lint": (1, ["ruff", "check", "."]),
     "types": (15, ["mypy"]),
     "fast": (500, ["pytest", "-rs", "-m", "not slow and not vllm"]),
-    "slow": (1800, ["pytest", "-rs", "-m", "slow", "--durations=0"]),
+    "slow": (1500, ["pytest", "-rs", "-m", "slow", "--durations=0"]),
     "vllm": (800, ["pytest", "-rs", "-m", "vllm", "--durations=0"]),
 }
 
