@@ -62,7 +62,7 @@ def table(page: Path, heading: str) -> list[list[str]]:
 
 
 def headings(page: Path) -> set[str]:
-    """The names by which links find a page's headings."""
+    """The anchors of a page's headings."""
     found = re.findall(r"^#+ (.+)$", text_of(page), re.M)
     return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in found}
 

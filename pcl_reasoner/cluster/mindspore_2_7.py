@@ -27,6 +27,7 @@ GRAPH_PASS = "validate"
 
 _TARGET = "Ascend"
 WORLD = "hccl_world_group"
+"""MindSpore's name for the group of all ranks."""
 _MANAGER_METHODS = 7
 """Places in CommManager's virtual table: two destructors, CreateGroupSync, DestroyGroup, GetRankID,
 GetRankSize, GetRank."""

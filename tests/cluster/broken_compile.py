@@ -1,16 +1,14 @@
-"""Compiles a rank as pcl_reasoner.cluster.precompile does, with one strategy that cannot be."""
+"""Compiles a rank with one strategy that cannot be."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from pcl_reasoner.cluster import mindspore_2_7, precompile
-
-whole = mindspore_2_7.compile_in_place_of_training
+from changed_compile import compile_after
 
 
-def broken(done: Any) -> None:
-    """Before the model is built: cut the segment means' rows in three; there are two ranks."""
+def cut_in_three() -> None:
+    """Cut the segment means' rows in three; there are two ranks."""
     from pcl_reasoner.losses.segments import SegmentMeans
 
     shard = SegmentMeans.shard
@@ -21,9 +19,7 @@ def broken(done: Any) -> None:
         return self
 
     SegmentMeans.shard = in_three
-    whole(done)
 
 
 if __name__ == "__main__":
-    mindspore_2_7.compile_in_place_of_training = broken
-    precompile.main()
+    compile_after(cut_in_three)

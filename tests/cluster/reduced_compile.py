@@ -1,22 +1,15 @@
-"""Compiles a rank as pcl_reasoner.cluster.precompile does, the loss laid out as it was at first."""
+"""Compiles a rank with the layout that the loss had at first."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "tensor_parallel"))
-
-from reduced_scores import shard_with_all_reduces  # noqa: E402
-
-from pcl_reasoner.cluster import mindspore_2_7, precompile  # noqa: E402
-
-whole = mindspore_2_7.compile_in_place_of_training
+from changed_compile import compile_after
+from reduced_scores import shard_with_all_reduces
 
 
-def reduced(done: Any) -> None:
-    """Before the model is built: sums over parts of the vocabulary cross ranks again."""
+def sum_over_ranks() -> None:
+    """Let sums over parts of the vocabulary cross ranks again."""
     from pcl_reasoner.losses.chunked import ChunkedLogProbs
 
     shard = ChunkedLogProbs.shard
@@ -27,9 +20,7 @@ def reduced(done: Any) -> None:
         return self
 
     ChunkedLogProbs.shard = with_all_reduces
-    whole(done)
 
 
 if __name__ == "__main__":
-    mindspore_2_7.compile_in_place_of_training = reduced
-    precompile.main()
+    compile_after(sum_over_ranks)

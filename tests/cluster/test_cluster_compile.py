@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 from pathlib import Path
 from typing import Any
@@ -163,7 +164,9 @@ def test_sums_over_ranks_are_refused_as_mindspore_makes_their_gradients_wrong(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The layout that the loss had at first; what was compiled is written all the same."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    here = Path(__file__).resolve().parent
+    folders = (here, here.parent / "tensor_parallel")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, folders)))
     monkeypatch.setattr(compile_run, "PROGRAM", "reduced_compile")
     assert main(words(tmp_path, "--ranks", "4")) == 1
     said = capfd.readouterr()

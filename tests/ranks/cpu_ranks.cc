@@ -5,7 +5,7 @@
 //   1. The front end sees the device "Ascend", the back end the device "CPU".
 //   2. A communication manager that knows the ranks and the groups.
 //   3. Kernels that call back into Python: collectives, and whatever else Python names.
-// Made for the wheels of MindSpore 2.7.1 and 2.7.2 on x86-64, whose headers and libraries it needs.
+// Tried with the wheel of MindSpore 2.7.2 on x86-64, whose headers and libraries it needs.
 #include <link.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -88,6 +88,6 @@ def softmax(_, inputs, outputs) -> None:
 
 
 EXACT: dict[str, Kernel] = {"Exp": exp, "Log": log, "LogSoftmax": log_softmax, "Softmax": softmax}
-"""In float32, over the last axis. MindSpore's own on a CPU are a polynomial, good to 4e-6."""
+"""In float32, over the last axis. MindSpore's own on a CPU are good to about 4e-6."""
 EXACT_KERNELS = "RANKS_EXACT_KERNELS"
 """Environment variable of a rank: 1 puts these kernels in the place of MindSpore's."""

@@ -16,7 +16,7 @@ from pcl_reasoner.train.columns import column_names
 PROGRAM = Path(__file__).parent / "losses_rank.py"
 HIDDEN, VOCABULARY, LENGTH, PLACES = 16, 32, 18, 4
 COLUMNS = column_names(compressed_mask=True)[:-1]
-"""All but the mask, which the layers take that are not there."""
+"""All but the mask: it goes to the layers, which are not there."""
 
 
 @dataclass(frozen=True)

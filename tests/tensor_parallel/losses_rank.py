@@ -21,12 +21,6 @@ from reduced_scores import shard_with_all_reduces
 
 from pcl_reasoner.train.entry import import_mindformers
 
-import_mindformers()
-
-from mindformers.modules.transformer import TransformerOpParallelConfig  # noqa: E402
-
-from pcl_reasoner.train.model import PclQwen2Config, PclQwen2ForCausalLM  # noqa: E402
-
 
 class Given(nn.Cell):
     """Hidden states in the place of the model's layers; their gradient is a parameter's."""
@@ -44,6 +38,10 @@ class Given(nn.Cell):
 
 def build(case: LossCase, given: dict[str, np.ndarray]) -> Any:
     """The model as a recipe's YAML builds it, small and with one layer that is not used."""
+    from mindformers.modules.transformer import TransformerOpParallelConfig
+
+    from pcl_reasoner.train.model import PclQwen2Config, PclQwen2ForCausalLM
+
     rows, length, width = given["hidden"].shape
     layout = TransformerOpParallelConfig(
         data_parallel=case.data, model_parallel=case.tensor, vocab_emb_dp=False
@@ -92,4 +90,5 @@ def of_loss(case: LossCase, given: dict[str, np.ndarray]) -> dict[str, np.ndarra
 
 
 if __name__ == "__main__":
+    import_mindformers()
     compute_all(LossCase, of_loss)
