@@ -116,19 +116,17 @@ def _on_ray(
     shared = ray.put(function)
     pending: deque[Any] = deque()
     rest = iter(parts)
-    try:
-        while True:
-            while len(pending) < AHEAD * workers:
-                # A part is wrapped, as None may be one.
-                if (following := next(((part,) for part in rest), None)) is None:
-                    break
-                pending.append(task.remote(shared, following[0]))
-            if not pending:
-                return
-            yield _result(pending.popleft())
-    finally:
-        for reference in pending:
-            ray.cancel(reference)
+    # Tasks that an error leaves pending are not cancelled: they end with the connection. Ray 2.60's
+    # cancel ends this process when a task is done at the same moment (ray-project/ray#54738).
+    while True:
+        while len(pending) < AHEAD * workers:
+            # A part is wrapped, as None may be one.
+            if (following := next(((part,) for part in rest), None)) is None:
+                break
+            pending.append(task.remote(shared, following[0]))
+        if not pending:
+            return
+        yield _result(pending.popleft())
 
 
 def _call(function: Callable[[Part], Result], part: Part) -> Result:

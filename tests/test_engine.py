@@ -51,6 +51,26 @@ def refuse_third(folder: Path, part: int) -> int:
     return part
 
 
+def refuse_beside_a_long_one(folder: Path, part: int) -> int:
+    """Part 1 would take ten minutes; part 0 fails once part 1 has begun."""
+    begun = folder / "begun"
+    if part == 0:
+        until(begun.exists)
+        raise StageError("part 0: wrong")
+    with whole_file(begun) as path:
+        path.write_text(str(os.getpid()))
+    time.sleep(600)
+    return part
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for it, up to a minute."""
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 def write_and_die_once(folder: Path, part: int) -> int:
     """Leave half a file and be killed, the first time that part 1 runs."""
     with whole_file(folder / f"part-{part}") as path:
@@ -84,6 +104,15 @@ def test_an_error_arrives_as_it_is_and_is_not_retried(
         run(partial(refuse_third, tmp_path), placement)
     assert type(caught.value) is StageError
     assert (tmp_path / "2").read_text() == "run\n"
+
+
+@pytest.mark.slow
+def test_no_task_outlives_an_error(tmp_path: Path) -> None:
+    """Tasks end with the connection; ray.cancel would now and then end this process, too."""
+    with pytest.raises(StageError, match=r"^part 0: wrong$"):
+        run(partial(refuse_beside_a_long_one, tmp_path), RAY)
+    process = int((tmp_path / "begun").read_text())
+    until(lambda: not Path(f"/proc/{process}").exists())
 
 
 @pytest.mark.slow
