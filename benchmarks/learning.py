@@ -13,10 +13,10 @@ import argparse
 import json
 from pathlib import Path
 
-from pcl_reasoner.plan import PlannedStage
-from pcl_reasoner.recipe import load_recipe
-from pcl_reasoner.runner import run
-from pcl_reasoner.stage import Counts
+from pcl_reasoner.core.stage import Counts
+from pcl_reasoner.runner.plan import PlannedStage
+from pcl_reasoner.runner.recipe import load_recipe
+from pcl_reasoner.runner.runner import run
 
 VARIANTS = {
     "OPG": (),

@@ -57,7 +57,7 @@ def build(given: argparse.Namespace) -> Any:
 
     from pcl_reasoner.losses.chunked import ChunkedLogProbs
     from pcl_reasoner.losses.segments import TokenLogProbs
-    from pcl_reasoner.train.entry import import_mindformers
+    from pcl_reasoner.worker.entry import import_mindformers
 
     import_mindformers()
     from mindformers.core.loss import CrossEntropyLoss

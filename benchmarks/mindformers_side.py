@@ -41,7 +41,7 @@ class StepTimes:
 
 def train_stage(given_file: str) -> None:
     """Run the train stage: ``{"config", "inputs", "output"}``; adds ``seconds_a_step``."""
-    from pcl_reasoner.stage import StageContext
+    from pcl_reasoner.core.stage import StageContext
     from pcl_reasoner.train.stage import TrainConfig, train
 
     given = json.loads(Path(given_file).read_text(encoding="utf-8"))
@@ -56,8 +56,8 @@ def train_stage(given_file: str) -> None:
 
 def prepare(yaml_file: str) -> Any:
     """Read the YAML and set up the CPU as the entry module does; goes to the YAML's folder."""
-    from pcl_reasoner.train import entry
-    from pcl_reasoner.train import mindformers_1_8 as version
+    from pcl_reasoner.trainer import mindformers_1_8 as version
+    from pcl_reasoner.worker import entry
 
     os.chdir(Path(yaml_file).resolve().parent)
     entry.import_mindformers()

@@ -27,7 +27,7 @@ from workload import SMALL, drawn_lengths, machine, samples_of, write_job
 from pcl_reasoner.pack.rows import plan_packing
 from pcl_reasoner.train.columns import column_names
 from pcl_reasoner.train.config import TrainConfig
-from pcl_reasoner.train.rows import model_row
+from pcl_reasoner.trainer.rows import model_row
 
 PLACES = 32
 SIZES = 4

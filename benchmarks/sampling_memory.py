@@ -30,8 +30,8 @@ def run_stage(url: str, work: Path, given: argparse.Namespace) -> None:
     """The stage in this process; prints what it took."""
     from sampling_client import settings
 
+    from pcl_reasoner.core.stage import StageContext
     from pcl_reasoner.sample.stage import sample
-    from pcl_reasoner.stage import StageContext
 
     output = work / "sample"
     output.mkdir()

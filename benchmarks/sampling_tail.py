@@ -42,7 +42,7 @@ def write_inputs(work: Path, given: argparse.Namespace, seed: int) -> np.ndarray
     import pyarrow.parquet as pq
 
     from pcl_reasoner.curate import problem_id
-    from pcl_reasoner.sample.generate import Dialogue, Problem
+    from pcl_reasoner.inference.dialogue import Dialogue, Problem
 
     found = texts(given.problems)
     lengths = lengths_of(len(found), given.spread, given.longest, seed)
@@ -72,8 +72,8 @@ def settings(given: argparse.Namespace) -> Any:
 
 def run(url: str, work: Path, order: str, given: argparse.Namespace) -> dict[str, float]:
     """The stage in one order; the server's own figures."""
+    from pcl_reasoner.core.stage import StageContext
     from pcl_reasoner.sample.stage import sample
-    from pcl_reasoner.stage import StageContext
 
     page = f"{url.removesuffix('/v1')}/figures"
     httpx.post(page, trust_env=False)
@@ -91,7 +91,7 @@ def run(url: str, work: Path, order: str, given: argparse.Namespace) -> dict[str
 def main() -> None:
     from workload import machine
 
-    from pcl_reasoner.embedded.base_model import write_model_folder
+    from pcl_reasoner.synthetic.base_model import write_model_folder
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--problems", type=int, default=240)

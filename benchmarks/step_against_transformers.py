@@ -28,7 +28,7 @@ from workload import QWEN_05B, SMALL, drawn_lengths, machine, samples_of, write_
 from pcl_reasoner.pack.rows import plan_packing
 from pcl_reasoner.train.columns import column_names
 from pcl_reasoner.train.config import TrainConfig
-from pcl_reasoner.train.rows import model_row, trained_counts
+from pcl_reasoner.trainer.rows import model_row, trained_counts
 
 PLACES = 16
 RATE = 1e-5

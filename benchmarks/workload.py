@@ -120,7 +120,7 @@ def write_job(folder: Path, shape: Mapping[str, Any], config: Any) -> Path:
     """
     from pcl_reasoner.train.render import render, to_yaml
     from pcl_reasoner.train.shape import shape_of
-    from pcl_reasoner.train.weights import write_mindformers
+    from pcl_reasoner.weights.conversion import write_mindformers
 
     policy = write_policy(folder / "policy", shape)
     write_mindformers(policy, folder / "model.safetensors")

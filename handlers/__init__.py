@@ -24,9 +24,9 @@ def register() -> None:
     from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
 
     # They register on import.
-    from pcl_reasoner.train import curves, loader, model, probe_callback, step  # noqa: F401
-    from pcl_reasoner.train.mindformers_1_8 import sort_before_checkpoints
-    from pcl_reasoner.train.rank_times import PclRankTimes
+    from pcl_reasoner.trainer import curves, loader, model, probe_callback, step  # noqa: F401
+    from pcl_reasoner.trainer.mindformers_1_8 import sort_before_checkpoints
+    from pcl_reasoner.trainer.rank_times import PclRankTimes
 
     sort_before_checkpoints([PclRankTimes, step.PclMetrics, curves.PclCurves])
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pcl_reasoner.handlers.report import report
-
 from pcl_reasoner.contamination.check import check
-from pcl_reasoner.contamination.reading import read_questions
-from pcl_reasoner.contamination.stage import ContaminationConfig
-from pcl_reasoner.errors import InputError
+from pcl_reasoner.contamination.config import ContaminationConfig
+from pcl_reasoner.contamination.reading import question_of, read_questions
+from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.handlers.common import report
 
 if TYPE_CHECKING:
     import datasets
@@ -49,7 +48,8 @@ class DecontaminationHandler:
                 f"DecontaminationHandler: field is {self.field}, the data has "
                 f"{', '.join(dataset.column_names)}. Name the question's column with `field`."
             )
-        texts = [_text(value) for value in dataset[self.field]]
+        rows = dataset.select_columns([self.field])
+        texts = [question_of(row, self.field) or "" for row in rows]
         findings = check(texts, self.questions, self.config, self.threads)
         with_text = [row for row, text in enumerate(texts) if text.strip()]
         kept = [row for row in with_text if findings.clean(row)]
@@ -59,12 +59,3 @@ class DecontaminationHandler:
         }
         report("DecontaminationHandler", len(texts), len(kept), dropped)
         return dataset.select(kept)
-
-
-def _text(value: Any) -> str:
-    """A question: text, or the first user's turn of a conversation."""
-    if not isinstance(value, list):
-        return value or ""
-    turns: list[dict[str, Any]] = value
-    asked = (turn for turn in turns if turn.get("from") in ("human", "user"))
-    return next(asked, {}).get("value") or ""

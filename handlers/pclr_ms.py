@@ -12,10 +12,10 @@ where MindFormers looks first, which is the data loader while training.
 
 from pcl_reasoner.handlers import register
 
-from pcl_reasoner.train.loader import PclPackedDataLoader
-from pcl_reasoner.train.mindformers_1_8 import install_cpu_operators
-from pcl_reasoner.train.model import PclQwen2Config, PclQwen2ForCausalLM
-from pcl_reasoner.train.step import PclMetrics, PclTrainOneStepCell
+from pcl_reasoner.trainer.loader import PclPackedDataLoader
+from pcl_reasoner.trainer.mindformers_1_8 import install_cpu_operators
+from pcl_reasoner.trainer.model import PclQwen2Config, PclQwen2ForCausalLM
+from pcl_reasoner.trainer.step import PclMetrics, PclTrainOneStepCell
 
 __all__ = [
     "PclMetrics",

@@ -66,4 +66,4 @@ exec msrun \
   --log_dir="${LOG_DIR:-work/msrun_log}" \
   --join=True \
   --cluster_time_out="${SECONDS_TO_JOIN:-1200}" \
-  python -m pcl_reasoner.train "$config"
+  python -m pcl_reasoner.worker "$config"

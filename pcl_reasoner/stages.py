@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pcl_reasoner.stage import Counts, StageConfig, StageContext
+from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
 
 RunFunction = Callable[[StageConfig, Mapping[str, Path], Path, StageContext], Counts]
 
@@ -58,7 +58,7 @@ _PACK = "pcl_reasoner.pack.stage"
 _TRAIN = "pcl_reasoner.train.stage"
 
 STAGES: dict[str, Stage] = {
-    "embedded": Stage("pcl_reasoner.embedded.stage", "EmbeddedConfig", "embedded"),
+    "embedded": Stage("pcl_reasoner.synthetic.stage", "EmbeddedConfig", "embedded"),
     "convert": Stage(_CURATE, "ConvertConfig", "convert", {"source": None}, version=2),
     "difficulty": Stage(_CURATE, "DifficultyConfig", "difficulty", {"rows": "convert"}, version=2),
     "lengths": Stage(

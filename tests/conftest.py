@@ -8,7 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
@@ -17,9 +17,17 @@ import pytest
 import tiny_stages
 
 from pcl_reasoner import stages
-from pcl_reasoner.cli import main
+from pcl_reasoner.cli.main import main
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """MindFormers logs as soon as it is imported: not into the folder that the tests run in."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOG_MF_PATH", str(tmp_path_factory.mktemp("mindformers_log")))
+        yield
 
 
 @pytest.fixture(scope="session")

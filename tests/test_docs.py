@@ -13,13 +13,14 @@ import click
 import pytest
 import yaml
 
-from pcl_reasoner import __version__, artifact, files
-from pcl_reasoner.cli import cli
-from pcl_reasoner.doctor import MATRIX
-from pcl_reasoner.plan import make_plan
-from pcl_reasoner.recipe import load_launch, load_recipe
-from pcl_reasoner.schema import Placement
-from pcl_reasoner.stage import StageContext
+from pcl_reasoner import __version__
+from pcl_reasoner.cli.main import cli
+from pcl_reasoner.core import artifact, files
+from pcl_reasoner.core.doctor import MATRIX
+from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.stage import StageContext
+from pcl_reasoner.runner.plan import make_plan
+from pcl_reasoner.runner.recipe import load_launch, load_recipe
 from pcl_reasoner.stages import STAGES, Stage
 
 ROOT = files.PACKAGE.parent
@@ -206,7 +207,7 @@ def check_mindformers_names(value: dict[str, Any]) -> None:
 
 
 def test_every_class_that_mindformers_is_told_of_exists() -> None:
-    code = "\n".join(path.read_text() for path in (ROOT / "pcl_reasoner/train").glob("*.py"))
+    code = "\n".join(path.read_text() for path in (ROOT / "pcl_reasoner/trainer").glob("*.py"))
     code += "\n".join(path.read_text() for path in (ROOT / "handlers").glob("*.py"))
     page = ROOT / "docs" / "mindformers.md"
     named = {name for row in table(page, "kind") for name in code_in(row[1])}
@@ -218,7 +219,7 @@ def test_every_class_that_mindformers_is_told_of_exists() -> None:
 
 def test_the_flags_table_is_what_is_rendered(tmp_path: Path) -> None:
     """`key: value` of V1.5's flags against the YAML of its recipe and launch file."""
-    from pcl_reasoner.compare import flatten
+    from pcl_reasoner.cli.compare import flatten
     from pcl_reasoner.train.render import render_for_plan
 
     recipe = load_recipe("v15_opg", launch="atlas_910c_16x8")

@@ -7,6 +7,8 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -19,35 +21,38 @@ PACKAGE = Path(pcl_reasoner.__file__).parent
 ROOT = PACKAGE.parent
 
 WALK = (
+    "core",
+    "stages",
+    "runner",
+    "supervise",
     "hosts",
-    "embedded",
+    "synthetic",
     "curate",
+    "prompt",
+    "embedding",
     "contamination",
+    "weights",
+    "inference",
+    "local_sampler",
     "sample",
     "grade",
     "pack",
     "losses",
     "train",
+    "trainer",
+    "handlers",
+    "worker",
     "evaluate",
     "report",
-    "cluster",
+    "estimate",
+    "precompile",
+    "hardware_check",
+    "cli",
 )
-"""A room may import from the rooms before it."""
+"""A room may import from the rooms before it. ``stages`` is a file: the list of all stages."""
 
-EXCEPTIONS = {("sample", "pcl_reasoner.pack.template")}
-"""Sampling asks with the very template that packing trains on."""
-
-CALLERS = {
-    "cli.py",
-    "cli_contamination.py",
-    "cli_dry_run.py",
-    "cli_evaluation.py",
-    "cli_plan.py",
-    "cli_training.py",
-    "compare.py",
-    "dry_run.py",
-}
-"""What shows a room's values to a person: rendered training, commands, packed rows."""
+ROOM_LINES = 2700
+"""A room that outgrows this has more than one purpose."""
 
 HEAVY = {
     "mindspore",
@@ -72,44 +77,39 @@ HEAVY = {
     "fastokens",
 }
 
-MINDSPORE_ROOMS = ("losses", "train")
+MINDSPORE_ROOMS = ("losses", "trainer", "worker", "handlers", "hardware_check")
 MINDSPORE_FILES = {
-    PACKAGE / "sample" / "embedded.py",
-    PACKAGE / "cluster" / "mindspore_2_7.py",
+    PACKAGE / "local_sampler" / "sampler.py",
+    PACKAGE / "precompile" / "mindspore_2_7.py",
+    PACKAGE / "weights" / "slices.py",
 }
 
-SPEAKERS = {
-    "cli.py",
-    "cli_contamination.py",
-    "cli_dry_run.py",
-    "cli_evaluation.py",
-    "cli_plan.py",
-    "cli_training.py",
-    "terminal.py",
-}
 
-MODULES = sorted(PACKAGE.rglob("*.py"))
+@dataclass(frozen=True)
+class Module:
+    """One file of the package.
 
+    Args:
+        name: As it is imported, without ``pcl_reasoner``.
+        file: Its path.
+        tree: What it says.
+        imports: All modules that it imports anywhere, as deep as they are modules.
+    """
 
-def name_of(file: Path) -> str:
-    return ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    name: str
+    file: Path
+    tree: ast.Module
+    imports: tuple[str, ...]
 
+    @property
+    def room(self) -> str:
+        return self.name.split(".")[0]
 
-def room_of(module: str) -> str | None:
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 and parts[1] in WALK else None
-
-
-def imported(file: Path) -> Iterator[str]:
-    """Modules that a file imports, as deep as they are modules."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}: relative import"
-            for alias in node.names:
-                deeper = f"{node.module}.{alias.name}"
-                yield deeper if is_module(deeper) else str(node.module)
+    @property
+    def ours(self) -> list[str]:
+        """Imported modules of this package, without ``pcl_reasoner``."""
+        found = [name.partition(".") for name in self.imports]
+        return [rest for package, _, rest in found if package == "pcl_reasoner" and rest]
 
 
 def is_module(name: str) -> bool:
@@ -117,46 +117,75 @@ def is_module(name: str) -> bool:
     return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
 
 
-def test_there_is_something_to_check() -> None:
-    assert PACKAGE / "cli.py" in MODULES
-    assert {room_of(name_of(file)) for file in MODULES} >= set(WALK)
+def imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative import"
+            for alias in node.names:
+                deeper = f"{node.module}.{alias.name}"
+                yield deeper if is_module(deeper) else str(node.module)
 
 
-@pytest.mark.parametrize("file", MODULES, ids=name_of)
-def test_a_room_imports_only_from_rooms_above_it(file: Path) -> None:
-    own = room_of(name_of(file))
-    for module in imported(file):
-        room = room_of(module)
-        if own is None or room in (None, own) or (own, module) in EXCEPTIONS:
-            continue
-        assert WALK.index(str(room)) < WALK.index(own), f"imports {module}, which comes later"
-        assert not module.endswith(".stage"), f"imports another room's stage: {module}"
+def read(file: Path, root: Path) -> Module:
+    name = ".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return Module(name, file, tree, tuple(imported(tree)))
 
 
-@pytest.mark.parametrize("file", MODULES, ids=name_of)
-def test_the_core_knows_no_room(file: Path) -> None:
-    if room_of(name_of(file)) is None and file.name not in CALLERS:
-        rooms = [module for module in imported(file) if room_of(module)]
-        assert not rooms
+FILES = [(file, PACKAGE) for file in sorted(PACKAGE.rglob("*.py"))]
+FILES += [(file, ROOT) for file in sorted((ROOT / "handlers").glob("*.py"))]
+MODULES = {one.name: one for one in (read(*paths) for paths in FILES) if one.name != "__init__"}
+each = pytest.mark.parametrize("module", MODULES.values(), ids=list(MODULES))
 
 
-@pytest.mark.parametrize("file", MODULES, ids=name_of)
-def test_only_losses_train_and_the_embedded_sampler_import_mindspore(file: Path) -> None:
-    if room_of(name_of(file)) in MINDSPORE_ROOMS or file in MINDSPORE_FILES:
+def test_every_room_has_its_place_in_the_walk() -> None:
+    assert {module.room for module in MODULES.values()} == set(WALK)
+
+
+@each
+def test_a_room_imports_only_from_rooms_before_it(module: Module) -> None:
+    for name in module.ours:
+        room = name.split(".")[0]
+        if room != module.room:
+            assert WALK.index(room) < WALK.index(module.room), f"imports {name}, which comes later"
+            other = name.endswith(".stage") and room != "core"
+            assert not other, f"imports another room's stage: {name}"
+
+
+def test_no_files_import_each_other_in_a_circle_not_even_for_types() -> None:
+    graph = {
+        name: [one for one in module.ours if one in MODULES] for name, module in MODULES.items()
+    }
+    try:
+        list(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
+@pytest.mark.parametrize("room", WALK)
+def test_a_room_has_one_purpose(room: str) -> None:
+    files = [module.file for module in MODULES.values() if module.room == room]
+    assert sum(len(file.read_text().splitlines()) for file in files) <= ROOM_LINES
+
+
+@each
+def test_only_what_runs_in_mindspores_processes_imports_mindspore(module: Module) -> None:
+    if module.room not in MINDSPORE_ROOMS and module.file not in MINDSPORE_FILES:
+        heavy = {name.split(".")[0] for name in module.imports} & {"mindspore", "mindformers"}
+        assert not heavy
+
+
+@each
+def test_only_the_command_line_prints_and_exits(module: Module) -> None:
+    if module.room == "cli":
         return
-    for module in imported(file):
-        assert module.split(".")[0] not in ("mindspore", "mindformers"), f"{file}: {module}"
-
-
-@pytest.mark.parametrize("file", MODULES, ids=name_of)
-def test_only_the_command_line_prints_and_exits(file: Path) -> None:
-    if file.name in SPEAKERS:
-        return
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in ast.walk(module.tree):
         if isinstance(node, ast.Call):
             called = ast.unparse(node.func)
             assert called not in ("print", "exit", "quit", "sys.exit", "click.echo"), (
-                f"{file}:{node.lineno}: {called}"
+                f"{module.file}:{node.lineno}: {called}"
             )
 
 
@@ -169,12 +198,12 @@ def loaded_after(code: str, *words: str) -> set[str]:
         text=True,
         check=True,
         cwd=ROOT,
-        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'tests/helpers'}", "PATH": "/usr/bin:/bin"},
     )
     return {module.split(".")[0] for module in json.loads(answer.stdout.splitlines()[-1])}
 
 
-CALL = "import sys; from pcl_reasoner.cli import main; assert main(sys.argv[1:]) == 0"
+CALL = "import sys; from pcl_reasoner.cli.main import main; assert main(sys.argv[1:]) == 0"
 CALL_TINY = (
     "import tiny_stages; from pcl_reasoner import stages; stages.STAGES.update(tiny_stages.TINY); "
     + CALL

@@ -12,19 +12,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pcl_reasoner import engine
 from pcl_reasoner.contamination import fingerprints
-from pcl_reasoner.contamination.cache import EmbeddingCache
 from pcl_reasoner.contamination.comparison import Comparison, Job
-from pcl_reasoner.contamination.embed import Embedder, load_embedder
 from pcl_reasoner.contamination.findings import Findings
 from pcl_reasoner.contamination.fingerprints import Fingerprint, Question
 from pcl_reasoner.contamination.scores import Scorer
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import NoProgress, Progress
+from pcl_reasoner.core import engine
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import NoProgress, Progress
+from pcl_reasoner.embedding.cache import EmbeddingCache
+from pcl_reasoner.embedding.embed import Embedder, load_embedder
 
 if TYPE_CHECKING:
-    from pcl_reasoner.contamination.stage import ContaminationConfig
+    from pcl_reasoner.contamination.config import ContaminationConfig
 
 
 def window_of(config: ContaminationConfig, embedder: Embedder) -> int:

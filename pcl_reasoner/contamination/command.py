@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner import artifact
 from pcl_reasoner.contamination import fingerprints
 from pcl_reasoner.contamination.check import check, window_of
-from pcl_reasoner.contamination.embed import load_embedder
+from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.reading import FIELDS, data_files, read_questions, read_rows
 from pcl_reasoner.contamination.records import reasons, write_evidence
 from pcl_reasoner.contamination.review import read_review
-from pcl_reasoner.contamination.stage import ContaminationConfig
-from pcl_reasoner.errors import InputError
-from pcl_reasoner.stage import RAW_LIMIT_BYTES, Progress
+from pcl_reasoner.core import artifact
+from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core.stage import RAW_LIMIT_BYTES, Progress
+from pcl_reasoner.embedding.embed import load_embedder
 
 SUMMARY = "summary.json"
 

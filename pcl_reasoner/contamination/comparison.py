@@ -17,17 +17,17 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.contamination.duplicates import Duplicate, Rows, first_kept, neighbours
-from pcl_reasoner.contamination.embed import Embedder, load_embedder
 from pcl_reasoner.contamination.findings import near_misses
 from pcl_reasoner.contamination.scores import MARGIN, Match, Scorer
-from pcl_reasoner.engine import map_parts
-from pcl_reasoner.stage import NoProgress, Progress
+from pcl_reasoner.core.engine import map_parts
+from pcl_reasoner.core.stage import NoProgress, Progress
+from pcl_reasoner.embedding.embed import Embedder, load_embedder
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from pcl_reasoner.contamination.cache import EmbeddingCache
+    from pcl_reasoner.embedding.cache import EmbeddingCache
 
     Vectors = npt.NDArray[np.float32]
 

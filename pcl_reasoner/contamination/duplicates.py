@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pcl_reasoner.errors import require
-from pcl_reasoner.stage import Progress
+from pcl_reasoner.core.errors import require
+from pcl_reasoner.core.stage import Progress
 
 if TYPE_CHECKING:
     import numpy as np

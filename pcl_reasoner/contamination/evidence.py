@@ -11,7 +11,7 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pcl_reasoner.contamination.stage import ContaminationConfig
+    from pcl_reasoner.contamination.config import ContaminationConfig
 
 MAX_PAIRS = 500
 """Pairs on the page; hits.jsonl has them all."""

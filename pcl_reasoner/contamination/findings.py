@@ -16,7 +16,7 @@ from pcl_reasoner.contamination.fingerprints import Fingerprint
 from pcl_reasoner.contamination.scores import SWEEP, Match
 
 if TYPE_CHECKING:
-    from pcl_reasoner.contamination.stage import ContaminationConfig
+    from pcl_reasoner.contamination.config import ContaminationConfig
 
 
 @dataclass(frozen=True)

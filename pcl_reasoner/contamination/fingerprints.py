@@ -25,12 +25,12 @@ import numpy as np
 
 from pcl_reasoner.contamination.ngrams import QuestionGrams, question_grams
 from pcl_reasoner.contamination.text import strip_template
-from pcl_reasoner.errors import InputError, StageError
+from pcl_reasoner.core.errors import InputError, StageError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from pcl_reasoner.contamination.embed import Embedder
+    from pcl_reasoner.embedding.embed import Embedder
 
     Vectors = npt.NDArray[np.float32]
 

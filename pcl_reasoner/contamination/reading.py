@@ -19,15 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pcl_reasoner.contamination.fields import (
-    ANSWER_FIELDS,
-    ID_FIELDS,
-    PROBLEM_FIELDS,
-    first_of,
-)
+from pcl_reasoner.contamination.fields import ANSWER_FIELDS, ID_FIELDS, PROBLEM_FIELDS, first_of
 from pcl_reasoner.contamination.fingerprints import Question
+from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.curate import problem_id
-from pcl_reasoner.errors import InputError, StageError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,8 +23,8 @@ from pcl_reasoner.contamination.findings import Findings, near_misses, sweep
 from pcl_reasoner.contamination.review import ALLOW, DENY, review_lines
 
 if TYPE_CHECKING:
+    from pcl_reasoner.contamination.config import ContaminationConfig
     from pcl_reasoner.contamination.reading import Rows
-    from pcl_reasoner.contamination.stage import ContaminationConfig
 
 CONTAMINATED, DENIED, REPEATED = "contaminated", "denied", "near_duplicate"
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.errors import InputError
+from pcl_reasoner.core.errors import InputError
 
 ALLOW, DENY = "allow", "deny"
 

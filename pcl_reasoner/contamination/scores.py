@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from pcl_reasoner.contamination.stage import ContaminationConfig
+    from pcl_reasoner.contamination.config import ContaminationConfig
 
     Table = npt.NDArray[np.float64]
     Vectors = npt.NDArray[np.float32]

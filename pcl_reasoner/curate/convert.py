@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
+from pcl_reasoner.core.engine import connected, map_parts, sweep, whole_file
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
 from pcl_reasoner.curate.filters import Filter, filtered
 from pcl_reasoner.curate.parts import counts_of, record_batches
 from pcl_reasoner.curate.source_files import (
@@ -22,9 +25,6 @@ from pcl_reasoner.curate.source_files import (
     source_files,
     unread_files,
 )
-from pcl_reasoner.engine import connected, map_parts, sweep, whole_file
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import Counts, StageConfig, StageContext
 
 if TYPE_CHECKING:
     from pcl_reasoner.curate.records import Refused, Row

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from pydantic import Field
 
+from pcl_reasoner.core.engine import connected, map_parts
+from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
 from pcl_reasoner.curate.parts import counts_of, parts_of, split_part, workspace, write_beside
-from pcl_reasoner.engine import connected, map_parts
-from pcl_reasoner.stage import Counts, StageConfig, StageContext
 
 
 class DifficultyConfig(StageConfig):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from pydantic import Field
 
+from pcl_reasoner.core.engine import connected, map_parts
+from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
 from pcl_reasoner.curate.parts import counts_of, parts_of, split_part, workspace, write_beside
-from pcl_reasoner.engine import connected, map_parts
-from pcl_reasoner.stage import Counts, StageConfig, StageContext
 
 
 class LengthsConfig(StageConfig):
@@ -40,8 +40,8 @@ def lengths(
 
     Source: upstream's mean length filter, >= 32 000 in its code and "over 32K" in its README.
     """
+    from pcl_reasoner.core.artifact import write_json
     from pcl_reasoner.curate import measuring, queries
-    from pcl_reasoner.runner import write_json
 
     parts = parts_of(inputs["rows"] / "partial", ["problem_id", "cot"])
     tokenizer = inputs["tokenizer"].absolute() / "tokenizer.json"

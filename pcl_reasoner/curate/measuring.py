@@ -25,6 +25,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from duckdb import DuckDBPyConnection
 
+from pcl_reasoner.core.engine import map_parts
+from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.curate import queries
 from pcl_reasoner.curate.part_writer import whole_part
 from pcl_reasoner.curate.parts import open_parquet, record_batches, write_beside
@@ -41,8 +43,6 @@ from pcl_reasoner.curate.token_lengths import (
     open_tokenizer,
     panics_as_errors,
 )
-from pcl_reasoner.engine import map_parts
-from pcl_reasoner.stage import StageContext
 
 BYTES_SCHEMA = pa.schema([("problem_id", pa.string()), ("bytes", pa.int64())])
 TOKENS_SCHEMA = pa.schema([("problem_id", pa.string()), ("cot_tokens", pa.int32())])

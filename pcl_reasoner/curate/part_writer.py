@@ -15,7 +15,7 @@ from typing import TextIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pcl_reasoner.engine import whole_file
+from pcl_reasoner.core.engine import whole_file
 
 ROW_GROUP_BYTES = 32 << 20
 """A row group is closed at this size, in Arrow's memory."""

@@ -14,9 +14,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pcl_reasoner.engine import sweep
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import Counts, StageContext
+from pcl_reasoner.core.engine import sweep
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import Counts, StageContext
 
 if TYPE_CHECKING:
     import duckdb

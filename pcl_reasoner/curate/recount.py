@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.curate import WHITESPACE
-from pcl_reasoner.errors import InputError
 
 PUBLISHED: Mapping[str, int] = {
     "rows": 48_512,

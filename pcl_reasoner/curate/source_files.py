@@ -18,10 +18,10 @@ from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from pcl_reasoner.core.engine import map_parts
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import RAW_LIMIT_BYTES, Progress
 from pcl_reasoner.curate.parts import BATCH_BYTES, BATCH_ROWS, open_parquet, reading
-from pcl_reasoner.engine import map_parts
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import RAW_LIMIT_BYTES, Progress
 
 PIECE_BYTES = 1 << 28
 """A piece is about as large as this, uncompressed where the file says it."""

@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
 
 if TYPE_CHECKING:
     import pyarrow as pa

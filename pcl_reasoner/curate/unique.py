@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
 from pcl_reasoner.curate.parts import counts_of, parts_of, workspace
-from pcl_reasoner.stage import Counts, StageConfig, StageContext
 
 
 class UniqueConfig(StageConfig):

@@ -18,13 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pcl_reasoner.contamination.fields import (
-    ANSWER_FIELDS,
-    ID_FIELDS,
-    PROBLEM_FIELDS,
-    first_of,
-)
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.contamination.fields import ANSWER_FIELDS, ID_FIELDS, PROBLEM_FIELDS, first_of
+from pcl_reasoner.core.errors import StageError
 
 if TYPE_CHECKING:
     from pcl_reasoner.contamination.ngrams import QuestionGrams

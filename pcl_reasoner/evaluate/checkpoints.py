@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner import artifact
-from pcl_reasoner.errors import InputError, join_errors
-from pcl_reasoner.evaluate.stage import EvaluateConfig, evaluate
-from pcl_reasoner.schema import Source
-from pcl_reasoner.sources import HashMemory, content_of, fetch
-from pcl_reasoner.stage import Progress, StageContext
+from pcl_reasoner.core import artifact
+from pcl_reasoner.core.errors import InputError, join_errors
+from pcl_reasoner.core.schema import Source
+from pcl_reasoner.core.stage import Progress, StageContext
+from pcl_reasoner.evaluate.config import EvaluateConfig
+from pcl_reasoner.evaluate.stage import evaluate
+from pcl_reasoner.runner.sources import HashMemory, content_of, fetch
 from pcl_reasoner.stages import inputs_of
 
 DIGITS = 8
@@ -63,8 +64,8 @@ def of_recipe(name: str, runs: Path, **where: Any) -> tuple[Path, EvaluateConfig
     Raises:
         InputError: The recipe has no such stage, or the model is not there yet.
     """
-    from pcl_reasoner.plan import make_plan
-    from pcl_reasoner.recipe import load_recipe
+    from pcl_reasoner.runner.plan import make_plan
+    from pcl_reasoner.runner.recipe import load_recipe
 
     recipe = load_recipe(name, **where)
     stages = [

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.artifact import write_atomically
+from pcl_reasoner.core.artifact import write_atomically
 from pcl_reasoner.evaluate.results import CountTokens, Results, Sample, in_order, read_results
 from pcl_reasoner.evaluate.scores import interval_95, paired_difference
 from pcl_reasoner.evaluate.summary import summary

@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.errors import InputError
+from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.evaluate.benchmark import Question
 from pcl_reasoner.grade.answers import grade_by_rule, plain_integer
 

@@ -14,25 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
-
+from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.evaluate.benchmark import check_shipped, read_benchmark
-from pcl_reasoner.sample.settings import SamplingConfig
-from pcl_reasoner.stage import Counts, StageContext
+from pcl_reasoner.evaluate.config import EvaluateConfig
 from pcl_reasoner.stages import inputs_of
 
 if TYPE_CHECKING:
     from pcl_reasoner.evaluate.benchmark import Question
-    from pcl_reasoner.sample.records import Records
+    from pcl_reasoner.inference.records import Records
 
 _LOG = "generations.partial.jsonl"
-
-
-class EvaluateConfig(SamplingConfig):
-    """How a model is evaluated: the sampling fields, with more responses a question."""
-
-    n: int = Field(32, gt=0)
-    """Responses a question; scores are averages over them."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +85,9 @@ def _answer_and_grade(
     output: Path,
     context: StageContext,
 ) -> None:
-    from pcl_reasoner.runner import write_json
-    from pcl_reasoner.sample.generate import Problem, describe, generate
+    from pcl_reasoner.core.artifact import write_json
+    from pcl_reasoner.inference.dialogue import Problem
+    from pcl_reasoner.sample.generate import describe, generate
 
     questions = [question for group in benchmarks.values() for question in group]
     problems = [Problem(question.key, question.problem) for question in questions]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.errors import InputError
+from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.grade.answers import Verdict, plain_integer
 
 END_CHARACTERS = 1500

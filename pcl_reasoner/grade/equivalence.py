@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
 
 TIME_OUT_SECONDS = 10.0
 """For one comparison."""

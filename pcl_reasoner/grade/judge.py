@@ -16,13 +16,13 @@ from typing import Any
 
 import httpx
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.grade.answers import after_thinking, last_boxed
-from pcl_reasoner.sample.fleet import Fleet, Server
-from pcl_reasoner.sample.generate import Prompt
-from pcl_reasoner.sample.post import GivenUp, Passing, kind_of, overloaded
-from pcl_reasoner.sample.requests import Request, body_of
-from pcl_reasoner.sample.settings import SamplingConfig
+from pcl_reasoner.inference.dialogue import Prompt
+from pcl_reasoner.inference.fleet import Fleet, Server
+from pcl_reasoner.inference.post import GivenUp, Passing, kind_of, overloaded
+from pcl_reasoner.inference.requests import Request, body_of
+from pcl_reasoner.inference.settings import SamplingConfig
 
 
 @dataclass(frozen=True)

@@ -16,18 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.grade.reading import READ_COLUMNS, batches, truth_of
-from pcl_reasoner.stage import StageContext
 
 if TYPE_CHECKING:
+    from pcl_reasoner.grade.config import GradeConfig
     from pcl_reasoner.grade.judge import Judge, Judgement
-    from pcl_reasoner.grade.select import Key
-    from pcl_reasoner.grade.stage import GradeConfig
+    from pcl_reasoner.grade.rewards import Key
     from pcl_reasoner.grade.verdict_log import VerdictLog
-    from pcl_reasoner.sample.addresses import Addresses
-    from pcl_reasoner.sample.server import SupervisedServer
-    from pcl_reasoner.sample.settings import SamplingConfig
+    from pcl_reasoner.inference.addresses import Addresses
+    from pcl_reasoner.inference.server import SupervisedServer
+    from pcl_reasoner.inference.settings import SamplingConfig
 
 JUDGE_LOG = "verdicts.partial.jsonl"
 REQUEST_SECONDS = 1800.0
@@ -83,7 +83,7 @@ def judge_all(
         StageError: There is no judge, or it does not answer, or too often unreadably.
     """
     from pcl_reasoner.grade.verdict_log import VerdictLog
-    from pcl_reasoner.sample.server import started
+    from pcl_reasoner.inference.server import started
 
     urls = _urls(config, context, model)
     prompt, settings = _prompt(config), judge_settings(config)
@@ -105,7 +105,7 @@ def judge_all(
 
 def _urls(config: GradeConfig, context: StageContext, model: Path | None) -> Addresses:
     """The servers that are there; none where the stage starts them."""
-    from pcl_reasoner.sample.addresses import addresses
+    from pcl_reasoner.inference.addresses import addresses
 
     urls = addresses(context.placement, "judge_urls")
     serving = context.placement.get("judging")
@@ -125,7 +125,7 @@ def _urls(config: GradeConfig, context: StageContext, model: Path | None) -> Add
 
 def judge_settings(config: GradeConfig) -> SamplingConfig:
     """How the judge is sampled: one reply a question, seeds one apart when it is asked again."""
-    from pcl_reasoner.sample.settings import SamplingConfig
+    from pcl_reasoner.inference.settings import SamplingConfig
 
     return SamplingConfig(
         n=1,
@@ -162,7 +162,7 @@ class _Asking:
     async def run(self, urls: Addresses, servers: list[SupervisedServer], total: int) -> None:
         """Ask all of them, as many at a time as the servers take."""
         from pcl_reasoner.grade.judge import Judge
-        from pcl_reasoner.sample.fleet import Fleet, Keys, connections
+        from pcl_reasoner.inference.fleet import Fleet, Keys, connections
 
         keys = Keys("judge_urls", "judge_model", "judge_max_model_len")
         async with connections(self.settings, len(urls) + len(servers)) as http:
@@ -191,7 +191,7 @@ def _describe(
     config: GradeConfig, settings: SamplingConfig, prompt: str, model: Path | None
 ) -> dict[str, Any]:
     """What judged and how, for judging.json; of a judge whose weights are not here, its name."""
-    from pcl_reasoner.artifact import fingerprint
+    from pcl_reasoner.core.artifact import fingerprint
     from pcl_reasoner.sample.generate import describe
 
     found = describe(settings, model) if model else settings.model_dump(mode="json")
@@ -239,7 +239,7 @@ def _check_missing(config: GradeConfig, done: Mapping[Key, Judgement]) -> None:
 
 
 def _prompt(config: GradeConfig) -> str:
-    from pcl_reasoner.files import shipped
+    from pcl_reasoner.core.files import shipped
 
     file = Path(config.prompt) if config.prompt else shipped("recipes") / "prompts" / "judge.txt"
     try:

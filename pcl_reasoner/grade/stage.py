@@ -12,11 +12,11 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, ValidationInfo, model_validator
-
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import Counts, StageContext
+from pcl_reasoner.grade.config import BOTH, GradeConfig, SelectConfig
 from pcl_reasoner.grade.reading import (
     READ_COLUMNS,
     batches,
@@ -26,81 +26,12 @@ from pcl_reasoner.grade.reading import (
     response_files,
     truth_of,
 )
-from pcl_reasoner.stage import NOT_HASHED, Counts, FileName, StageConfig, StageContext
 
 if TYPE_CHECKING:
     from pcl_reasoner.grade.answers import Verdict
     from pcl_reasoner.grade.judge import Judgement
     from pcl_reasoner.grade.judging import Judged
-    from pcl_reasoner.grade.select import Key
-
-
-BOTH = ("cascade", "audit")
-"""Methods in which rule and judge grade the same responses."""
-
-
-class GradeConfig(StageConfig):
-    """How responses are graded."""
-
-    method: Literal["rule", "judge", "cascade", "audit"] = "rule"
-    """``rule`` compares the boxed answer; ``judge`` asks a model, as the V1.5 paper does;
-    ``cascade`` asks it where the rule is not sure; ``audit`` lets both grade everything, and the
-    judge's word counts."""
-    human: FileName | None = None
-    """A person's verdicts: a disagreements.jsonl with ``right`` filled in."""
-    last_tokens: int = Field(300, gt=0)
-    """How much of a response's end the judge reads."""
-    prompt: FileName | None = None
-    """The judge's prompt file with {ground_truth} and {candidate}; None for the shipped one."""
-    judge_model: str = "judge"
-    """The judge's name at its server."""
-    judge_temperature: float = Field(0.6, ge=0)
-    """0 is greedy; then a reply that cannot be read is not mended by asking again."""
-    judge_top_p: float = Field(0.95, gt=0, le=1)
-    """The judge's nucleus."""
-    judge_top_k: int = Field(20, ge=0)
-    """Only this many most likely tokens may be drawn; 0 = all."""
-    judge_min_p: float = Field(0.0, ge=0, le=1)
-    """Only tokens with this share of the largest probability may be drawn."""
-    judge_thinking: bool = True
-    """Whether it thinks first, sent as ``enable_thinking`` to its template."""
-    judge_max_tokens: int = Field(8192, gt=0)
-    """New tokens a reply, the judge's own thinking included."""
-    judge_max_model_len: Annotated[int, NOT_HASHED] = Field(16384, gt=0)
-    """Its context: longest prompt and reply together, in tokens."""
-    judge_concurrency: Annotated[int, NOT_HASHED] = Field(64, gt=0)
-    """Questions under way at the same time, over all servers."""
-    judge_attempts: int = Field(3, gt=0)
-    """How often it is asked about one response whose verdict cannot be read."""
-    max_missing: float = Field(0.01, ge=0, le=1)
-    """Largest share of responses that the judge may leave without a readable verdict."""
-    seed: int = 0
-    """Of the judge's sampling."""
-
-    @model_validator(mode="after")
-    def _weights_of_the_judge(self, info: ValidationInfo) -> GradeConfig:
-        around = info.context or {}
-        placement = around.get("placement")
-        started = self.method != "rule" and placement is not None and placement.judging
-        if started and "judge" not in around["roles"]:
-            raise ValueError(
-                "the launch file's placement.judging starts the judge and needs its weights: "
-                "give the stage the input judge, a Hugging Face folder"
-            )
-        return self
-
-
-class SelectConfig(StageConfig):
-    """Which graded responses are trained on."""
-
-    drop_groups: Literal["none", "all_wrong", "both"] = "both"
-    """Groups of one problem's responses to drop: none, all wrong, or also all right."""
-    max_tokens: int | None = Field(None, gt=0)
-    """Longer responses are dropped; None for no limit."""
-    shuffle_rewards: bool = False
-    """A control experiment: exchange rewards among the responses of mixed groups."""
-    seed: int = 0
-    """Of that exchange."""
+    from pcl_reasoner.grade.rewards import Key
 
 
 def grade(
@@ -121,9 +52,9 @@ def grade(
     """
     import pyarrow.parquet as pq
 
+    from pcl_reasoner.core.artifact import write_json
     from pcl_reasoner.grade.agreement import read_human
     from pcl_reasoner.grade.judging import JUDGE_LOG, judge_all
-    from pcl_reasoner.runner import write_json
 
     told = output / "judging.json"
     # The log goes last: where it is missing and this file is there, all was judged and written.
@@ -219,14 +150,15 @@ def select(
     import pyarrow.parquet as pq
 
     from pcl_reasoner.grade import select as rules
+    from pcl_reasoner.grade.rewards import Rewards, pass_rates, read_rewards
 
     files = response_files(inputs["responses"])
-    rewards = read_rewards(inputs["verdicts"] / "verdicts.parquet")
-    rates = rules.pass_rates(rewards)
+    by_key = read_rewards(inputs["verdicts"] / "verdicts.parquet")
+    rates = pass_rates(by_key)
     if config.shuffle_rewards:
-        rewards = rules.shuffled(rewards, config.seed)
+        by_key = rules.shuffled(by_key, config.seed)
         context.warn("rewards were exchanged among the responses: a control experiment.")
-    advantages = rules.advantages(rewards)
+    rewards = Rewards.of(by_key, rates)
     known = ground_truths(inputs["problems"])
     schema = pq.read_schema(files[0])
     for name in ("reward", "pass_rate", "advantage"):
@@ -238,35 +170,20 @@ def select(
             keys = keys_of(batch)
             for problem, _ in keys:
                 check_known(problem, known)
-            found = rules.rewards_of(keys, rewards, str(inputs["responses"]))
+            joined = rewards.join(keys, str(inputs["responses"]))
             reasons = [
                 rules.drop_reason(rates[problem], length, config.drop_groups, config.max_tokens)
                 for (problem, _), length in zip(keys, batch["n_tokens"].to_pylist(), strict=True)
             ]
             dropped.update(reason for reason in reasons if reason)
-            keep = [reason is None for reason in reasons]
-            rate = pa.array([rates[problem] for problem, _ in keys], pa.float32())
-            gained = pa.array([advantages[key] for key in keys], pa.float32())
-            columns = [*batch.columns, pa.array(found, pa.float32()), rate, gained]
-            taken = pa.RecordBatch.from_arrays(columns, schema=schema).filter(pa.array(keep))
+            columns = [*batch.columns, *map(pa.array, joined.values())]
+            keep = pa.array([reason is None for reason in reasons])
+            taken = pa.RecordBatch.from_arrays(columns, schema=schema).filter(keep)
             kept.update(taken["reward"].to_pylist())
             if taken.num_rows:
                 writer.write_batch(taken)
-    return _selected(kept, dropped, rules.group_figures(rewards, config.drop_groups), context)
-
-
-def read_rewards(file: Path) -> dict[Key, float]:
-    """Read verdicts.parquet as response -> reward.
-
-    Raises:
-        StageError: A reward is missing or out of range, or a response has two verdicts.
-    """
-    import pyarrow.parquet as pq
-
-    from pcl_reasoner.grade.select import rewards_by_key
-
-    table = pq.read_table(file, columns=["problem_id", "sample_index", "reward"])
-    return rewards_by_key(keys_of(table), table["reward"].to_pylist(), str(file))
+    groups = rules.group_figures(by_key, config.drop_groups)
+    return _selected(kept, dropped, groups, context)
 
 
 def _selected(

@@ -16,9 +16,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.artifact import AppendLog
+from pcl_reasoner.core.artifact import AppendLog
 from pcl_reasoner.grade.judge import Judgement
-from pcl_reasoner.grade.select import Key
+from pcl_reasoner.grade.rewards import Key
 
 _TEXT_CHARACTERS = 2000
 """What is kept of a judge's reply: its end, where its reasons and its verdict are."""

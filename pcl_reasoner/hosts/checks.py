@@ -17,11 +17,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.hosts.connection import reason_in
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.hosts.facts import Question, identity, versions
 from pcl_reasoner.hosts.job import module_command
-from pcl_reasoner.schema import Placement
-from pcl_reasoner.sources import HashMemory
+from pcl_reasoner.runner.sources import HashMemory
+from pcl_reasoner.supervise.connection import reason_in
 
 _ANSWER_SECONDS = 60
 _HASH_SECONDS = 3600

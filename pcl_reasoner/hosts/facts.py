@@ -105,7 +105,7 @@ def identity(file: Path) -> list[int] | None:
 
 
 def _hashes(asked: Question) -> dict[str, str | None]:
-    from pcl_reasoner.sources import HashMemory
+    from pcl_reasoner.runner.sources import HashMemory
 
     memory = HashMemory(Path(asked.memory or os.devnull))
     found = {

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from pcl_reasoner.schema import Placement
+from pcl_reasoner.core.schema import Placement
 
 MINDFORMERS = "work/log"
 """MindFormers' own logs in the stage's folder."""

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pcl_reasoner.hosts.connection import LOCAL, command_on
+from pcl_reasoner.core.schema import HostSettings, Placement
 from pcl_reasoner.hosts.gather import start_folder
 from pcl_reasoner.hosts.keeper import Task
 from pcl_reasoner.hosts.msrun import host_steps
-from pcl_reasoner.schema import HostSettings, Placement
+from pcl_reasoner.supervise.connection import LOCAL, command_on
 
 _PLOG = "ASCEND_PROCESS_LOG_PATH"
 _RESTARTS_PROCESSES = "ARF:1"

@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.hosts import processes
+from pcl_reasoner.supervise import processes
 
 RUN = "PCL_RUN"
 """Environment variable of everything that belongs to a run on a host."""

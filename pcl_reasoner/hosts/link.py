@@ -12,9 +12,9 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pcl_reasoner.hosts.connection import reason_in
 from pcl_reasoner.hosts.decide import HostState, WorkerEnd
 from pcl_reasoner.hosts.keeper import Task
+from pcl_reasoner.supervise.connection import reason_in
 
 BEATS = 4
 """Heartbeats in ``notice_seconds``."""

@@ -2,7 +2,7 @@
 
 source /usr/local/Ascend/ascend-toolkit/set_env.sh && export HCCL_CONNECT_TIMEOUT=3600
 && cd runs/v1_sft/train-1a2b3c4d.partial && msrun --worker_num=128 … --node_rank=3 …
-python -m pcl_reasoner.train mindformers.yaml
+python -m pcl_reasoner.worker mindformers.yaml
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.schema import HostSettings, Placement
+from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.supervise.environment import environment_steps
 
-ENTRY = "python -m pcl_reasoner.train"
+ENTRY = "python -m pcl_reasoner.worker"
 
 
 def host_steps(
@@ -43,31 +44,6 @@ def host_steps(
     host = placement.hosts[rank]
     steps = environment_steps(placement, host, python, further)
     return [*steps, f"cd {shlex.quote(str(folder))}", start]
-
-
-def environment_steps(
-    placement: Placement,
-    host: str,
-    python: str | None = None,
-    further: Mapping[str, str] | None = None,
-) -> list[str]:
-    """What sets up a host's environment: a shell file, variables, the place of ``python``.
-
-    Args:
-        placement: The launch file's.
-        host: One of its hosts or spare hosts.
-        python: Path of ``python`` where ``per_host`` names none; None: from PATH.
-        further: Environment under the launch file's.
-    """
-    own = placement.per_host.get(host, HostSettings())
-    set_env = own.set_env or placement.set_env
-    steps = [f"source {shlex.quote(set_env)}"] if set_env else []
-    # After the shell file: CANN's may put another Python in front.
-    program = own.python or python
-    if program:
-        steps.append(f"export PATH={shlex.quote(str(Path(program).parent))}:$PATH")
-    values = {**(further or {}), **placement.env, **own.env}
-    return steps + [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
 
 
 def _msrun(placement: Placement, ranks: int, rank: int, master: str | None) -> str:

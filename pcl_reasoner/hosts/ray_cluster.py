@@ -19,12 +19,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.hosts.connection import SSH
-from pcl_reasoner.hosts.watched import Watched, host_line
-from pcl_reasoner.plan import PlannedStage
-from pcl_reasoner.schema import HostSettings, Placement
-from pcl_reasoner.stage import StageContext
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import HostSettings, Placement
+from pcl_reasoner.core.stage import StageContext
+from pcl_reasoner.runner.plan import PlannedStage
+from pcl_reasoner.supervise.connection import SSH
+from pcl_reasoner.supervise.watched import Watched, host_line
 
 DATA_STAGES = ("convert", "difficulty", "lengths", "contamination")
 """Stages whose parts go to the data engine."""

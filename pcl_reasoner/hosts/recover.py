@@ -13,14 +13,14 @@ from __future__ import annotations
 import time
 from dataclasses import asdict, dataclass
 
-from pcl_reasoner.artifact import AppendLog
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.artifact import AppendLog
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.stage import Progress
 from pcl_reasoner.hosts.decide import Verdict
 from pcl_reasoner.hosts.gather import gather, next_start, tail_of
 from pcl_reasoner.hosts.job import Job
 from pcl_reasoner.hosts.start import one_start, why_away
-from pcl_reasoner.schema import Placement
-from pcl_reasoner.stage import Progress
 
 RESTARTS = "restarts.jsonl"
 _AGAIN_SECONDS = 3.0

@@ -7,14 +7,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.stage import Progress
 from pcl_reasoner.hosts.decide import Limits, Verdict, judge
 from pcl_reasoner.hosts.gather import gather
 from pcl_reasoner.hosts.job import Job, keeper_command, mark_of, task_of
 from pcl_reasoner.hosts.link import Event, Link
 from pcl_reasoner.hosts.sweep import clear_away
 from pcl_reasoner.hosts.view import View
-from pcl_reasoner.schema import Placement
-from pcl_reasoner.stage import Progress
 
 _POLL_SECONDS = 0.2
 _STOP_SECONDS = 2.0

@@ -6,9 +6,9 @@ import json
 import subprocess
 from dataclasses import asdict
 
-from pcl_reasoner.hosts.connection import reason_in
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.hosts.keeper import Task
-from pcl_reasoner.schema import Placement
+from pcl_reasoner.supervise.connection import reason_in
 
 _START_SECONDS = 20
 

@@ -1,1 +1,1 @@
-"""Chat template, tokens and labels, exact-fill packing."""
+"""Tokens and labels, and segments packed into rows."""

@@ -17,8 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from pcl_reasoner.artifact import hash_file
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.artifact import hash_file
+from pcl_reasoner.core.errors import StageError
 
 SHARD_BYTES = 1 << 30
 """A data file is closed once it is at least this large."""

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from tokenizers import Tokenizer
 
-from pcl_reasoner.errors import InputError
+from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder
 from pcl_reasoner.pack.tokens import IGNORED
 

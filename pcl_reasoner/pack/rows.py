@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.pack.packing import RowPlan, accounting, plan_rows
 from pcl_reasoner.pack.tokens import IGNORED
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import Counts, FileName, StageConfig, StageContext
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import Counts, FileName, StageConfig, StageContext
 
 if TYPE_CHECKING:
-    from pcl_reasoner.pack.tokens import Encoder
+    from pcl_reasoner.pack.encoder import Encoder
 
 _BATCH_ROWS = 64
 """Responses encoded at a time."""
@@ -83,34 +83,35 @@ def tokenize(
     Raises:
         StageError: A reward is missing or out of range, or a response's problem is not known.
     """
-    import datasets
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from pcl_reasoner.handlers.instruction import InstructionHandler
     from pcl_reasoner.pack.arrow_folder import write_arrow_folder
-    from pcl_reasoner.pack.tokens import SCHEMA
+    from pcl_reasoner.pack.encoder import Encoder, load_encoder
+    from pcl_reasoner.pack.tokens import SCHEMA, Segmenter
 
-    settings = config.model_dump(exclude={"source", "max_malformed"})
-    handler = InstructionHandler(tokenizer=str(inputs["policy"]), **settings)
-    tally = handler.tally
+    prompt = config.model_dump(include=set(Encoder.PROMPT_KEYS))
+    encoder = load_encoder(inputs["policy"], **prompt)
+    segmenter = Segmenter(encoder, config.max_tokens, config.over_length)
+    tally = segmenter.tally
     problems = _problems(inputs) if config.source == "responses" else None
     files = _source_files(config, inputs["responses"])
     total = sum(pq.ParquetFile(file).metadata.num_rows for file in files)
-    datasets.disable_progress_bars()
 
     def segments() -> Iterator[Any]:
         for file in files:
             first = 0
             for table in _tables(config, file, problems):
-                encoded = handler(datasets.Dataset(table))
-                yield from encoded.data.table.cast(SCHEMA).to_batches()
+                columns = {name: table[name].to_pylist() for name in table.column_names}
+                encoded = segmenter.encode(columns, range(table.num_rows), file.name)
+                yield pa.record_batch(encoded, SCHEMA)
                 _keep_apart(tally.malformed, table, file.name, first, context)
                 tally.malformed.clear()
                 first += table.num_rows
                 context.progress.update(first, total, "segments", file.name)
 
     kept = write_arrow_folder(output, SCHEMA, segments())
-    _write_meta(output, inputs["policy"], handler.encoder)
+    _write_meta(output, inputs["policy"], encoder)
     return Counts(
         unit="segments",
         read=total,
@@ -128,9 +129,9 @@ def pack(
     Raises:
         StageError: A segment is longer than a row (policy ``error``), or there are none.
     """
+    from pcl_reasoner.core.artifact import write_json
     from pcl_reasoner.pack.arrow_folder import read_arrow_folder, write_arrow_folder
     from pcl_reasoner.pack.rows import plan_packing
-    from pcl_reasoner.runner import write_json
 
     folder = inputs["samples"]
     samples = read_arrow_folder(folder)
@@ -211,7 +212,6 @@ def _tables(
     for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns):
         table = pa.Table.from_batches([batch])
         if problems is not None:
-            _check_rewards(table, file)
             names = table["problem_id"].to_pylist()
             table = table.append_column("problem", pa.array(_texts(names, problems)))
         yield table
@@ -224,21 +224,6 @@ def _check_rewarded(present: list[str], file: Path) -> None:
             f"{file.name}: columns {', '.join(absent)} are missing. A missing reward is not a 0: "
             "give the stage `select`'s output."
         )
-
-
-def _check_rewards(table: Any, file: Path) -> None:
-    for name, index, reward in zip(
-        table["problem_id"].to_pylist(),
-        table["sample_index"].to_pylist(),
-        table["reward"].to_pylist(),
-        strict=True,
-    ):
-        # The comparison is false for NaN too.
-        if reward is None or not 0.0 <= reward <= 1.0:
-            raise StageError(
-                f"{file.name}: the reward of response {index} of problem {name} must be in "
-                f"[0, 1], got {reward}. Grade and select again."
-            )
 
 
 def _texts(names: list[str], problems: Mapping[str, str]) -> list[str]:
@@ -261,7 +246,7 @@ def _keep_apart(
 
 
 def _write_meta(output: Path, policy: Path, encoder: Encoder) -> None:
-    from pcl_reasoner.runner import write_json
+    from pcl_reasoner.core.artifact import write_json
 
     special = encoder.template.special_tokens
     pad = special.get("pad_token") or encoder.template.eos_token or encoder.template.end_of_turn

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from pcl_reasoner.artifact import read_manifest
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import Counts, StageConfig, StageContext
+from pcl_reasoner.core.artifact import read_manifest
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
 
 if TYPE_CHECKING:
     from pcl_reasoner.report.examples import Example
@@ -57,10 +57,10 @@ def report(
     Raises:
         StageError: A file of a finished stage cannot be read.
     """
+    from pcl_reasoner.core.artifact import write_json
     from pcl_reasoner.report.collect import summarize
     from pcl_reasoner.report.page import render
     from pcl_reasoner.report.records import StageRecord
-    from pcl_reasoner.runner import write_json
 
     records: list[StageRecord] = []
     for key, folder in inputs.items():

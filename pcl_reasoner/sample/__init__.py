@@ -1,1 +1,1 @@
-"""n responses a problem: the embedded sampler or an OpenAI-compatible server."""
+"""n responses a problem, from the local sampler or from servers."""

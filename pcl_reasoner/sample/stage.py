@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.sample.settings import SamplingConfig
-from pcl_reasoner.stage import Counts, StageContext
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import Counts, StageContext
+from pcl_reasoner.inference.settings import SamplingConfig
 
 if TYPE_CHECKING:
-    from pcl_reasoner.sample.generate import Problem
-    from pcl_reasoner.sample.records import Records
+    from pcl_reasoner.inference.dialogue import Problem
+    from pcl_reasoner.inference.records import Records
 
 _LOG = "responses.partial.jsonl"
 _LENGTHS = "mean_cot_tokens"
@@ -47,7 +47,7 @@ def sample(
     Raises:
         StageError: An input lacks a file or column, or the engine cannot work.
     """
-    from pcl_reasoner.runner import write_json
+    from pcl_reasoner.core.artifact import write_json
     from pcl_reasoner.sample.generate import describe, generate
 
     problems, repeated = read_problems(inputs["problems"] / "clean.parquet")
@@ -82,7 +82,7 @@ def read_problems(path: Path) -> tuple[list[Problem], int]:
     """
     import pyarrow.parquet as pq
 
-    from pcl_reasoner.sample.generate import Problem
+    from pcl_reasoner.inference.dialogue import Problem
 
     if not path.is_file():
         raise StageError(f"{path}: not found. The role problems needs a stage that writes it.")

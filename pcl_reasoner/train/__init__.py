@@ -1,1 +1,1 @@
-"""MindFormers glue: model, loader, step wrapper, rendered YAML, weights."""
+"""Training as the runner sees it: settings, the MindFormers YAML, the process, its results."""

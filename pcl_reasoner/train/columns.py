@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.losses import (
     ADVANTAGES,
     FROZEN_LOG_PROBS,

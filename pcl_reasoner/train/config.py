@@ -8,32 +8,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.files import nearest
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.files import nearest
+from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.stage import NOT_HASHED, StageConfig
+from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.losses import LOSSES
-from pcl_reasoner.sample.settings import SamplingConfig
-from pcl_reasoner.schema import Placement
-from pcl_reasoner.stage import NOT_HASHED, StageConfig
-from pcl_reasoner.train.config_json import read_config_json
 from pcl_reasoner.train.layout import batch_problems, device_problems, layout_problems
 from pcl_reasoner.train.stopping import Stop
-
-
-class ModelShape(StageConfig):
-    """A Qwen2 model's shape, by MindFormers' names; read from the weights' config.json."""
-
-    num_layers: int = Field(gt=0)
-    hidden_size: int = Field(gt=0)
-    num_heads: int = Field(gt=0)
-    n_kv_heads: int = Field(gt=0)
-    intermediate_size: int = Field(gt=0)
-    vocab_size: int = Field(gt=0)
-    rms_norm_eps: float = Field(1e-5, gt=0)
-    theta: float = Field(1_000_000.0, gt=0)
-    max_position_embedding: int = Field(131072, gt=0)
-    tie_word_embeddings: bool = False
-    eos_token_id: int = 151643
-    pad_token_id: int = 151643
+from pcl_reasoner.weights.model_shape import ModelShape, read_config_json
 
 
 class Probe(SamplingConfig):

@@ -21,14 +21,15 @@ from numpy.typing import NDArray
 
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.columns import check_columns
-from pcl_reasoner.train.config import ModelShape, TrainConfig
-from pcl_reasoner.train.weights_stream import header, weight_files
+from pcl_reasoner.train.config import TrainConfig
+from pcl_reasoner.weights.model_shape import ModelShape
+from pcl_reasoner.weights.stream import header, weight_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pcl_reasoner.core.stage import Progress
     from pcl_reasoner.pack.rows import Packing
-    from pcl_reasoner.stage import Progress
 
 PLACES_SEED = 0
 """Of the rows' order: which samples share a row changes nothing but the last bits."""
@@ -88,7 +89,7 @@ def evaluate(
     if what.gradient:
         check_columns(config.loss, rows)
     _write_yaml(what, folder)
-    command = [sys.executable, "-m", "pcl_reasoner.train.forward", "mindformers.yaml"]
+    command = [sys.executable, "-m", "pcl_reasoner.worker.forward", "mindformers.yaml"]
     command += ["values.f32", "progress.jsonl", *(["--gradient"] if what.gradient else [])]
     total = len(packing.plan.rows)
     env = {"LOG_MF_PATH": str(folder / "log"), **env}

@@ -22,9 +22,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import Counts, StageConfig, StageContext
-from pcl_reasoner.train.config import ModelShape
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
+from pcl_reasoner.weights.model_shape import ModelShape
 
 __all__ = ["FrozenConfig", "frozen"]
 

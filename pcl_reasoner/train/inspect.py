@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pcl_reasoner.errors import InputError, StageError
+from pcl_reasoner.core.errors import InputError, StageError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pcl_reasoner.plan import Plan, PlannedStage
+    from pcl_reasoner.runner.plan import Plan, PlannedStage
     from pcl_reasoner.train.frozen import Evaluation
 
 TOKENS_SHOWN = 5
@@ -116,7 +116,7 @@ def inspect(
     """
     from tokenizers import Tokenizer
 
-    from pcl_reasoner.stage import NoProgress
+    from pcl_reasoner.core.stage import NoProgress
     from pcl_reasoner.train.frozen import evaluate
 
     if not tokenizer_file.is_file():

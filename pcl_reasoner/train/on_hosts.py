@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import Placement, Source
+from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.hosts.checks import Needs, check_hosts
 from pcl_reasoner.hosts.gather import gather
 from pcl_reasoner.hosts.job import Job
 from pcl_reasoner.hosts.recover import run_job
 from pcl_reasoner.hosts.view import RANK_TIMES
-from pcl_reasoner.schema import Placement, Source
-from pcl_reasoner.sources import files_of
-from pcl_reasoner.stage import StageContext
+from pcl_reasoner.runner.sources import files_of
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.stopping import STOPPED
-from pcl_reasoner.train.weights_stream import header, weight_files
+from pcl_reasoner.weights.stream import header, weight_files
 
 _FLOAT32_BYTES = 4
 _MINDFORMERS_LOG = "output"

@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
 
 if TYPE_CHECKING:
-    from pcl_reasoner.sample.embedded import Drawn
+    from pcl_reasoner.local_sampler.sampler import Drawn
     from pcl_reasoner.train.config import Probe
 
 PROBE = "probe.jsonl"
@@ -83,9 +83,9 @@ class Prober:
     """
 
     def __init__(self, settings: Probe, policy: Path, problems: Sequence[ProbeProblem]) -> None:
-        from pcl_reasoner.sample.draw import Filters, stream_seed
-        from pcl_reasoner.sample.embedded import EmbeddedSampler, Row
-        from pcl_reasoner.sample.generate import Dialogue, Problem
+        from pcl_reasoner.inference.dialogue import Dialogue, Problem
+        from pcl_reasoner.local_sampler.draw import Filters, stream_seed
+        from pcl_reasoner.local_sampler.sampler import EmbeddedSampler, Row
 
         self.problems, self.settings = problems, settings
         self.dialogue = Dialogue(policy, settings)
@@ -114,7 +114,7 @@ class Prober:
 
     def _layout(self) -> Any:
         """One layout for every batch, so that two graphs serve all probes."""
-        from pcl_reasoner.sample.embedded import PROMPT_MULTIPLE, Layout
+        from pcl_reasoner.local_sampler.sampler import PROMPT_MULTIPLE, Layout
 
         slots = -(-max(map(len, self.prompts)) // PROMPT_MULTIPLE) * PROMPT_MULTIPLE
         rows = min(self.settings.batch, len(self.rows))
@@ -129,7 +129,7 @@ class Prober:
         Returns:
             A line of probe.jsonl without its step.
         """
-        from pcl_reasoner.sample.embedded import Model
+        from pcl_reasoner.local_sampler.sampler import Model
 
         fresh = Model(self.sampler.shape, dict(weights))
         held = self.sampler.model.get_parameters()

@@ -11,12 +11,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from pcl_reasoner.plan import PlannedStage
+from pcl_reasoner.runner.plan import PlannedStage
 from pcl_reasoner.train.adapt import adapt_to_cpu
-from pcl_reasoner.train.config import ModelShape, TrainConfig
+from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.probe import PROBE, PROBLEMS
 from pcl_reasoner.train.shape import planned_shape
 from pcl_reasoner.train.sizes import dataset_strategy, mock_rows
+from pcl_reasoner.weights.model_shape import ModelShape
 
 
 def render(config: TrainConfig, shape: ModelShape, paths: Mapping[str, str]) -> dict[str, Any]:

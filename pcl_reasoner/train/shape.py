@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.plan import Plan, PlannedStage
-from pcl_reasoner.recipe import Recipe
-from pcl_reasoner.train.config import ModelShape, TrainConfig
-from pcl_reasoner.train.config_json import read_config_json
-
-
-def read_shape(policy: Path) -> ModelShape | None:
-    """The model's shape from its own config.json; None where there is no such file yet."""
-    value = read_config_json(policy)
-    return None if value is None else ModelShape(**value)
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.runner.plan import Plan, PlannedStage
+from pcl_reasoner.runner.recipe import Recipe
+from pcl_reasoner.train.config import TrainConfig
+from pcl_reasoner.weights.model_shape import ModelShape, read_shape
 
 
 def shape_of(config: TrainConfig, policy: Path) -> ModelShape:

@@ -17,15 +17,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import Counts, StageContext
-from pcl_reasoner.train import weights, worker
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import Counts, StageContext
+from pcl_reasoner.train import worker
 from pcl_reasoner.train.columns import check_columns
 from pcl_reasoner.train.config import ExportConfig, Probe, TrainConfig
 from pcl_reasoner.train.on_hosts import remove_logs_of_hosts, run_on_hosts
 from pcl_reasoner.train.stopping import STOPPED, Stop, mean_p, right_share
-from pcl_reasoner.train.weights_slices import open_checkpoint
-from pcl_reasoner.train.weights_stream import header, weight_files
+from pcl_reasoner.weights import conversion
+from pcl_reasoner.weights.slices import open_checkpoint
+from pcl_reasoner.weights.stream import header, weight_files
 
 if TYPE_CHECKING:
     from pcl_reasoner.train.order import DataOrder
@@ -232,7 +233,7 @@ def _keep_weights(output: Path, policy: Path) -> None:
     if worker.newest_checkpoint(output / WORK) is None:
         raise StageError(f"{output / WORK}: training left no whole checkpoint.")
     (output / "checkpoint").mkdir(exist_ok=True)
-    weights.write_trained(output / WORK, policy, output / "checkpoint" / "model.safetensors")
+    conversion.write_trained(output / WORK, policy, output / "checkpoint" / "model.safetensors")
 
 
 def _finish(
@@ -310,13 +311,15 @@ def export(
     """
     policy = inputs["policy"]
     found = open_checkpoint(inputs["checkpoint"])
-    shape = weights.shape_in(policy)
+    shape = conversion.shape_in(policy)
     limit = config.max_shard_bytes
-    parity = weights.write_model(found, shape, inputs["checkpoint"], output, "huggingface", limit)
-    weights.copy_others(policy, output)
+    parity = conversion.write_model(
+        found, shape, inputs["checkpoint"], output, "huggingface", limit
+    )
+    conversion.copy_others(policy, output)
     if config.logits:
-        parity["logits"] = weights.compare_logits(inputs["checkpoint"], output, "huggingface")
-    weights.write_parity(parity, output)
+        parity["logits"] = conversion.compare_logits(inputs["checkpoint"], output, "huggingface")
+    conversion.write_parity(parity, output)
     kept = len(parity["tensors"])
     read = kept + sum(parity["left_out"].values())
     info = {"tensors": kept}

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
-from pcl_reasoner.stage import StageConfig
+from pcl_reasoner.core.stage import StageConfig
 
 STOPPED = "stopped.txt"
 """Beside metrics.jsonl: why a run was stopped."""

@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.hosts.processes import die_with_parent as die_with_parent
-from pcl_reasoner.stage import Progress
-from pcl_reasoner.train.weights import write_mindformers
-from pcl_reasoner.train.weights_slices import rank_files
-from pcl_reasoner.train.weights_stream import is_whole
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import Progress
+from pcl_reasoner.supervise.processes import die_with_parent as die_with_parent
+from pcl_reasoner.weights.conversion import write_mindformers
+from pcl_reasoner.weights.slices import rank_files
+from pcl_reasoner.weights.stream import is_whole
 
 POLL_SECONDS = 0.5
 DIE_WITH_PARENT = "PCL_DIE_WITH_PARENT"
@@ -106,7 +106,7 @@ def command(config_file: str, devices: int, port: int, log_dir: str) -> list[str
         port: msrun's port.
         log_dir: Where msrun puts worker_N.log.
     """
-    entry = ["-m", "pcl_reasoner.train", config_file]
+    entry = ["-m", "pcl_reasoner.worker", config_file]
     if devices == 1:
         return [sys.executable, *entry]
     msrun = Path(sys.executable).with_name("msrun")

@@ -4,7 +4,8 @@ import functools
 
 import pytest
 
-from pcl_reasoner.contamination import check, embed
+from pcl_reasoner.contamination import check
+from pcl_reasoner.embedding import embed
 
 load_once = functools.cache(embed.load_embedder)
 

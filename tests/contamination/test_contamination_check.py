@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from pcl_reasoner.contamination.check import check
+from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.findings import near_misses, sweep
 from pcl_reasoner.contamination.fingerprints import Question
-from pcl_reasoner.contamination.stage import ContaminationConfig
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
 
 REPOSITORY = Path(__file__).parents[2]
 WALK = (

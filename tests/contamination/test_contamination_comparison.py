@@ -16,15 +16,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pcl_reasoner.cli import main
+from pcl_reasoner.cli.main import main
 from pcl_reasoner.contamination import check as check_module
-from pcl_reasoner.contamination import comparison, encoders
+from pcl_reasoner.contamination import comparison
 from pcl_reasoner.contamination.check import check
-from pcl_reasoner.contamination.embed import Embedder
+from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.findings import Findings, near_misses, sweep
 from pcl_reasoner.contamination.fingerprints import Question, halves_of
 from pcl_reasoner.contamination.scores import MARGIN
-from pcl_reasoner.contamination.stage import ContaminationConfig
+from pcl_reasoner.embedding import encoders
+from pcl_reasoner.embedding.embed import Embedder
 
 NAMES, THINGS = ("Maya", "Ken", "Olga", "Ravi"), ("apples", "books", "stamps", "tiles")
 SENTENCES = (

@@ -7,7 +7,7 @@ import pytest
 
 from pcl_reasoner.contamination import duplicates
 from pcl_reasoner.contamination.duplicates import Rows, first_kept, neighbours
-from pcl_reasoner.stage import NoProgress
+from pcl_reasoner.core.stage import NoProgress
 
 
 def at(*degrees: float) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The page: differences are marked, nothing of the data becomes markup."""
 
+from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.evidence import differing, render
-from pcl_reasoner.contamination.stage import ContaminationConfig
 
 HIT = {
     "row": 3,

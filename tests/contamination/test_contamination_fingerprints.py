@@ -11,12 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pcl_reasoner.contamination import embed, fingerprints
+from pcl_reasoner.contamination import fingerprints
 from pcl_reasoner.contamination.check import check
 from pcl_reasoner.contamination.command import fingerprint_questions
+from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.fingerprints import Question, Settings
-from pcl_reasoner.contamination.stage import ContaminationConfig
-from pcl_reasoner.errors import InputError, StageError
+from pcl_reasoner.core.errors import InputError, StageError
+from pcl_reasoner.embedding import embed
 
 WALK = (
     "Every morning Ada walks 9 kilometers at a constant speed and stops at a bakery on her way. "

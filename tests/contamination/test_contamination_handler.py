@@ -9,8 +9,9 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pcl_reasoner.contamination.stage import ContaminationConfig, contamination
-from pcl_reasoner.stage import StageContext
+from pcl_reasoner.contamination.config import ContaminationConfig
+from pcl_reasoner.contamination.stage import contamination
+from pcl_reasoner.core.stage import StageContext
 
 QUESTIONS = [
     "A token moves right or up on a grid of 6 rows and 8 columns. How many ways are there?",

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pcl_reasoner.contamination.reading import Rows, data_files, read_questions, read_rows
-from pcl_reasoner.errors import InputError, StageError
+from pcl_reasoner.core.errors import InputError, StageError
 
 V1 = {"conversations": [{"from": "human", "value": "One?"}, {"from": "assistant", "value": "1"}]}
 OPENAI = {

@@ -7,10 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pcl_reasoner.contamination.stage import ContaminationConfig, contamination
+from pcl_reasoner.contamination.config import ContaminationConfig
+from pcl_reasoner.contamination.stage import contamination
+from pcl_reasoner.core.errors import InputError, StageError
+from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.curate import problem_id
-from pcl_reasoner.errors import InputError, StageError
-from pcl_reasoner.stage import Counts, StageContext
 
 WALK = (
     "Every morning Ada walks 9 kilometers at a constant speed and stops at a bakery on her way. "

@@ -10,8 +10,8 @@ import pytest
 from curate_helpers import Folder, Rows
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from pcl_reasoner.embedded.base_model import train_tokenizer
-from pcl_reasoner.stage import StageContext
+from pcl_reasoner.core.stage import StageContext
+from pcl_reasoner.synthetic.base_model import train_tokenizer
 
 
 @pytest.fixture

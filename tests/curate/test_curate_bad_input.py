@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from curate_helpers import CONVERSATIONS, NEMOTRON, Folder, Rows, read, record, talk, write
 
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.curate import source_files
 from pcl_reasoner.curate.convert import convert
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import Counts, StageContext
 
 GOOD = talk()
 DOUBLE = b'{"conversations": [], "conversations": [{"value": "q"}, {"value": "a"}]}'

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from curate_helpers import CONVERSATIONS, NEMOTRON, Folder, Rows, payload, read, record, talk, write
 
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.curate import source_files
 from pcl_reasoner.curate.convert import ConvertConfig, convert
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import StageContext
 
 
 def test_convert_accounts_for_every_record(

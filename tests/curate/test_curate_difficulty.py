@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 from curate_helpers import Folder, read, row, write
 
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.curate.difficulty import DifficultyConfig, difficulty
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import StageContext
 
 
 def test_pass_rates(folder: Folder, context: StageContext) -> None:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from curate_helpers import NEMOTRON, Folder, Rows, read, record, write
 
+from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.curate.convert import convert
 from pcl_reasoner.curate.filters import filtered
-from pcl_reasoner.stage import StageContext
 
 ALL = ("url", "image", "no_answer")
 

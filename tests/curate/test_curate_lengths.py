@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from curate_helpers import Folder, read, row, write
 
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.curate.lengths import LengthsConfig, lengths
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import StageContext
 
 
 def lengths_source(path: Path) -> Path:

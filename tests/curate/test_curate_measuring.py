@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from curate_helpers import Folder, Rows, read, row, write
 
+from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.curate import measuring, token_lengths
 from pcl_reasoner.curate.lengths import LengthsConfig, lengths
-from pcl_reasoner.stage import Counts, StageContext
 
 pytest.importorskip("fastokens", reason="fastokens is an extra")
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from curate_helpers import Folder, Rows, write
 
+from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.curate.recount import PUBLISHED, recount
-from pcl_reasoner.errors import InputError
 
 ROWS: Rows = [
     {"problem": "a", "reward": 1, "n": 0},

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from curate_helpers import Folder
 
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import NoProgress
 from pcl_reasoner.curate import source_files
 from pcl_reasoner.curate.source_files import Piece, pieces_of, read_lines, row_group_spans
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import NoProgress
 
 LOCAL = {"engine": "local"}
 

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from curate_helpers import Folder, row, write
 
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.curate.unique import UniqueConfig, unique
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import StageContext
 
 
 def measured(problem: str, number: int, truth: str | None) -> dict[str, Any]:

@@ -24,10 +24,11 @@ from end_to_end_helpers import (
     manifests,
     payload,
 )
+from paths import HELPERS
 
 pytestmark = pytest.mark.slow
 
-KILL_AT = str(Path(__file__).with_name("end_to_end_kill_at.py"))
+KILL_AT = str(HELPERS / "end_to_end_kill_at.py")
 PATIENCE = 180
 """Seconds after which a moment is not coming any more."""
 

@@ -17,10 +17,10 @@ import pytest
 from hub_server import COMMIT, HubServer
 
 from pcl_reasoner.contamination import fingerprints
-from pcl_reasoner.embedded.base_model import write_model_folder
-from pcl_reasoner.errors import InputError, StageError
+from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.evaluate.benchmark import check_shipped, questions_of, read_benchmark
 from pcl_reasoner.evaluate.checkpoints import benchmark_files
+from pcl_reasoner.synthetic.base_model import write_model_folder
 
 TEXTS = [
     f"A farmer has {i} {kind} and sells some of them on a {day}; how many are left in the end?"

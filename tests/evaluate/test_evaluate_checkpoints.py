@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from pcl_reasoner.cli import main
-from pcl_reasoner.embedded.base_model import write_model_folder
-from pcl_reasoner.errors import InputError
+from pcl_reasoner.cli.main import main
+from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.evaluate.checkpoints import benchmark_files, changed, model_of
-from pcl_reasoner.evaluate.stage import EvaluateConfig
+from pcl_reasoner.evaluate.config import EvaluateConfig
+from pcl_reasoner.synthetic.base_model import write_model_folder
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +107,6 @@ def test_a_server_is_shown_the_key_of_a_variable(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sys.path.append(str(Path(__file__).parent.parent / "sample"))
     from completion_server import CompletionServer
 
     server = CompletionServer()

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pcl_reasoner.cli import main
-from pcl_reasoner.errors import InputError
+from pcl_reasoner.cli.main import main
+from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.evaluate import rescore as rescoring
 from pcl_reasoner.evaluate.results import read_results
 from pcl_reasoner.evaluate.scores import paired_difference, sampling_error, within_budget

@@ -3,13 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pcl_reasoner.evaluate.published import CONTRADICTION, SCORES, SOURCE, fit
-from pcl_reasoner.evaluate.scores import (
-    average,
-    interval_95,
-    majority,
-    pass_at,
-    standard_error,
-)
+from pcl_reasoner.evaluate.scores import average, interval_95, majority, pass_at, standard_error
 
 T, F = True, False
 

@@ -11,11 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pcl_reasoner.artifact import hash_file
-from pcl_reasoner.embedded.base_model import write_model_folder
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.evaluate.stage import EvaluateConfig, evaluate, read_benchmark
-from pcl_reasoner.stage import StageContext
+from pcl_reasoner.core.artifact import hash_file
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import StageContext
+from pcl_reasoner.evaluate.benchmark import read_benchmark
+from pcl_reasoner.evaluate.config import EvaluateConfig
+from pcl_reasoner.evaluate.stage import evaluate
+from pcl_reasoner.synthetic.base_model import write_model_folder
 
 CONFIG = EvaluateConfig(n=4, max_tokens=40, max_model_len=200, suffix=" Box it.")
 
@@ -194,7 +196,7 @@ def test_a_resumed_evaluation_asks_for_the_rest_and_is_the_same(
     for name in ("whole", "cut"):
         (tmp_path / name).mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pcl_reasoner.sample.records.Records.delete", lambda self: self.close())
+        patch.setattr("pcl_reasoner.inference.records.Records.delete", lambda self: self.close())
         evaluate(CONFIG, inputs, tmp_path / "whole", context(tmp_path / "whole", url))
     log = (tmp_path / "whole" / "generations.partial.jsonl").read_text().splitlines(keepends=True)
     first = [line for line in log if '"benchmark/a"' in line]

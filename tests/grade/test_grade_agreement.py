@@ -10,11 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from grade_helpers import judge_server, right, write_problems, write_responses
 
-from pcl_reasoner.errors import InputError
+from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.grade.agreement import Agreement, read_human, unsure
 from pcl_reasoner.grade.answers import Verdict
-from pcl_reasoner.grade.stage import GradeConfig, grade
-from pcl_reasoner.stage import StageContext
+from pcl_reasoner.grade.config import GradeConfig
+from pcl_reasoner.grade.stage import grade
 
 ROWS = [
     ("a", 0, right("8"), "stop", 4),

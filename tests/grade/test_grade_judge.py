@@ -9,18 +9,12 @@ from typing import Any
 import pytest
 from grade_helpers import judge_server
 
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.files import shipped
-from pcl_reasoner.grade.judge import (
-    Judge,
-    Judgement,
-    candidate_text,
-    fill_prompt,
-    read_reply,
-)
-from pcl_reasoner.sample import fleet as fleet_module
-from pcl_reasoner.sample.fleet import Fleet, Keys, connections
-from pcl_reasoner.sample.settings import SamplingConfig
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.files import shipped
+from pcl_reasoner.grade.judge import Judge, Judgement, candidate_text, fill_prompt, read_reply
+from pcl_reasoner.inference import fleet as fleet_module
+from pcl_reasoner.inference.fleet import Fleet, Keys, connections
+from pcl_reasoner.inference.settings import SamplingConfig
 
 SETTINGS = SamplingConfig(
     n=1,

@@ -14,16 +14,17 @@ import pytest
 from grade_helpers import right, write_problems, write_responses
 from servers import all_gone, serving, starts, wait_for
 
-from pcl_reasoner.artifact import fingerprint, hash_file
-from pcl_reasoner.embedded.base_model import write_model_folder
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.files import shipped
-from pcl_reasoner.grade.stage import GradeConfig, grade
+from pcl_reasoner.core.artifact import fingerprint, hash_file
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.files import shipped
+from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.stage import Counts, StageContext
+from pcl_reasoner.grade.config import GradeConfig
+from pcl_reasoner.grade.stage import grade
 from pcl_reasoner.grade.verdict_log import VerdictLog
-from pcl_reasoner.plan import make_plan
-from pcl_reasoner.recipe import load_recipe
-from pcl_reasoner.schema import Placement
-from pcl_reasoner.stage import Counts, StageContext
+from pcl_reasoner.runner.plan import make_plan
+from pcl_reasoner.runner.recipe import load_recipe
+from pcl_reasoner.synthetic.base_model import write_model_folder
 
 ROWS = [(f"p{i:02d}", 0, right(str(i)), "stop", 4) for i in range(12)]
 TRUTHS = {f"p{i:02d}": str(i) for i in range(12)}

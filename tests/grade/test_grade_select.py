@@ -5,15 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.grade.select import (
-    advantages,
-    drop_reason,
-    pass_rates,
-    rewards_by_key,
-    rewards_of,
-    shuffled,
-)
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.grade.rewards import advantages, pass_rates, rewards_by_key, rewards_of
+from pcl_reasoner.grade.select import drop_reason, shuffled
 
 KEYS = [("a", 0), ("a", 1), ("b", 0)]
 

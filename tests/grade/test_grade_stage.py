@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from grade_helpers import judge_server, right, write_problems, write_responses
 
-from pcl_reasoner.artifact import fingerprint
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.grade.stage import GradeConfig, SelectConfig, grade, select
-from pcl_reasoner.stage import Counts, StageContext
+from pcl_reasoner.core.artifact import fingerprint
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import Counts, StageContext
+from pcl_reasoner.grade.config import GradeConfig, SelectConfig
+from pcl_reasoner.grade.stage import grade, select
 
 ROWS = [
     ("a", 0, right("8"), "stop", 4),

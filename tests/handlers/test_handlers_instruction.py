@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset, load_from_disk
 from pack_helpers import CHATML, write_model
-from pcl_reasoner.handlers.instruction import InstructionHandler
 
-from pcl_reasoner.embedded.base_model import write_model_folder
-from pcl_reasoner.errors import InputError, StageError
+from pcl_reasoner.core.errors import InputError, StageError
+from pcl_reasoner.core.stage import StageContext
+from pcl_reasoner.handlers.instruction import InstructionHandler
 from pcl_reasoner.pack.stage import TokenizeConfig, tokenize
 from pcl_reasoner.pack.tokens import SCHEMA
-from pcl_reasoner.stage import StageContext
+from pcl_reasoner.synthetic.base_model import write_model_folder
 
 ROWS = {
     "problem": [f"{number} + 1?" for number in range(150)],
@@ -64,7 +64,7 @@ def test_counts_what_is_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture
     records = Dataset.from_list([{"conversations": turns}, {"conversations": turns[:1]}])
     with caplog.at_level(logging.WARNING):
         assert len(handler(records)) == 1
-    assert handler.tally.malformed == [(1, "malformed_conversation")]
+    assert handler.segmenter.tally.malformed == [(1, "malformed_conversation")]
     # MindFormers says nothing of dropped rows, so the handler does.
     assert "InstructionHandler: 2 read, 1 kept; dropped: malformed_conversation 1" in caplog.text
 
@@ -118,7 +118,7 @@ def test_a_name_that_is_not_there_is_an_error_and_so_is_a_missing_reward(tmp_pat
     model = str(write_model(tmp_path / "model"))
     with pytest.raises(InputError, match="map_keys has respons; .* Did you mean response"):
         InstructionHandler(model, 100, map_keys={"respons": "output"})
-    with pytest.raises(InputError, match="map_keys names output, the data has problem, cot"):
+    with pytest.raises(InputError, match="the data has no output, only problem, cot"):
         InstructionHandler(model, 100, map_keys={"response": "output"})(Dataset.from_dict(ROWS))
     for reward in (None, float("nan"), -1.0):
         rows = {**ROWS, "reward": [*[1.0] * 149, reward]}

@@ -87,15 +87,15 @@ def offline(folder: Path) -> str:
 @pytest.fixture(scope="module")
 def by_entry(folder: Path) -> tuple[list[dict[str, Any]], str]:
     """Handlers while loading, by our entry module: its metrics, and what it printed."""
-    printed = run(folder, "-m", "pcl_reasoner.train", "--config", "finetune.yaml")
+    printed = run(folder, "-m", "pcl_reasoner.worker", "--config", "finetune.yaml")
     return metrics(folder), printed
 
 
 def test_the_offline_rows_are_those_of_loading(folder: Path, offline: str) -> None:
-    from pcl_reasoner.train.entry import import_mindformers
+    from pcl_reasoner.worker.entry import import_mindformers
 
     import_mindformers()
-    from pcl_reasoner.train.loader import PclPackedDataLoader
+    from pcl_reasoner.trainer.loader import PclPackedDataLoader
 
     loader = yaml.safe_load((folder / "finetune.yaml").read_text())["train_dataset"]["data_loader"]
     given = {key: value for key, value in loader.items() if key not in ("type", "auto_register")}

@@ -12,10 +12,10 @@ from datasets import Dataset, load_from_disk
 from pack_helpers import samples
 from pcl_reasoner.handlers.packing import SegmentPackingHandler
 
+from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.pack.arrow_folder import write_arrow_folder
 from pcl_reasoner.pack.stage import PackConfig, pack
 from pcl_reasoner.pack.tokens import SCHEMA
-from pcl_reasoner.stage import StageContext
 
 TABLE = samples(np.random.default_rng(0).integers(2, 60, 100).tolist())
 
@@ -63,7 +63,7 @@ def test_labels_for_mindformers_own_loader_stand_one_place_to_the_left() -> None
 
 def test_mindformers_own_loader_gives_these_rows_with_positions_that_restart() -> None:
     """SFT with nothing of ours but the handlers: HFDataLoader finds them by name."""
-    from pcl_reasoner.train.entry import import_mindformers
+    from pcl_reasoner.worker.entry import import_mindformers
 
     import_mindformers()
     from mindformers.dataset.dataloader.hf_dataloader import HFDataLoader

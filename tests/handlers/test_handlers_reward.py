@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
-from pcl_reasoner.handlers.reward import RewardHandler
 
-from pcl_reasoner.errors import InputError, StageError
+from pcl_reasoner.core.errors import InputError, StageError
+from pcl_reasoner.handlers.reward import RewardHandler
 
 
 @pytest.fixture
@@ -55,5 +55,5 @@ def test_a_file_and_data_with_names_of_their_own(tmp_path: Path) -> None:
         RewardHandler(str(file), map_keys=names)(Dataset.from_dict({"question": ["a"]}))
     with pytest.raises(InputError, match="scores.jsonl has no problem_id, sample_index, reward"):
         RewardHandler(str(file))
-    with pytest.raises(InputError, match="map_keys has rewards; expected some of"):
+    with pytest.raises(InputError, match="map_keys has rewards; expected one of"):
         RewardHandler(str(file), map_keys={"rewards": "score"})

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.hosts import checks, facts
 from pcl_reasoner.hosts.checks import Needs, check_hosts
-from pcl_reasoner.schema import Placement
 
 
 @pytest.fixture

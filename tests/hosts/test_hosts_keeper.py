@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from hosts_helpers import is_alive, wait_until
 
-from pcl_reasoner.hosts import processes
 from pcl_reasoner.hosts.keeper import Complaints
+from pcl_reasoner.supervise import processes
 
 WORDS = [sys.executable, "-m", "pcl_reasoner.hosts.keeper"]
 
@@ -211,7 +211,8 @@ def test_it_is_light(tmp_path: Path) -> None:
         "pcl_reasoner",
         "pcl_reasoner.hosts",
         "pcl_reasoner.hosts.keeper",
-        "pcl_reasoner.hosts.processes",
+        "pcl_reasoner.supervise",
+        "pcl_reasoner.supervise.processes",
     }
     assert not {"pydantic", "yaml", "numpy"} & set(loaded)
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from pcl_reasoner.errors import InputError
-from pcl_reasoner.files import find, read_yaml, yaml_text
+from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core.files import find, read_yaml, yaml_text
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.hosts.msrun import host_steps
-from pcl_reasoner.recipe import load_launch
-from pcl_reasoner.schema import Placement
+from pcl_reasoner.runner.recipe import load_launch
 
 
 def launch(tmp_path: Path, **placement: Any) -> Placement:
@@ -51,7 +51,7 @@ def test_a_shell_runs_the_line_with_every_word_as_given(tmp_path: Path) -> None:
         "--log_dir=output/msrun_log",
         "--join=True",
         "--cluster_time_out=1200",
-        *["python", "-m", "pcl_reasoner.train", "a b.yaml"],
+        *["python", "-m", "pcl_reasoner.worker", "a b.yaml"],
     ]
 
 
@@ -65,7 +65,7 @@ def test_what_a_host_has_of_its_own_takes_the_place_of_what_all_have(tmp_path: P
 
 def test_one_device_in_all_needs_no_msrun(tmp_path: Path) -> None:
     steps = host_steps(Placement(), 0, tmp_path, "m.yaml")
-    assert steps == [f"cd {tmp_path}", "python -m pcl_reasoner.train m.yaml"]
+    assert steps == [f"cd {tmp_path}", "python -m pcl_reasoner.worker m.yaml"]
 
 
 def test_a_node_list_file_is_read_where_the_launch_file_is(tmp_path: Path) -> None:

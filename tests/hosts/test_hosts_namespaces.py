@@ -21,17 +21,17 @@ from typing import Any
 import pytest
 from hosts_helpers import Bench, bench, wait_until
 from namespaces import Hosts, why_not
+from paths import HELPERS
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import NoProgress, StageContext
 from pcl_reasoner.hosts.checks import Needs, check_hosts
 from pcl_reasoner.hosts.job import Job
-from pcl_reasoner.hosts.processes import environment_of, name_of
 from pcl_reasoner.hosts.recover import run_job
-from pcl_reasoner.stage import NoProgress, StageContext
+from pcl_reasoner.supervise.processes import environment_of, name_of
 
 pytestmark = pytest.mark.slow
 
-sys.path.append(str(Path(__file__).parent.parent / "train"))
 NOTICE = 4
 
 LAUNCHER = """
@@ -40,7 +40,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from hosts_helpers import Bench
 from pcl_reasoner.hosts.recover import run_job
-from pcl_reasoner.stage import NoProgress
+from pcl_reasoner.core.stage import NoProgress
 
 made = Bench(Path(sys.argv[2]), 3000)
 ssh = {"config": sys.argv[3]}
@@ -127,7 +127,7 @@ def test_a_host_that_is_gone_is_replaced_by_a_spare_one(three: Hosts, tmp_path: 
 
 def test_a_killed_launcher_leaves_nothing_on_any_host(three: Hosts, tmp_path: Path) -> None:
     made = bench(tmp_path, steps=3000)
-    words = [str(Path(__file__).parent), str(tmp_path), str(three.config), *three.addresses[:2]]
+    words = [str(HELPERS), str(tmp_path), str(three.config), *three.addresses[:2]]
     launcher = subprocess.Popen([sys.executable, "-c", LAUNCHER, *words])
     wait_until(lambda: len(made.made) >= 20 and made.starts(1))
     assert len([line for line in three.left() if "stand_in" in line]) == 4

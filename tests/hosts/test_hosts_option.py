@@ -9,8 +9,8 @@ import tiny_stages
 from click.testing import CliRunner
 
 from pcl_reasoner import stages
-from pcl_reasoner.cli import cli
-from pcl_reasoner.stage import Counts, StageContext
+from pcl_reasoner.cli.main import cli
+from pcl_reasoner.core.stage import Counts, StageContext
 
 SEEN: list[str | None] = []
 

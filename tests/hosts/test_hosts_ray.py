@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from namespaces import Hosts, why_not
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.hosts.ray_cluster import ray_on_hosts
-from pcl_reasoner.schema import Placement
 
 pytestmark = pytest.mark.slow
 
@@ -26,10 +26,10 @@ OWN_RAY = "mkdir -p /tmp/ray && mount -t tmpfs none /tmp/ray"
 DRIVER = """
 import json, sys, time
 from pathlib import Path
-from pcl_reasoner.engine import map_parts
+from pcl_reasoner.core.engine import map_parts
 from pcl_reasoner.hosts.ray_cluster import ray_on_hosts
-from pcl_reasoner.schema import Placement
-from pcl_reasoner.stage import NoProgress
+from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.stage import NoProgress
 
 def where(part):
     time.sleep(0.3)

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.hosts import ray_cluster
 from pcl_reasoner.hosts.ray_cluster import DATA_STAGES, ray_around
-from pcl_reasoner.plan import PlannedStage
-from pcl_reasoner.schema import Placement
-from pcl_reasoner.stage import StageContext
+from pcl_reasoner.runner.plan import PlannedStage
 from pcl_reasoner.stages import STAGES
 
 RAY = {"engine": "ray", "workers": 4}

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 from hosts_helpers import STEPS, Bench, bench, is_alive, wait_until
+from paths import HELPERS
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import NoProgress
 from pcl_reasoner.hosts.recover import Restart, run_job
-from pcl_reasoner.stage import NoProgress
 
 ALL = list(range(1, STEPS + 1))
 
@@ -25,7 +26,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from hosts_helpers import Bench
 from pcl_reasoner.hosts.recover import run_job
-from pcl_reasoner.stage import NoProgress
+from pcl_reasoner.core.stage import NoProgress
 
 run_job(Bench(Path(sys.argv[1]), 1000).job(), NoProgress())
 """
@@ -196,7 +197,7 @@ def test_a_launcher_that_ends_leaves_nothing_and_the_next_goes_on(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     made = bench(tmp_path, steps=1000)
-    words = [sys.executable, "-c", LAUNCHER, str(tmp_path), str(Path(__file__).parent)]
+    words = [sys.executable, "-c", LAUNCHER, str(tmp_path), str(HELPERS)]
     launcher = subprocess.Popen(words, stderr=subprocess.DEVNULL)
     wait_until(lambda: len(made.made) >= 12 and made.starts(1))
     there = [*made.started(0, 1), *made.started(1, 1)]
@@ -215,7 +216,7 @@ def test_a_launcher_that_ends_leaves_nothing_and_the_next_goes_on(
 def test_a_launcher_that_is_silent_is_taken_for_gone(tmp_path: Path) -> None:
     """As with a cut link: the connection is there, and nothing comes over it."""
     made = bench(tmp_path, steps=1000)
-    words = [sys.executable, "-c", LAUNCHER, str(tmp_path), str(Path(__file__).parent)]
+    words = [sys.executable, "-c", LAUNCHER, str(tmp_path), str(HELPERS)]
     launcher = subprocess.Popen(words)
     try:
         wait_until(lambda: len(made.made) >= 5 and made.starts(1))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -23,7 +22,6 @@ from namespaces import Hosts, why_not
 
 pytestmark = pytest.mark.slow
 
-sys.path.append(str(Path(__file__).parent.parent / "sample"))
 NOTICE = 6.0
 TEXTS = [f"What is {number} + 1?" for number in range(16)]
 

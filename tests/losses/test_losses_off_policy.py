@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from losses_helpers import Segment, batch_of, cell, drawn_batch, reference, segment, with_log_probs
 
-from pcl_reasoner.grade.select import advantages
+from pcl_reasoner.grade.rewards import advantages
 from pcl_reasoner.losses.segments import Batch
 
 UNCLIPPED = {"eps_low": 1e9, "eps_high": 1e9}

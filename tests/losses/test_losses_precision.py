@@ -112,12 +112,12 @@ class HalfModel(nn.Cell):
 
 def train_step(first_scale: float) -> tuple[Any, HalfModel]:
     """Our step with a dynamic loss scale that halves where a step overflows."""
-    from pcl_reasoner.train.entry import import_mindformers
+    from pcl_reasoner.worker.entry import import_mindformers
 
     import_mindformers()
     from mindspore.nn import DynamicLossScaleUpdateCell
 
-    from pcl_reasoner.train.step import PclTrainOneStepCell
+    from pcl_reasoner.trainer.step import PclTrainOneStepCell
 
     model = HalfModel()
     scale = DynamicLossScaleUpdateCell(first_scale, scale_factor=2, scale_window=1000)

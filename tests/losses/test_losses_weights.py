@@ -25,8 +25,8 @@ from pcl_reasoner.losses import LOSSES, Loss, build_loss
 from pcl_reasoner.losses.segments import Batch
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder
 from pcl_reasoner.train.columns import column_names
-from pcl_reasoner.train.rows import model_row, trained_counts
-from pcl_reasoner.train.weights_names import mindformers_name
+from pcl_reasoner.trainer.rows import model_row, trained_counts
+from pcl_reasoner.weights.names import mindformers_name
 
 pytestmark = pytest.mark.slow
 

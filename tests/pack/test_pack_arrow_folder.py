@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pack_helpers import samples
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder, write_arrow_folder
 from pcl_reasoner.pack.rows import SCHEMA as ROWS_SCHEMA
 from pcl_reasoner.pack.tokens import SCHEMA

@@ -8,13 +8,7 @@ import numpy as np
 import pytest
 
 from pcl_reasoner.pack.fill import best_fit_decreasing, row_count
-from pcl_reasoner.pack.packing import (
-    RowPlan,
-    Rows,
-    accounting,
-    next_fit_rows,
-    plan_rows,
-)
+from pcl_reasoner.pack.packing import RowPlan, Rows, accounting, next_fit_rows, plan_rows
 
 
 def best_fit(lengths: np.ndarray, seq_length: int, places: int) -> int:

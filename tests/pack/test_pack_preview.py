@@ -9,7 +9,7 @@ import pytest
 from pack_helpers import write_model
 from tokenizers import Tokenizer
 
-from pcl_reasoner.errors import InputError
+from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.pack.arrow_folder import write_arrow_folder
 from pcl_reasoner.pack.preview import Span, preview_rows
 from pcl_reasoner.pack.rows import SCHEMA as ROWS_SCHEMA

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pack_helpers import samples
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.pack import rows as module
 from pcl_reasoner.pack.rows import ListColumn, plan_packing
 

@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from pack_helpers import write_model
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.pack import stage as module
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder
 from pcl_reasoner.pack.stage import PackConfig, TokenizeConfig, pack, tokenize
-from pcl_reasoner.stage import Counts, StageContext
 
 RESPONSES = [
     {"problem_id": "a", "sample_index": 0, "token_ids": [70, 71, 2], "reward": 1.0},
@@ -114,7 +114,7 @@ def test_a_reward_that_is_none_or_no_share_is_an_error(
     tmp_path: Path, reward: float | None
 ) -> None:
     write_selected(tmp_path, [RESPONSES[0], {**RESPONSES[1], "reward": reward}])
-    with pytest.raises(StageError, match="reward of response 3 of problem a"):
+    with pytest.raises(StageError, match="response 3 of problem a: the reward must be"):
         run_tokenize(tmp_path)
 
 
@@ -176,7 +176,7 @@ def test_over_length_is_counted(tmp_path: Path) -> None:
     assert run_tokenize(tmp_path, drop, "drop").dropped == {"empty_response": 1, "over_length": 1}
     cut = TokenizeConfig(max_tokens=longest - 1, over_length="truncate")
     assert run_tokenize(tmp_path, cut, "cut").info == {"truncated": 1}
-    with pytest.raises(StageError, match="sample a/0 has"):
+    with pytest.raises(StageError, match="response 0 of problem a has"):
         strict = TokenizeConfig(max_tokens=longest - 1, over_length="error")
         run_tokenize(tmp_path, strict, "strict")
 

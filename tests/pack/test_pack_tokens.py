@@ -7,16 +7,10 @@ from pathlib import Path
 import pytest
 from pack_helpers import write_model
 
+from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.curate import problem_id
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.pack.tokens import (
-    Encoder,
-    Tally,
-    encode_batch,
-    load_encoder,
-    sample_of,
-    with_newlines,
-)
+from pcl_reasoner.pack.encoder import Encoder, load_encoder, sample_of, with_newlines
+from pcl_reasoner.pack.tokens import SCHEMA, Segmenter
 
 
 @pytest.fixture
@@ -25,9 +19,12 @@ def encoder(tmp_path: Path) -> Encoder:
 
 
 def encode(encoder: Encoder, *records: dict[str, object], limit: int = 1000, policy: str = "drop"):  # type: ignore[no-untyped-def]
-    tally = Tally()
-    columns = encode_batch(encoder, dict(enumerate(records)), limit, policy, tally)  # type: ignore[arg-type]
-    return columns, tally
+    segmenter = Segmenter(encoder, limit, policy)  # type: ignore[arg-type]
+    found = {name: [] for name in SCHEMA.names}  # type: ignore[var-annotated]
+    for row, record in enumerate(records):
+        one = segmenter.encode({name: [value] for name, value in record.items()}, [row], "here")
+        found = {name: [*values, *one[name]] for name, values in found.items()}
+    return found, segmenter.tally
 
 
 def test_a_taught_response_is_text_and_end_of_turn(encoder: Encoder) -> None:

@@ -10,7 +10,7 @@ import tempfile
 from importlib import metadata
 from pathlib import Path
 
-from pcl_reasoner.cluster import mindspore_2_7
+from pcl_reasoner.precompile import mindspore_2_7
 
 SOURCE = Path(__file__).parent / "cpu_ranks.cc"
 KEPT = Path(__file__).parents[2] / "build"

@@ -21,7 +21,9 @@ import numpy as np
 from rank_kernels import EXACT, EXACT_KERNELS, Collectives, Kernel
 from rank_messages import Mailbox
 
-from pcl_reasoner.cluster import mindspore_2_7
+from pcl_reasoner.precompile import mindspore_2_7
+
+HELPERS = Path(__file__).resolve().parent.parent / "helpers"
 
 _TEXT, _POINTER = ctypes.c_char_p, ctypes.c_void_p
 _ARRAYS = (ctypes.c_int, ctypes.POINTER(_POINTER), ctypes.POINTER(_TEXT))
@@ -129,7 +131,7 @@ def main() -> None:
     rank, world, folder, library, program, *words = sys.argv[1:]
     become(int(rank), int(world), Path(folder), Path(library))
     sys.argv = [program, *words]
-    sys.path.insert(0, str(Path(program).parent))
+    sys.path[:0] = [str(Path(program).parent), str(HELPERS)]
     runpy.run_path(program, run_name="__main__")
 
 

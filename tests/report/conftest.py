@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.report.stage import ReportConfig, report
-from pcl_reasoner.stage import Counts, StageContext
 
 EVIL = "<script>document.title='owned'</script><img src=x onerror=alert(1)>\"'&"
 

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
 
 
 def _number(text: str) -> float:

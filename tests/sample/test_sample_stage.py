@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 from sample_helpers import PROBLEMS, context, problems_folder
 
-from pcl_reasoner.artifact import hash_file, payload_files
+from pcl_reasoner.core.artifact import hash_file, payload_files
+from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.curate import problem_id
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.inference.dialogue import Problem
 from pcl_reasoner.sample import generate
-from pcl_reasoner.sample.generate import Problem
 from pcl_reasoner.sample.stage import SampleConfig, read_problems, sample
 
 CONFIG = SampleConfig(engine="embedded", n=3, max_tokens=8, batch=4, seed=5)

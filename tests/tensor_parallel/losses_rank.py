@@ -19,7 +19,7 @@ from rank_cases import part_of_rank
 from ranks_step import compute_all, gradients, use_layout
 from reduced_scores import shard_with_all_reduces
 
-from pcl_reasoner.train.entry import import_mindformers
+from pcl_reasoner.worker.entry import import_mindformers
 
 
 class Given(nn.Cell):
@@ -40,7 +40,7 @@ def build(case: LossCase, given: dict[str, np.ndarray]) -> Any:
     """The model as a recipe's YAML builds it, small and with one layer that is not used."""
     from mindformers.modules.transformer import TransformerOpParallelConfig
 
-    from pcl_reasoner.train.model import PclQwen2Config, PclQwen2ForCausalLM
+    from pcl_reasoner.trainer.model import PclQwen2Config, PclQwen2ForCausalLM
 
     rows, length, width = given["hidden"].shape
     layout = TransformerOpParallelConfig(

@@ -14,9 +14,9 @@ import itertools
 import tempfile
 from pathlib import Path
 
-import conftest  # noqa: F401  (puts tests/ranks and tests/losses on the path)
 import log_probs_cases
 import losses_cases
+import rank_path  # noqa: F401  (what this program imports)
 from rank_cases import run
 
 from pcl_reasoner.losses import LOSSES

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import yaml
+from paths import HELPERS
 from train_helpers import train_config
 
-from pcl_reasoner.compare import flatten
+from pcl_reasoner.cli.compare import flatten
 from pcl_reasoner.train.adapt import adapt_to_cpu
-from pcl_reasoner.train.config import ModelShape
 from pcl_reasoner.train.render import render
+from pcl_reasoner.weights.model_shape import ModelShape
 
 SMALL = ModelShape(
     num_layers=1, hidden_size=8, num_heads=1, n_kv_heads=1, intermediate_size=8, vocab_size=8
 )
-PUBLISHED = Path(__file__).parent / "published_v1.yaml"
+PUBLISHED = HELPERS / "published_v1.yaml"
 PATHS = {"packs": "p", "policy": "w", "metrics": "m", "output_dir": "work"}
 
 

@@ -12,13 +12,13 @@ import torch
 from train_helpers import LENGTH, PLACES, train_config, write_policy, write_samples
 from transformers import AutoModelForCausalLM
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder
 from pcl_reasoner.pack.stage import PackConfig, pack
-from pcl_reasoner.stage import StageContext
-from pcl_reasoner.train.forward import whole_rows
 from pcl_reasoner.train.frozen_stage import FrozenConfig, frozen
 from pcl_reasoner.train.stage import read_metrics, train
+from pcl_reasoner.worker.forward import whole_rows
 
 SIZES = [5, 9, 14, 20, 7, 25, 30, 11, 6, 17]
 CONFIG = FrozenConfig(

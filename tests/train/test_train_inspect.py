@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pcl_reasoner.errors import InputError
+from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.train.inspect import TOKENS_SHOWN, chosen, find_samples, find_train, look
 
 

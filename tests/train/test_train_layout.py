@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pcl_reasoner.cli import cli
-from pcl_reasoner.errors import InputError
-from pcl_reasoner.plan import make_plan
-from pcl_reasoner.recipe import load_recipe
+from pcl_reasoner.cli.main import cli
+from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.runner.plan import make_plan
+from pcl_reasoner.runner.recipe import load_recipe
 from pcl_reasoner.train.layout import batch_problems, device_problems
 
 QWEN_7B = {

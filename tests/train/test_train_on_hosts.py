@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from train_helpers import train_config, write_packs, write_policy
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.hosts.view import RANK_TIMES, read_rank_times
-from pcl_reasoner.stage import StageContext
 from pcl_reasoner.train import on_hosts
 from pcl_reasoner.train.stage import train
-from pcl_reasoner.train.weights_stream import header
+from pcl_reasoner.weights.stream import header
 
 SIZES = [5, 9, 14, 20, 7, 25]
 
@@ -139,7 +139,7 @@ def test_two_hosts_of_this_machine_train_together(tmp_path: Path, inputs: dict[s
 def test_a_ranks_last_step_is_timed_where_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pcl_reasoner.train import rank_times
+    from pcl_reasoner.trainer import rank_times
 
     config: dict[str, Any] = {"callbacks": [{"type": "PclMetrics", "path": "m"}]}
     monkeypatch.delenv(rank_times.RANK_TIMES, raising=False)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from train_helpers import train_config, write_packs, write_policy
 
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import StageContext
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.train.config import Probe
 from pcl_reasoner.train.probe import Prober, read_problems
 from pcl_reasoner.train.stage import read_metrics, train
@@ -81,7 +81,7 @@ def test_a_stopped_run_says_why_and_goes_on_where_it_is_not_stopped(
 
 def asked(policy: Path, changed: float = 0.0) -> dict[str, Any]:
     """A prober on the policy's own weights, in this process."""
-    from pcl_reasoner.sample.weights import read_weights
+    from pcl_reasoner.weights.numpy_weights import read_weights
 
     weights = read_weights(policy)
     prober = Prober(Probe(**PROBE), policy, PROBLEMS[:2])

@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 import yaml
+from paths import HELPERS
 from train_helpers import train_config, write_policy
 
-from pcl_reasoner.compare import flatten
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.recipe import load_recipe
-from pcl_reasoner.train.config import ModelShape, TrainConfig
+from pcl_reasoner.cli.compare import flatten
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.runner.recipe import load_recipe
+from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.render import render, to_yaml
-from pcl_reasoner.train.shape import read_shape, shape_of
+from pcl_reasoner.train.shape import shape_of
+from pcl_reasoner.weights.model_shape import ModelShape, read_shape
 
-PUBLISHED = Path(__file__).parent / "published_v1.yaml"
+PUBLISHED = HELPERS / "published_v1.yaml"
 PATHS = {"packs": "../pack", "policy": "../policy", "metrics": "m.jsonl", "output_dir": "work"}
 
 SMALL = ModelShape(

@@ -8,9 +8,9 @@ from pathlib import Path
 from click.testing import CliRunner
 from train_helpers import train_config
 
-from pcl_reasoner.cli import cli
-from pcl_reasoner.plan import make_plan
-from pcl_reasoner.recipe import load_recipe
+from pcl_reasoner.cli.main import cli
+from pcl_reasoner.runner.plan import make_plan
+from pcl_reasoner.runner.recipe import load_recipe
 from pcl_reasoner.train.order import data_order
 from pcl_reasoner.train.sizes import derived_sizes, size_lines
 

@@ -17,9 +17,9 @@ from safetensors.numpy import load_file, save_file
 from train_helpers import torch_losses, train_config, write_packs, write_policy
 from transformers import AutoModelForCausalLM
 
-from pcl_reasoner.errors import StageError
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder
-from pcl_reasoner.stage import Counts, StageContext
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.stage import ExportConfig, export, read_metrics, train

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pcl_reasoner.stage import StageConfig
+from pcl_reasoner.core.stage import StageConfig
 from pcl_reasoner.train.stopping import Stop, mean_p, reason_to_stop, right_share
 
 

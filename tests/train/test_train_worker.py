@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.stage import NoProgress
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import NoProgress
 from pcl_reasoner.train import worker
 
 RUN_AND_WAIT = """
 import sys
 from pathlib import Path
-from pcl_reasoner.stage import NoProgress
+from pcl_reasoner.core.stage import NoProgress
 from pcl_reasoner.train import worker
 
 here = Path(sys.argv[1])
@@ -56,7 +56,7 @@ def test_one_process_is_this_python_and_several_are_msrun() -> None:
     assert worker.command("m.yaml", 1, 8118, "logs") == [
         sys.executable,
         "-m",
-        "pcl_reasoner.train",
+        "pcl_reasoner.worker",
         "m.yaml",
     ]
     several = worker.command("m.yaml", 2, 8123, "logs")
@@ -71,7 +71,7 @@ def test_one_process_is_this_python_and_several_are_msrun() -> None:
         "--cluster_time_out=300",
         "python",
         "-m",
-        "pcl_reasoner.train",
+        "pcl_reasoner.worker",
         "m.yaml",
     ]
     assert Path(several[0]).is_file()

@@ -26,10 +26,11 @@ from vllm_helpers import (
     wait_for,
 )
 
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.grade.stage import GradeConfig, grade
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import Counts
+from pcl_reasoner.grade.config import GradeConfig
+from pcl_reasoner.grade.stage import grade
 from pcl_reasoner.grade.verdict_log import VerdictLog
-from pcl_reasoner.stage import Counts
 
 ANSWERED = ("right", "wrong")
 """Outcomes of responses that have an answer, by the rule."""

@@ -22,9 +22,10 @@ from vllm_helpers import (
     wait_for,
 )
 
-from pcl_reasoner.errors import StageError
-from pcl_reasoner.evaluate.stage import EvaluateConfig, evaluate
-from pcl_reasoner.pack.tokens import load_encoder
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.evaluate.config import EvaluateConfig
+from pcl_reasoner.evaluate.stage import evaluate
+from pcl_reasoner.pack.encoder import load_encoder
 from pcl_reasoner.sample.stage import sample
 
 
@@ -92,7 +93,7 @@ def test_what_a_kill_left_out_is_drawn_as_it_would_have_been(
     problems = {**inputs, "problems": few_problems(tmp_path / "p", inputs["problems"], 6)}
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     with monkeypatch.context() as patch:
-        patch.setattr("pcl_reasoner.sample.records.Records.delete", lambda self: self.close())
+        patch.setattr("pcl_reasoner.inference.records.Records.delete", lambda self: self.close())
         sample(CONFIG, problems, whole, context(whole, server_urls=[url]))
     cut.mkdir()
     lines = (whole / "responses.partial.jsonl").read_text().splitlines()

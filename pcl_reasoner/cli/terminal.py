@@ -1,0 +1,333 @@
+"""What a person sees: a run as it goes, and tables.
+
+On a terminal a run is a live line with bar, rate and time left under the stages that are done; in
+a pipe or a log file it is one line a stage, and one a minute while a stage is long.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from pcl_reasoner.core import artifact
+from pcl_reasoner.core.doctor import Check
+from pcl_reasoner.core.stage import Counts
+from pcl_reasoner.runner.plan import Plan, PlannedStage
+from pcl_reasoner.runner.recipe import Recipe
+
+LOG_WIDTH = 200
+"""Columns where there is no terminal to ask."""
+
+SECONDS_BETWEEN_LOG_LINES = 60.0
+
+
+class PreviewSpan(Protocol):
+    """A run of tokens of one kind (`pack/preview.py`)."""
+
+    @property
+    def text(self) -> str:
+        """The decoded tokens."""
+
+    @property
+    def kind(self) -> str:
+        """prompt, trained, masked or padding."""
+
+    @property
+    def segment(self) -> int:
+        """Number of the segment in its row."""
+
+    @property
+    def reward(self) -> float | None:
+        """The segment's reward."""
+
+
+def console() -> Console:
+    """Where everything but errors goes."""
+    width = None if sys.stdout.isatty() else LOG_WIDTH
+    return Console(file=sys.stdout, width=width, highlight=False, soft_wrap=False)
+
+
+def headline(recipe: Recipe) -> str:
+    """First line of every run: where it is done, so that nobody takes a laptop for the cluster."""
+    name = recipe.launch.name.upper()
+    title = recipe.launch.title
+    if title.upper().startswith(name):
+        title = title[len(name) :].lstrip(" ,:;")
+    return f"{name}: {title}"
+
+
+def duration(seconds: float) -> str:
+    """``0.4 s``, ``12 s``, ``4 min 3 s``, ``1 h 12 min``."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def outcome(counts: Counts, seconds: float) -> str:
+    """``990 of 1,000 rows kept, 4.2 s``."""
+    return f"{counts.kept:,} of {counts.read:,} {counts.unit} kept, {duration(seconds)}"
+
+
+class Pace:
+    """Rate and time left of one stage, counted from the first update.
+
+    A stage that goes on where it was cut off starts at its old mark, which is no speed.
+    """
+
+    def __init__(self, done: float, now: float, counted: tuple[float | None, str]) -> None:
+        self._first, self._began, self.counted = done, now, counted
+
+    def words(self, done: float, total: float | None, unit: str, now: float) -> str:
+        """``1,200/5,000 problems, 13.1 problems/s, 4 min 50 s left``."""
+        parts = [f"{done:,.0f}{f'/{total:,.0f}' if total else ''} {unit}"]
+        gained, spent = done - self._first, now - self._began
+        if gained > 0 and spent > 0:
+            rate = gained / spent
+            slow = f"{duration(1 / rate)} each" if rate < 0.1 else f"{rate:,.1f} {unit}/s"
+            parts.append(slow)
+            if total:
+                parts.append(f"{duration(max(0.0, total - done) / rate)} left")
+        return ", ".join(parts)
+
+
+def _pace(pace: Pace | None, done: float, now: float, counted: tuple[float | None, str]) -> Pace:
+    """The pace at hand, or a new one where a stage begins to count something else."""
+    return pace if pace is not None and pace.counted == counted else Pace(done, now, counted)
+
+
+class LogView:
+    """One line a stage, and one a minute while a stage is long."""
+
+    def __init__(self) -> None:
+        self._where = ""
+        self._pace: Pace | None = None
+        self._last = 0.0
+
+    def started(self, planned: PlannedStage, index: int, total: int) -> None:
+        """Remember the stage; its line comes when it is done."""
+        self.begin(f"[{index + 1}/{total}] {planned.title}")
+
+    def begin(self, title: str) -> None:
+        """Remember what is being done."""
+        self._where = title
+        self._pace, self._last = None, time.monotonic()
+
+    def update(self, done: float, total: float | None, unit: str, note: str = "") -> None:
+        """Say once a minute how far the stage is."""
+        now = time.monotonic()
+        self._pace = _pace(self._pace, done, now, (total, unit))
+        if now - self._last >= SECONDS_BETWEEN_LOG_LINES:
+            self._last = now
+            words = self._pace.words(done, total, unit, now)
+            self._say(f"{self._where}: {words}{f', {note}' if note else ''}")
+
+    def skipped(self, planned: PlannedStage, index: int, total: int) -> None:
+        """Say that a stage was done already."""
+        self._say(f"[{index + 1}/{total}] {planned.title}: done already")
+
+    def finished(self, planned: PlannedStage, counts: Counts, seconds: float) -> None:
+        """Say what became of the stage's records."""
+        self._say(f"{self._where}: {outcome(counts, seconds)}")
+
+    def warned(self, message: str) -> None:
+        """Say nothing now: all warnings stand at the end."""
+
+    def _say(self, line: str) -> None:
+        print(line, flush=True)
+
+
+class LiveView:
+    """The running stage as a live line under the stages that are done."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._task = progress.add_task("", visible=False, words="", total=None)
+        self._where = ""
+        self._pace: Pace | None = None
+
+    def started(self, planned: PlannedStage, index: int, total: int) -> None:
+        """Show the stage's line."""
+        self.begin(f"[{index + 1}/{total}] {planned.title}")
+
+    def begin(self, title: str) -> None:
+        """Show what is being done."""
+        self._where = title
+        self._pace = None
+        self._progress.reset(
+            self._task, description=self._where, total=None, visible=True, words=""
+        )
+
+    def update(self, done: float, total: float | None, unit: str, note: str = "") -> None:
+        """Move the bar."""
+        now = time.monotonic()
+        self._pace = _pace(self._pace, done, now, (total, unit))
+        words = self._pace.words(done, total, unit, now)
+        self._progress.update(
+            self._task,
+            completed=done,
+            total=total or None,
+            words=f"{words}{f', {note}' if note else ''}",
+        )
+
+    def skipped(self, planned: PlannedStage, index: int, total: int) -> None:
+        """Leave a line above."""
+        self._leave(f"[{index + 1}/{total}] {planned.title}: done already", "dim")
+
+    def finished(self, planned: PlannedStage, counts: Counts, seconds: float) -> None:
+        """Leave a line above and hide the bar."""
+        self._progress.update(self._task, visible=False)
+        self._leave(f"{self._where}: {outcome(counts, seconds)}", "green")
+
+    def warned(self, message: str) -> None:
+        """Leave a line above; it stands at the end again."""
+        self._leave(f"warning: {message}", "yellow")
+
+    def _leave(self, line: str, style: str) -> None:
+        self._progress.console.print(Text(line, style=style))
+
+
+@contextmanager
+def task_view(title: str) -> Iterator[LogView | LiveView]:
+    """Progress of a command that is no run of stages."""
+    with run_view() as view:
+        view.begin(title)
+        yield view
+
+
+@contextmanager
+def run_view() -> Iterator[LogView | LiveView]:
+    """The view that fits where standard output goes."""
+    if not sys.stdout.isatty():
+        yield LogView()
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[words]}", markup=False),
+    )
+    with Progress(*columns, console=console(), transient=True) as progress:
+        yield LiveView(progress)
+
+
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[object]], right: Sequence[str] = ()
+) -> None:
+    """Print a table.
+
+    Args:
+        columns: Headings.
+        rows: Cells; a rich Text keeps its style.
+        right: Headings of the columns that are numbers.
+    """
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for column in columns:
+        shown.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        shown.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+    console().print(shown)
+
+
+def funnel(plan: Plan) -> None:
+    """Print what became of every stage's records, as the manifests say."""
+    rows = []
+    for planned in plan.stages:
+        manifest = artifact.read_manifest(planned.folder)
+        if manifest is not None:
+            counts = Counts.model_validate(manifest["counts"])
+            dropped = ", ".join(f"{reason} {n:,}" for reason, n in sorted(counts.dropped.items()))
+            kept = f"{counts.kept:,}"
+            rows.append((planned.title, counts.unit, f"{counts.read:,}", kept, dropped))
+    table(("stage", "unit", "read", "kept", "dropped"), rows, right=("read", "kept"))
+
+
+def warnings(plan: Plan) -> None:
+    """Print every stage's warnings, as the manifests say."""
+    for planned in plan.stages:
+        manifest = artifact.read_manifest(planned.folder) or {}
+        for warning in manifest.get("warnings", []):
+            console().print(Text(f"warning: {planned.title}: {warning}", style="yellow"))
+
+
+def doctor_table(checks: Sequence[Check]) -> None:
+    """Print what is installed, what goes with what, and what to do."""
+    rows = []
+    for check in checks:
+        word, style = ("ok", "green") if check.ok else ("WRONG", "red")
+        if check.ok and check.found == "not found":
+            word, style = "absent", "dim"
+        rows.append((check.name, check.found, check.wanted, Text(word, style=style), check.advice))
+    table(("what", "found", "wanted", "", "to do"), rows)
+
+
+_STYLES = {"prompt": "cyan", "trained": "green", "masked": "dim", "padding": "dim"}
+
+
+def preview(row: int, spans: Sequence[PreviewSpan]) -> None:
+    """Print one packed row: a line at each segment's start, tokens coloured by kind.
+
+    Without colours each change of kind is marked ``[kind]``.
+    """
+    out = console()
+    text = Text(f"row {row}", style="bold")
+    segment, kind = None, None
+    for span in spans:
+        if span.segment != segment:
+            text.append(f"\n── {_border(span)} ──\n", style="bold magenta")
+            segment, kind = span.segment, None
+        if span.kind != kind and not out.is_terminal:
+            text.append(f"[{span.kind}]")
+        kind = span.kind
+        text.append(span.text, style=Style.parse(_STYLES.get(span.kind, "none")))
+    out.print(text, soft_wrap=True)
+
+
+def _border(span: PreviewSpan) -> str:
+    if span.kind == "padding":
+        return "padding"
+    reward = "" if span.reward is None else f", reward {span.reward:g}"
+    return f"segment {span.segment}{reward}"
+
+
+def preview_legend() -> None:
+    """Print which colour is what."""
+    legend = Text("prompt", style=_STYLES["prompt"])
+    legend.append("  trained", style=_STYLES["trained"]).append("  masked", style=_STYLES["masked"])
+    console().print(legend)
+
+
+def inspected(responses: Sequence[Any]) -> None:
+    """Print what a loss does to responses, a line each.
+
+    Args:
+        responses: Each an ``Inspected`` (`train/inspect.py`).
+    """
+    numbers = ("reward", "A", "tokens", "m", "p", "weight", "entropy")
+    rows = []
+    for one in responses:
+        words = "  ".join(f"{token.text!r} {token.figure:.2g}" for token in one.tokens)
+        advantage = "–" if one.advantage is None else f"{one.advantage:.3g}"
+        figures = (f"{one.m:.4f}", f"{one.p:.4f}", f"{one.weight:.3g}", f"{one.entropy:.3f}")
+        name = f"{one.problem_id[:8]}/{one.sample_index}"
+        rows.append((name, f"{one.reward:g}", advantage, one.length, *figures, words))
+    table(("response", *numbers, "tokens that weigh most"), rows, right=numbers)
+
+
+def value_words(value: Any) -> str:
+    """A value of a configuration in one line, as Python writes it."""
+    return value if isinstance(value, str) else repr(value)

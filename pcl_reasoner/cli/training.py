@@ -1,0 +1,351 @@
+"""Commands about training: added to the command line by main.py, which also translates errors."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pcl_reasoner.cli.options import example, load, recipe_options, runs_option, words_of
+from pcl_reasoner.core.errors import InputError, StageError
+
+if TYPE_CHECKING:
+    from pcl_reasoner.precompile.compile_plan import Job
+    from pcl_reasoner.precompile.compile_run import Compiled
+    from pcl_reasoner.runner.plan import Plan
+    from pcl_reasoner.runner.recipe import Recipe
+    from pcl_reasoner.train.inspect import Inspected
+
+
+@click.command(
+    epilog=example(
+        "pclr-ms convert models/mine models/mine_mindformers --to mindformers",
+        "pclr-ms convert output models/trained --to huggingface --like models/mine",
+    )
+)
+@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("destination", type=click.Path(path_type=Path))
+@click.option(
+    "--to",
+    required=True,
+    type=click.Choice(["mindformers", "huggingface"]),
+    help="Whose names the destination has.",
+)
+@click.option(
+    "--like",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder that config.json and the tokenizer are taken from; SOURCE if left out.",
+)
+@click.option(
+    "--max-shard-bytes",
+    default=5_000_000_000,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Largest safetensors file.",
+)
+@click.option(
+    "--logits",
+    is_flag=True,
+    help="Compare logits by transformers and by MindFormers, too; takes memory for both models.",
+)
+def convert(source: Path, destination: Path, to: Any, max_shard_bytes: int, **options: Any) -> None:
+    """Convert a Qwen2 model's weights between Hugging Face's names and MindFormers'.
+
+    SOURCE is a Hugging Face folder, a folder with MindFormers' safetensors, or what a training run
+    wrote: checkpoint/rank_N with, under tensor and pipeline parallelism, strategy beside it. Every
+    tensor is compared after writing; parity.json has its SHA-256.
+    """
+    from pcl_reasoner.weights.conversion import convert as convert_folder
+
+    parity = convert_folder(source, destination, to, max_shard_bytes, **options)
+    click.echo(f"{len(parity['tensors'])} tensors, bit by bit: {destination}")
+    for kind, count in parity["left_out"].items():
+        click.echo(f"left out: {kind} ({count})")
+    if "logits" in parity:
+        found = parity["logits"]
+        click.echo(f"logits differ by at most {found['difference']:.2g} of {found['largest']:.3g}")
+
+
+@click.command(
+    "compile",
+    epilog=example(
+        "pclr-ms compile v1_sft --launch v1_dp8_tp8_pp2",
+        "pclr-ms compile v15_opg --launch atlas_910c_16x8 --ranks 0,127 --scale small",
+    ),
+)
+@recipe_options
+@click.option(
+    "--ranks", metavar="LIST", help="E.g. 0,32, or all; the first of each stage if left out."
+)
+@click.option(
+    "--scale",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["full", "auto", "small"]),
+    help="Size of the model: auto is full where memory allows, else as many layers as fit.",
+)
+@click.option("--with-cann", is_flag=True, help="Run MindSpore's own dry run, too; needs CANN.")
+@runs_option
+def compile_(ranks: str | None, scale: Any, with_cann: bool, runs: Path, **options: Any) -> None:
+    """Compile a recipe's training as rank k of N without a device; on x86-64.
+
+    A front-end parallel compile of the recipe's own MindFormers YAML: operator strategies, pipeline
+    split, optimizer sharding. It shows slices, communication and errors in the layout, and refuses
+    a graph whose gradients MindSpore's optimizer makes wrong. Nothing runs, so it says nothing
+    about other numerics, kernels or device memory.
+    """
+    from pcl_reasoner.runner.plan import make_plan
+
+    recipe = load(**options)
+    trains = [name for name, spec in recipe.stages.items() if spec.type == "train"]
+    if not trains:
+        raise InputError(f"{recipe.path}: has no train stage to compile.")
+    for name in trains:
+        folder = runs.absolute() / recipe.name / "compile" / name
+        _compile_stage(make_plan(recipe, runs, until=name), folder, ranks, scale, with_cann)
+
+
+def _compile_stage(
+    plan: Plan, folder: Path, given: str | None, scale: Any, with_cann: bool
+) -> None:
+    """Compile one train stage's ranks; say what each showed, and write all of it to a file."""
+    from pcl_reasoner.precompile import cann, compile_plan, compile_report, compile_run
+
+    config = compile_plan.configuration(plan)
+    job = compile_plan.plan_size(config, scale, compile_plan.free_bytes())
+    ranks = compile_plan.ranks_to_compile(job.layout, given)
+    compile_run.require(with_cann)
+    for line in compile_report.headlines(plan.stages[-1].title, job):
+        click.echo(line)
+    yaml = compile_run.prepare(job, folder)
+    done = []
+    for rank in ranks if compile_run.possible() else ():
+        done.append(compile_run.compile_rank(job, yaml, rank))
+        _show_compiled(job, done[-1])
+    click.echo(f"written: {compile_report.write(job, plan.stages[-1].title, done, folder)}")
+    compile_report.refuse_merged(job, done)
+    click.echo("on a machine with CANN, MindSpore's own dry run (not tried here):")
+    for rank in ranks:
+        click.echo(f"  {cann.command(job, yaml, rank)}")
+        if with_cann:
+            figures = cann.simulate(job, yaml, rank)
+            words = (f"{name} {size / 2**30:.1f} GiB" for name, size in figures.items())
+            click.echo(f"  device memory: {', '.join(words) or 'not in its log'}")
+
+
+def _show_compiled(job: Job, compiled: Compiled) -> None:
+    from pcl_reasoner.cli import terminal
+    from pcl_reasoner.precompile import compile_report
+
+    click.echo(f"\n{compile_report.summary(job, compiled)}")
+    terminal.table(
+        ("parameter", "count", "whole", "slice", "optimizer shards", "held"),
+        compile_report.parameter_rows(compiled),
+        right=("count", "optimizer shards"),
+    )
+    click.echo()
+    terminal.table(
+        ("group", "operation", "why", "a step", "MiB a step"),
+        compile_report.communication_rows(job, compiled),
+        right=("a step", "MiB a step"),
+    )
+    inserted = compile_report.redistribution_rows(job, compiled)
+    click.echo(f"\nredistribution inserted between our own operators: {len(inserted) or 'none'}")
+    if inserted:
+        terminal.table(("where", "operation", "group", "from", "to", "a step"), inserted)
+
+
+@click.command(
+    "hardware-check",
+    epilog=example(
+        "pclr-ms hardware-check",
+        "pclr-ms hardware-check --device CPU --parts kernels,losses --output cpu.json",
+    ),
+)
+@click.option(
+    "--device", type=click.Choice(["CPU", "Ascend"]), help="What MindSpore sees if left out."
+)
+@click.option("--parts", default="", metavar="NAME,…", help="Only these parts; all if left out.")
+@click.option(
+    "--limit",
+    default=300,
+    show_default=True,
+    type=click.IntRange(min=1),
+    metavar="SECONDS",
+    help="Longest that a part may take before it is ended.",
+)
+@click.option(
+    "--output",
+    default="hardware_check.json",
+    show_default=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="The file to send back; one that is there is overwritten.",
+)
+@click.option(
+    "--figures",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="A CPU's figures to compare with; the shipped ones if left out.",
+)
+@click.option(
+    "--write-figures",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="On a CPU: write figures to compare with, and check nothing else.",
+)
+def hardware_check(
+    device: str | None,
+    parts: str,
+    limit: int,
+    output: Path,
+    figures: Path | None,
+    write_figures: Path | None,
+) -> int:
+    """Check one node: kernels, losses, packing, five steps of training, parallel layouts.
+
+    Takes about ten minutes on a node with eight Ascend devices, and writes one JSON file to send
+    back. It holds versions, results and times; no host names, addresses or paths. On a CPU it runs
+    what applies there. Exit code 1 when something is wrong.
+    """
+    from pcl_reasoner.core.artifact import write_atomically
+    from pcl_reasoner.hardware_check import check
+
+    if write_figures is not None:
+        if device == "Ascend" or parts or figures:
+            raise InputError("--write-figures: goes with --limit only; figures are a CPU's.")
+        write_atomically(write_figures, check.make_figures(limit, _say_part))
+        click.echo(f"written: {write_figures}")
+        return 0
+    names = [name for name in parts.split(",") if name]
+    check.check_names(names)
+    known = check.read_figures(figures or check.FIGURES)
+    report, _ = check.hardware_check(device, names, known, limit, _say_part)
+    write_atomically(output, json.dumps(report, indent=1) + "\n")
+    _show_checked(report)
+    click.echo(f"written: {output}")
+    return 1 if check.verdict(report)[check.WRONG] else 0
+
+
+def _say_part(entry: dict[str, Any]) -> None:
+    click.echo(f"{entry['name']}: {entry['status']}, {entry['seconds']:g} s")
+
+
+def _show_checked(report: dict[str, Any]) -> None:
+    from pcl_reasoner.cli import terminal
+    from pcl_reasoner.hardware_check import check
+
+    click.echo()
+    rows = [
+        (part["name"], part["title"], part["status"], part["why"].partition("\n")[0])
+        for part in report["parts"]
+    ]
+    terminal.table(("part", "what", "", "why"), rows)
+    wrong = [
+        (part["name"], *(one[key] for key in ("name", "got", "expected", "error", "tolerance")))
+        for part in report["parts"]
+        for one in part["checks"]
+        if not one["ok"]
+    ]
+    if wrong:
+        click.echo()
+        terminal.table(("part", "wrong", "got", "expected", "error", "tolerance"), wrong)
+    words = (f"{count} {status}" for status, count in check.verdict(report).items())
+    kind = report["device"]["kind"]
+    click.echo(f"\n{report['device'].get('count', 0)} x {kind}: {', '.join(words)}")
+
+
+@click.command(
+    epilog=example(
+        "pclr-ms inspect v15_opg --responses 8",
+        "pclr-ms inspect v15_opg --weights runs/v15_opg/export-1a2b3c4d --output looked.jsonl",
+    )
+)
+@recipe_options
+@click.option(
+    "--responses",
+    default=16,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="How many, evenly spaced over all; they are weighed as one global batch.",
+)
+@click.option(
+    "--weights",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Hugging Face folder; the policy that training starts from if left out.",
+)
+@click.option("--stage", default="train", show_default=True, help="The train stage.")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write all figures there, a JSON line a response.",
+)
+@runs_option
+def inspect(
+    responses: int,
+    weights: Path | None,
+    stage: str,
+    output: Path | None,
+    runs: Path,
+    **options: Any,
+) -> None:
+    """Show what the recipe's loss does to single responses, without training.
+
+    Of each response: m, p, advantage, gradient weight, entropy, and the tokens that weigh most, by
+    |gradient by the token's own logit|. The samples are those that the train stage's rows are
+    packed from.
+    """
+    from pcl_reasoner.cli import terminal
+
+    recipe = load(**options)
+    click.echo(terminal.headline(recipe))
+    looked = _inspected(recipe, runs, stage, responses, weights)
+    if output is not None:
+        lines = [json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in looked]
+        output.write_text("".join(lines), encoding="utf-8")
+    terminal.inspected(looked)
+
+
+def _inspected(
+    recipe: Recipe, runs: Path, stage: str, responses: int, weights: Path | None
+) -> list[Inspected]:
+    """Evaluate some of the samples of a train stage."""
+    from pcl_reasoner.pack.arrow_folder import read_arrow_folder
+    from pcl_reasoner.runner.plan import make_plan
+    from pcl_reasoner.train.config import TrainConfig
+    from pcl_reasoner.train.frozen import Evaluation, forward_config
+    from pcl_reasoner.train.inspect import chosen, find_samples, find_train, inspect
+
+    plan = make_plan(recipe, runs, until=stage)
+    train = find_train(plan, stage)
+    origin = find_samples(plan, train)
+    if not origin.done:
+        command = f"pclr-ms run {words_of(recipe)} --until {origin.spec.name}"
+        raise StageError(f"stage {origin.title}: not done yet. Run it with: {command}")
+    config = train.spec.config
+    assert isinstance(config, TrainConfig)
+    names = ("device", "precision", "compressed_mask", "max_device_memory", "loss_parameters")
+    given = forward_config(
+        config.loss,
+        config.seq_length,
+        config.max_segments,
+        rows=1,
+        model=config.model,
+        mindformers=config.mindformers,
+        **{name: getattr(config, name) for name in names},
+    )
+    samples = read_arrow_folder(origin.folder)
+    samples = samples.take(chosen(samples.num_rows, responses))
+    meta = json.loads((origin.folder / "meta.json").read_text(encoding="utf-8"))
+    policy = (weights or train.inputs["policy"].path).absolute()
+    what = Evaluation(given, policy, samples, meta["pad_token_id"], gradient=True)
+    with tempfile.TemporaryDirectory() as folder:
+        env = dict(recipe.launch.placement.env)
+        return inspect(what, plan.tokenizer_file(origin), Path(folder), env)

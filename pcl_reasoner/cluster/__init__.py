@@ -1,1 +1,0 @@
-"""The exact command of every node."""

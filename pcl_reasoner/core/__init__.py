@@ -1,0 +1,1 @@
+"""What every room stands on: errors, files, artifacts, stages, the launch file, the data engine."""

@@ -1,0 +1,225 @@
+"""Artifacts: a folder that is either whole or not there.
+
+    runs/v15_opg/pack-1a2b3c4d/
+        rows/…                 the payload
+        kept_apart.jsonl       refused records, with file, row and reason
+        manifest.json          written last; a folder with a manifest is done
+
+A stage writes into ``pack-1a2b3c4d.partial``. When it has finished, every file is fsynced, the
+manifest is written, and the folder is renamed: there is no moment at which a half-written
+artifact has its final name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.core.errors import StageError
+
+MANIFEST = "manifest.json"
+KEPT_APART = "kept_apart.jsonl"
+
+
+def canonical_json(value: Any) -> str:
+    """Encode a value so that equal values have equal text.
+
+    Raises:
+        ValueError: The value holds NaN or infinity.
+        TypeError: The value holds something that JSON cannot say.
+    """
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+def fingerprint(value: Any) -> str:
+    """SHA-256 (hex) of a value's canonical JSON."""
+    return hashlib.sha256(canonical_json(value).encode("utf-8")).hexdigest()
+
+
+def hash_file(path: Path) -> str:
+    """SHA-256 (hex) of a file's content, read in 1 MiB blocks."""
+    digest = hashlib.sha256()
+    with path.open("rb") as handle:
+        while block := handle.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def payload_files(folder: Path) -> list[Path]:
+    """Every file of an artifact but its own manifest, sorted by relative path."""
+    manifest = folder / MANIFEST
+    files = (path for path in folder.rglob("*") if path.is_file() and path != manifest)
+    return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def read_manifest(folder: Path) -> dict[str, Any] | None:
+    """The manifest of a finished artifact, or None where there is none (not finished).
+
+    A manifest that is not JSON, or has no counts, counts as none: it can only be the trace of a
+    broken disk.
+    """
+    try:
+        value = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    return value if isinstance(value, dict) and "counts" in value else None
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a small file so that a reader sees the old or the new content, never a part."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        _fsync(temporary)
+        temporary.rename(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def discard(folder: Path) -> None:
+    """Remove an artifact, manifest first: cut off half way, it does not look finished."""
+    (folder / MANIFEST).unlink(missing_ok=True)
+    shutil.rmtree(folder)
+
+
+def commit(partial: Path, final: Path, manifest: dict[str, Any]) -> None:
+    """Give a finished partial folder its manifest and its final name.
+
+    Args:
+        partial: The folder that the stage wrote.
+        final: Its final name; an artifact that has it gives way.
+        manifest: JSON values; the files' hashes are added here.
+    """
+    files = payload_files(partial)
+    manifest = {
+        **manifest,
+        "files": {
+            path.relative_to(partial).as_posix(): {
+                "sha256": hash_file(path),
+                "bytes": path.stat().st_size,
+            }
+            for path in files
+        },
+    }
+    for path in files:
+        _fsync(path)
+    for folder in sorted(path for path in partial.rglob("*") if path.is_dir()):
+        _fsync(folder)
+    write_atomically(partial / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+    _fsync(partial)
+    if final.exists():
+        discard(final)
+    partial.rename(final)
+    _fsync(final.parent)
+
+
+def verify(folder: Path) -> list[str]:
+    """Compare an artifact's files with its manifest.
+
+    Returns:
+        One sentence a file that is missing, added or changed; empty when all is as written.
+    """
+    manifest = read_manifest(folder) or {"files": {}}
+    recorded: dict[str, dict[str, Any]] = manifest["files"]
+    present = {path.relative_to(folder).as_posix(): path for path in payload_files(folder)}
+    problems = [f"{name}: missing" for name in recorded if name not in present]
+    problems += [f"{name}: not in the manifest" for name in present if name not in recorded]
+    for name, path in present.items():
+        if name in recorded and hash_file(path) != recorded[name]["sha256"]:
+            problems.append(f"{name}: content differs from the manifest")
+    return problems
+
+
+def fresh_partial(partial: Path, keep: bool) -> None:
+    """Make the partial folder ready to be written.
+
+    Args:
+        partial: ``<stage>-<fp8>.partial``.
+        keep: True for stages that go on where they were cut off; others start from nothing.
+    """
+    if partial.exists() and not keep:
+        shutil.rmtree(partial)
+    partial.mkdir(parents=True, exist_ok=True)
+    # A run killed while it committed left a manifest, whole or not, and one killed in the middle of
+    # write_atomically that function's file: none of them is payload.
+    for left in [partial / MANIFEST, *partial.glob(".*.tmp")]:
+        left.unlink(missing_ok=True)
+
+
+class AppendLog:
+    """An append-only JSONL file that survives SIGKILL: a torn last line is cut off on opening.
+
+    One line a record. Records are keyed by the caller; ``__iter__`` gives those already there.
+
+    Raises:
+        StageError: On reading, when a whole line is not JSON (a broken disk).
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._cut_torn_line()
+        self._handle = path.open("ab")
+
+    def _cut_torn_line(self) -> None:
+        if not self.path.exists():
+            return
+        keep = self._last_newline() + 1
+        with self.path.open("r+b") as handle:
+            handle.truncate(keep)
+
+    def _last_newline(self) -> int:
+        with self.path.open("rb") as handle:
+            position = handle.seek(0, os.SEEK_END)
+            while position > 0:
+                step = min(position, 1 << 20)
+                position -= step
+                handle.seek(position)
+                found = handle.read(step).rfind(b"\n")
+                if found >= 0:
+                    return position + found
+        return -1
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The records that are there."""
+        with self.path.open("rb") as handle:
+            for number, line in enumerate(handle, start=1):
+                try:
+                    yield json.loads(line)
+                except ValueError as error:
+                    raise StageError(
+                        f"{self.path}: line {number} is not JSON ({error}). Remove the line, or "
+                        "the folder to start this stage anew."
+                    ) from error
+
+    def append(self, records: list[dict[str, Any]]) -> None:
+        """Add records and make them durable before returning."""
+        lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        self._handle.write(lines.encode("utf-8", "surrogatepass"))
+        self._handle.flush()
+        os.fsync(self._handle.fileno())
+
+    def close(self) -> None:
+        """Close the file."""
+        self._handle.close()
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file of an artifact: sorted keys, so that equal values are equal bytes."""
+    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8")

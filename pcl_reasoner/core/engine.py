@@ -1,0 +1,168 @@
+"""The data engine: one function over many parts, in this process or as tasks on Ray.
+
+A part is whatever the function takes, e.g. the path of ``rows/part-00000.parquet``; a result is
+what it returns, e.g. ``{"read": 700, "kept": 698}``. Long outputs are files: the function writes
+them with ``whole_file`` to a path that all workers share, since a retried task runs twice.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pcl_reasoner.core.errors import StageError, require
+from pcl_reasoner.core.stage import Progress
+
+Part = TypeVar("Part")
+Result = TypeVar("Result")
+
+AHEAD = 2
+"""Tasks submitted a worker: one runs, one waits for it."""
+RETRIES = 3
+"""How often a task is run again whose worker died; a task's own error is never retried."""
+OBJECT_STORE_BYTES = 100 << 20
+"""Of a local cluster: results are counts and paths, so Ray's least is enough."""
+TEMPORARY = ".writing-"
+
+
+def map_parts(
+    function: Callable[[Part], Result],
+    parts: Iterable[Part],
+    placement: Mapping[str, Any],
+    progress: Progress,
+    unit: str,
+) -> Iterator[Result]:
+    """Give the function's results in the order of the parts, whatever finishes first.
+
+    Args:
+        function: Pure and picklable.
+        parts: Picklable; made when their turn comes, if they are an iterator.
+        placement: ``engine`` (local or ray), ``address`` and ``workers``; the defaults are
+            local, None (a cluster of this machine's processes) and 1. ``own_address`` where a
+            cluster was started for this process.
+        progress: Told of every result.
+        unit: What a part is called there.
+
+    Raises:
+        StageError: Ray is not installed or not reached, or a task's workers died again and again.
+    """
+    total = len(parts) if isinstance(parts, Sized) else None
+    if placement.get("engine", "local") == "local":
+        yield from _counted(map(function, parts), total, progress, unit)
+        return
+    with connected(placement):
+        results = _on_ray(function, parts, int(placement.get("workers", 1)))
+        yield from _counted(results, total, progress, unit)
+
+
+def _counted(
+    results: Iterator[Result], total: int | None, progress: Progress, unit: str
+) -> Iterator[Result]:
+    for done, result in enumerate(results, 1):
+        progress.update(done, total, unit)
+        yield result
+
+
+@contextmanager
+def connected(placement: Mapping[str, Any]) -> Iterator[None]:
+    """Hold a connection to Ray over several ``map_parts``; one that is there already is kept.
+
+    Raises:
+        StageError: Ray is not installed, or no cluster answers at the address.
+    """
+    if placement.get("engine", "local") == "local":
+        yield
+        return
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # MindSpore can be imported after Ray only with protobuf's implementation in Python.
+    os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
+    ray = require("ray", "ray")
+    if ray.is_initialized():
+        yield
+        return
+    address = placement.get("address")
+    local = {
+        "num_cpus": int(placement.get("workers", 1)),
+        "include_dashboard": False,
+        "object_store_memory": OBJECT_STORE_BYTES,
+    }
+    # Of a machine with several addresses Ray may else take another than its cluster knows.
+    joined = {"_node_ip_address": placement["own_address"]} if "own_address" in placement else {}
+    try:
+        quiet = {"log_to_driver": False, "logging_level": "warning"}
+        ray.init(address=address or "local", **quiet, **(joined if address else local))
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise StageError(
+            f"placement.data.address {address}: no Ray cluster ({error}). Start one, or leave the "
+            "address out for a cluster of this machine's processes."
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _on_ray(
+    function: Callable[[Part], Result], parts: Iterable[Part], workers: int
+) -> Iterator[Result]:
+    import ray
+
+    task: Any = ray.remote(max_retries=RETRIES, retry_exceptions=False)(_call)
+    shared = ray.put(function)
+    pending: deque[Any] = deque()
+    rest = iter(parts)
+    # Tasks that an error leaves pending are not cancelled: they end with the connection. Ray 2.60's
+    # cancel ends this process when a task is done at the same moment (ray-project/ray#54738).
+    while True:
+        while len(pending) < AHEAD * workers:
+            # A part is wrapped, as None may be one.
+            if (following := next(((part,) for part in rest), None)) is None:
+                break
+            pending.append(task.remote(shared, following[0]))
+        if not pending:
+            return
+        yield _result(pending.popleft())
+
+
+def _call(function: Callable[[Part], Result], part: Part) -> Result:
+    return function(part)
+
+
+def _result(reference: Any) -> Any:
+    """A task's result, or its own error as it was raised."""
+    import ray
+
+    try:
+        return ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        raise (error.cause or error) from None
+    except ray.exceptions.RayError as error:
+        raise StageError(
+            f"Ray gave a task up after {RETRIES} retries: {error}. Look for workers that were "
+            "killed, e.g. for memory, and give the launch file fewer placement.data.workers."
+        ) from error
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A file beside ``path`` to write to; it takes that name when it is whole.
+
+    A task that runs twice replaces the file by an equal one, and nobody sees half of it.
+    """
+    temporary = path.with_name(f"{TEMPORARY}{path.name}-{uuid.uuid4().hex}")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed tasks left of their files, at any depth."""
+    for leftover in folder.rglob(f"{TEMPORARY}*"):
+        leftover.unlink(missing_ok=True)

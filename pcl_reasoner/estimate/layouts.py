@@ -1,0 +1,194 @@
+"""Layouts of the same devices compared, and the changes that are worth most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from pcl_reasoner.estimate.chips import Chip
+from pcl_reasoner.estimate.data_size import DataSize, packed_instead
+from pcl_reasoner.estimate.memory_estimate import fullest, stage_memory
+from pcl_reasoner.estimate.time_estimate import Rows, StepTime, mfu, step_time
+from pcl_reasoner.estimate.training_size import Training
+from pcl_reasoner.train.layout import layout_problems
+
+SECONDS_AN_HOUR = 3600
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One way to do a training, and what it comes to.
+
+    Args:
+        title: In words.
+        job: The training.
+        steps: Optimizer steps.
+        rows: What its rows are made of.
+        stage: The fullest pipeline stage, from 0.
+        bytes: Memory of a device of it.
+        fits: Whether that is under the limit.
+        step: Seconds of a step, by part.
+        hours: Of all steps.
+        mfu: Model FLOPs utilisation.
+    """
+
+    title: str
+    job: Training
+    steps: int
+    rows: Rows
+    stage: int
+    bytes: int
+    fits: bool
+    step: StepTime
+    hours: float
+    mfu: float
+
+
+def memory_limit(job: Training, chip: Chip) -> int:
+    """Bytes that may be taken: what MindSpore is allowed, and no more than there is."""
+    return min(job.limit_bytes, chip.memory_bytes)
+
+
+def choice(title: str, job: Training, chip: Chip, size: DataSize) -> Choice:
+    """Estimate one way."""
+    rows = size.as_rows()
+    stage, most = fullest(job)
+    step = step_time(job, chip, rows)
+    return Choice(
+        title=title,
+        job=job,
+        steps=size.steps,
+        rows=rows,
+        stage=stage,
+        bytes=most,
+        fits=most <= memory_limit(job, chip),
+        step=step,
+        hours=size.steps * step.total / SECONDS_AN_HOUR,
+        mfu=mfu(job, chip, rows, step.total),
+    )
+
+
+def layout_title(job: Training) -> str:
+    """``DP 4 x TP 8 x PP 4``."""
+    return f"DP {job.data} x TP {job.tensor} x PP {job.stages}"
+
+
+def possible_layouts(job: Training) -> Iterator[tuple[int, int, int]]:
+    """(data, tensor, stages) of all the devices that divide what must be divided.
+
+    A batch must be as many micro-batches as stages or more; MindFormers takes one micro-batch
+    where there is no pipeline. Stages are equally deep.
+    """
+    model = {
+        "num_heads": job.heads,
+        "n_kv_heads": job.key_heads,
+        "intermediate_size": job.feed_forward,
+        "vocab_size": job.vocabulary,
+        "num_layers": job.layers,
+        "batch_size": job.micro_rows,
+        "seq_length": job.row_tokens,
+    }
+    for tensor in _divisors(job.devices):
+        for stages in _divisors(job.devices // tensor):
+            data = job.devices // tensor // stages
+            batches, rest = divmod(job.global_rows, data * job.micro_rows)
+            one = stages == 1 and batches != 1
+            if rest or batches < stages or one:
+                continue
+            if not layout_problems(model, tensor, stages, job.sequence_parallel):
+                yield data, tensor, stages
+
+
+def _divisors(number: int) -> list[int]:
+    return [one for one in range(1, number + 1) if number % one == 0]
+
+
+def least_recompute(job: Training, chip: Chip) -> Training:
+    """As few recomputed layers in each stage as memory allows; all if it never does.
+
+    Activations are not swapped: with swapping, MindFormers takes ``recompute`` for layer numbers.
+
+    Args:
+        job: The training; its own recomputed layers are left out of account.
+        chip: What it runs on.
+    """
+    job = replace(job, swap_attention=False)
+    limit = memory_limit(job, chip)
+    chosen = list(job.stage_layers)
+    for stage, layers in enumerate(job.stage_layers):
+        for count in range(layers + 1):
+            trial = [0] * job.stages
+            trial[stage] = count
+            kinds = stage_memory(replace(job, recomputed=tuple(trial)), stage)
+            if sum(kinds.values()) <= limit:
+                chosen[stage] = count
+                break
+    return replace(job, recomputed=tuple(chosen))
+
+
+def recompute_words(job: Training, other: Training) -> str:
+    """How the launch file says what is recomputed in ``other``."""
+    off = ", swap false" if job.swap_attention and not other.swap_attention else ""
+    return f"recompute {list(other.recomputed)}{off}"
+
+
+def compare(job: Training, chip: Chip, size: DataSize) -> list[Choice]:
+    """All layouts that divide, each with as few recomputed layers as fit: fitting ones first."""
+    found = []
+    for layout in possible_layouts(job):
+        other = least_recompute(job.with_layout(*layout), chip)
+        found.append(choice(layout_title(other), other, chip, size))
+    return sorted(found, key=lambda one: (not one.fits, one.hours if one.fits else one.bytes))
+
+
+def nearest_fit(job: Training, chip: Chip, size: DataSize) -> Choice | None:
+    """The least change that fits: more recomputed layers, moments in host memory, a layout.
+
+    None when the training fits already, or nothing does.
+    """
+    if fullest(job)[1] <= memory_limit(job, chip):
+        return None
+    # As it is first; only then with a slower optimizer.
+    for swap in dict.fromkeys((job.swap_optimizer, True)):
+        trial = least_recompute(replace(job, swap_optimizer=swap), chip)
+        words = recompute_words(job, trial)
+        if swap != job.swap_optimizer:
+            words += ", swap_optimizer"
+        found = choice(words, trial, chip, size)
+        if found.fits:
+            return found
+    return next((one for one in compare(job, chip, size) if one.fits), None)
+
+
+def changes(job: Training, chip: Chip, size: DataSize) -> list[Choice]:
+    """Single changes that fit and save hours, the most first."""
+    now = choice("now", job, chip, size)
+    found = [*_in_memory(job, chip, size), *_in_rows(job, chip, size)]
+    layouts = [one for one in compare(job, chip, size) if one.fits]
+    own = (job.data, job.tensor, job.stages)
+    others = [one for one in layouts if (one.job.data, one.job.tensor, one.job.stages) != own]
+    if others:
+        best = others[0]
+        words = f"{best.title}, {recompute_words(job, best.job)}"
+        found.append(replace(best, title=words))
+    better = [one for one in found if one.fits and one.hours < now.hours]
+    return sorted(better, key=lambda one: one.hours)
+
+
+def _in_memory(job: Training, chip: Chip, size: DataSize) -> Iterator[Choice]:
+    fewer = least_recompute(job, chip)
+    yield choice(recompute_words(job, fewer), fewer, chip, size)
+    if job.swap_optimizer:
+        yield choice("swap_optimizer off", replace(job, swap_optimizer=False), chip, size)
+    if not job.sequence_parallel and job.tensor > 1:
+        yield choice("sequence_parallel on", replace(job, sequence_parallel=True), chip, size)
+
+
+def _in_rows(job: Training, chip: Chip, size: DataSize) -> Iterator[Choice]:
+    rows = packed_instead(size)
+    if rows < size.rows:
+        steps = max(1, round(size.steps * rows / size.rows))
+        packed = replace(size, rows=rows, steps=steps)
+        yield choice(
+            "pack.one_a_row false: several responses a row, fewer steps", job, chip, packed
+        )

@@ -1,0 +1,265 @@
+"""Memory of a device, by pipeline stage and kind.
+
+    {"weights": 1 365 172 224, "weights in the compute type": 1 950 351 360, "gradients": …}
+
+Parameters and moments are exact: the slices are those that the front-end parallel compile shows.
+The rest is what MindFormers' graph must keep, by its operators' inputs; docs/plan.md has each
+formula. What a device's kernels, collectives and allocator take on top is not in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pcl_reasoner.estimate.training_size import Training
+from pcl_reasoner.losses.chunks import chunk_length, chunked_bytes
+
+FLOAT32 = 4
+MOMENTS = 2
+ASCEND_STATISTICS = 16
+"""Numbers a head and token that Ascend's attention keeps: two of eight equal float32 each."""
+ATTENTION_OUTPUT = "attention's output"
+ACTIVATIONS = (
+    "inputs of recomputed layers",
+    "activations of kept layers",
+    "one layer, made again",
+    "gradients of activations",
+    "final norm",
+    "logits",
+)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of one pipeline stage.
+
+    Args:
+        name: Without the layer's number.
+        count: How many of them the stage has.
+        slice_size: Numbers that tensor parallelism leaves a rank.
+        first: Rows of that slice, which optimizer sharding cuts.
+        spread: Whether MindFormers lets optimizer sharding have it.
+    """
+
+    name: str
+    count: int
+    slice_size: int
+    first: int
+    spread: bool
+
+    def held(self, job: Training) -> int:
+        """Numbers of one of them that a rank holds in the end."""
+        return self.slice_size // job.data if self.is_spread(job) else self.slice_size
+
+    def is_spread(self, job: Training) -> bool:
+        """Whether data-parallel ranks share it; the threshold is of the whole matrix."""
+        large = self.slice_size * job.tensor * FLOAT32 >= job.shard_threshold
+        shared = self.spread and job.optimizer_shard and job.data > 1
+        return shared and large and self.first % job.data == 0
+
+
+def stage_parameters(job: Training, stage: int) -> list[Parameter]:
+    """All parameters of a stage.
+
+    Args:
+        job: The training.
+        stage: From 0.
+
+    Source: MindFormers 1.8.0's LlamaForCausalLM; its norms, biases and embedding keep out of
+        optimizer sharding.
+    """
+    count, parts = job.stage_layers[stage], job.tensor
+    found = [
+        _rows("wq", count, job.hidden, job.hidden, parts),
+        _rows("wk", count, job.keys, job.hidden, parts),
+        _rows("wv", count, job.keys, job.hidden, parts),
+        _columns("wo", count, job.hidden, job.hidden, parts),
+        _rows("w1", count, job.feed_forward, job.hidden, parts),
+        _rows("w3", count, job.feed_forward, job.hidden, parts),
+        _columns("w2", count, job.hidden, job.feed_forward, parts),
+        Parameter("norms", 2 * count, job.hidden, job.hidden, False),
+    ]
+    if job.biased:
+        for name, size in (("wq", job.hidden), ("wk", job.keys), ("wv", job.keys)):
+            found.append(Parameter(f"{name} bias", count, size // parts, size // parts, False))
+    vocabulary = _rows("embedding", 1, job.vocabulary, job.hidden, parts)
+    last = stage == job.stages - 1
+    if stage == 0 or (last and job.tied):
+        found.append(
+            Parameter("embedding", 1, vocabulary.slice_size, vocabulary.first, spread=False)
+        )
+    if last:
+        found.append(Parameter("final norm", 1, job.hidden, job.hidden, False))
+        if not job.tied:
+            found.append(_rows("lm_head", 1, job.vocabulary, job.hidden, parts))
+    return found
+
+
+def _rows(name: str, count: int, outputs: int, inputs: int, parts: int) -> Parameter:
+    """A matrix that is cut along its outputs."""
+    return Parameter(name, count, outputs * inputs // parts, outputs // parts, True)
+
+
+def _columns(name: str, count: int, outputs: int, inputs: int, parts: int) -> Parameter:
+    """A matrix that is cut along its inputs; its rows stay."""
+    return Parameter(name, count, outputs * inputs // parts, outputs, True)
+
+
+def parameters_held(job: Training, stage: int) -> int:
+    """Numbers that a rank of a stage holds: its slices, less what other ranks hold for it."""
+    return sum(one.count * one.held(job) for one in stage_parameters(job, stage))
+
+
+def slice_numbers(job: Training, stage: int) -> int:
+    """Numbers of a stage's slices, before optimizer sharding."""
+    return sum(one.count * one.slice_size for one in stage_parameters(job, stage))
+
+
+def spread_numbers(job: Training, stage: int) -> int:
+    """Of the slices, those that are gathered from data-parallel ranks each step."""
+    return sum(
+        one.count * one.slice_size for one in stage_parameters(job, stage) if one.is_spread(job)
+    )
+
+
+def layer_activations(
+    job: Training, fused_norm: bool = True, statistics: int = ASCEND_STATISTICS
+) -> dict[str, int]:
+    """Bytes that one layer keeps of a micro-batch for its backward pass, by tensor.
+
+    Args:
+        job: The training.
+        fused_norm: One operator a norm, which keeps its input and makes the float32 of it again,
+            as on Ascend. Else its input in float32, and the normalised input, are kept.
+        statistics: float32 numbers a head and token that attention keeps.
+
+    Source: the operators of mindformers/models/llama/llama_transformer.py and llama_layer.py;
+        docs/plan.md says which operator needs which tensor.
+    """
+    tokens, size = job.micro_tokens, job.compute_bytes
+    cut, parts = job.sequence_parts, job.tensor
+    stream = stream_bytes(job)
+    norm_input = stream if fused_norm else stream // size * FLOAT32
+    norm = FLOAT32 * tokens // cut + (0 if fused_norm else stream)
+    wide = tokens * job.feed_forward * size // parts
+    return {
+        "layer's input": norm_input,
+        "attention norm": norm,
+        "input of queries, keys, values": tokens * job.hidden * size,
+        "queries, keys, values": tokens * (job.hidden + 2 * job.keys) * size // parts,
+        ATTENTION_OUTPUT: tokens * job.hidden * size // parts,
+        "attention's statistics": tokens * job.heads * statistics * FLOAT32 // parts,
+        "feed-forward norm's input": norm_input,
+        "feed-forward norm": norm,
+        "input of gate and up": tokens * job.hidden * size,
+        "gate": wide,
+        "gate, activated": wide,
+        "up": wide,
+        "product": wide,
+    }
+
+
+def stream_bytes(job: Training) -> int:
+    """What goes from one layer to the next, of a micro-batch, on one rank."""
+    return job.micro_tokens * job.hidden * job.compute_bytes // job.sequence_parts
+
+
+def kept_of_a_layer(job: Training) -> int:
+    """Bytes that stay of a layer that is not recomputed, for one micro-batch."""
+    tensors = layer_activations(job)
+    away = set(job.selected) | ({ATTENTION_OUTPUT} if job.swap_attention else set())
+    return sum(size for name, size in tensors.items() if name not in away)
+
+
+def in_flight(job: Training, stage: int) -> int:
+    """Micro-batches of which a stage keeps activations at once, forward and back in turn."""
+    return min(job.stages - stage, job.micro_batches)
+
+
+def stage_memory(job: Training, stage: int) -> dict[str, int]:
+    """Bytes of a device of a stage, by kind.
+
+    Args:
+        job: The training.
+        stage: From 0.
+    """
+    held = parameters_held(job, stage)
+    tensors = layer_activations(job)
+    recomputed = job.recomputed[stage]
+    kept = job.stage_layers[stage] - recomputed
+    flight, last = in_flight(job, stage), stage == job.stages - 1
+    again = sum(tensors.values()) if recomputed else kept_again(job, tensors)
+    return {
+        "weights": FLOAT32 * held,
+        "weights in the compute type": _compute_copies(job, stage),
+        "gradients": _gradients(job, stage, held),
+        "moments": 0 if job.swap_optimizer else MOMENTS * FLOAT32 * held,
+        "inputs of recomputed layers": flight * recomputed * stream_bytes(job),
+        "activations of kept layers": flight * kept * kept_of_a_layer(job),
+        "one layer, made again": again,
+        "gradients of activations": _gradient_buffers(job, tensors),
+        "final norm": _final_norm(job) if last else 0,
+        "logits": logits_bytes(job) if last else 0,
+    }
+
+
+def kept_again(job: Training, tensors: dict[str, int]) -> int:
+    """Bytes of the tensors of one layer that are selected to be made again."""
+    return sum(tensors[name] for name in job.selected)
+
+
+def _compute_copies(job: Training, stage: int) -> int:
+    """Whole slices in the compute type: gathered once a step, and kept through it."""
+    if job.compute_bytes == FLOAT32:
+        return FLOAT32 * spread_numbers(job, stage)
+    matrices = [one for one in stage_parameters(job, stage) if one.spread]
+    return job.compute_bytes * sum(one.count * one.slice_size for one in matrices)
+
+
+def _gradients(job: Training, stage: int, held: int) -> int:
+    """float32: with a pipeline added up in whole slices, unless sharded, then dealt to shards."""
+    if job.stages == 1 or job.gradient_shard:
+        return FLOAT32 * held
+    spread = spread_numbers(job, stage)
+    return FLOAT32 * slice_numbers(job, stage) + (FLOAT32 * spread // job.data if spread else 0)
+
+
+def _gradient_buffers(job: Training, tensors: dict[str, int]) -> int:
+    """Gradients that are alive at the widest place: of gate, up and product, and of the stream."""
+    return 3 * tensors["product"] + 2 * tensors["input of gate and up"]
+
+
+def _final_norm(job: Training) -> int:
+    """Input, and output that is gathered in float32 and cast, as the compile shows."""
+    numbers = job.micro_tokens * job.hidden
+    cast = job.compute_bytes if job.compute_bytes < FLOAT32 else 0
+    return numbers * job.compute_bytes // job.sequence_parts + numbers * (FLOAT32 + cast)
+
+
+def logits_bytes(job: Training) -> int:
+    """The most that the log-probs of a micro-batch take, less the float32 gradient of the weights.
+
+    Without chunks all tokens are one chunk, as operators that are cut over ranks have it.
+    """
+    tokens = job.chunk_tokens or job.micro_tokens
+    step = chunk_length(tokens, job.micro_rows, job.row_tokens) * job.micro_rows
+    part = job.vocabulary // job.tensor
+    moments = chunked_bytes(step, part, job.hidden, job.compute_bytes, job.entropy)
+    return max(moments.values()) - FLOAT32 * part * job.hidden
+
+
+def memory(job: Training) -> list[dict[str, int]]:
+    """By stage, bytes by kind."""
+    return [stage_memory(job, stage) for stage in range(job.stages)]
+
+
+def fullest(job: Training) -> tuple[int, int]:
+    """(stage, bytes) of the stage that takes most."""
+    totals = [sum(kinds.values()) for kinds in memory(job)]
+    stage = max(range(job.stages), key=lambda one: totals[one])
+    return stage, totals[stage]
+
+
+def moments_bytes(job: Training, stage: int) -> int:
+    """Bytes of a rank's moments, wherever they are."""
+    return MOMENTS * FLOAT32 * parameters_held(job, stage)

@@ -1,0 +1,343 @@
+"""A plan as lines and rows for a terminal, and as one JSON value.
+
+{"stage": "v15_opg/train", "memory": {"fits": true, "fullest_stage": 1, …}, "hours": 29.2, …}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.core.artifact import write_atomically
+from pcl_reasoner.estimate import serving_report
+from pcl_reasoner.estimate.chips import Chip
+from pcl_reasoner.estimate.data_size import DataSize, data_size
+from pcl_reasoner.estimate.layout_chart import layout_chart
+from pcl_reasoner.estimate.layouts import (
+    SECONDS_AN_HOUR,
+    Choice,
+    changes,
+    choice,
+    compare,
+    layout_title,
+    memory_limit,
+    nearest_fit,
+)
+from pcl_reasoner.estimate.memory_estimate import ACTIVATIONS, memory
+from pcl_reasoner.estimate.serving_report import Drawn, plan_serving
+from pcl_reasoner.estimate.serving_size import servings
+from pcl_reasoner.estimate.time_estimate import mfu, share_for
+from pcl_reasoner.estimate.training_size import GIB, Training, read_training
+from pcl_reasoner.runner.plan import PlannedStage
+from pcl_reasoner.train.config import TrainConfig
+from pcl_reasoner.train.sizes import Sizes, derived_sizes, size_lines
+
+MOST_STAGES = 8
+"""Pipeline stages that a table shows side by side."""
+WORTH_MOST = 3
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a plan found.
+
+    Args:
+        stage: The train stage, ``recipe/stage``.
+        hosts: Of the launch file.
+        chip: What it is to run on.
+        size: Rows and steps.
+        sizes: What follows from them, as MindFormers is given it.
+        derived: The same in words.
+        now: The launch file's own layout.
+        nearest: What fits in its place, when it does not.
+        better: Changes that save hours, the most first.
+        layouts: All layouts of as many devices.
+        measured_hours: Of a run that is known, or None.
+        drawn: What the recipe samples and evaluates.
+        dry_run: Memory that MindSpore's own dry run says, in bytes; empty without one.
+    """
+
+    stage: str
+    hosts: int
+    chip: Chip
+    size: DataSize
+    sizes: Sizes
+    derived: list[str]
+    now: Choice
+    nearest: Choice | None
+    better: list[Choice]
+    layouts: list[Choice]
+    measured_hours: float | None
+    drawn: list[Drawn]
+    dry_run: Mapping[str, int]
+
+
+def plan_training(
+    planned: PlannedStage,
+    config: Mapping[str, Any],
+    chip: Chip,
+    given: Mapping[str, Any],
+) -> Planned:
+    """Estimate a train stage.
+
+    Args:
+        planned: The train stage.
+        config: Its rendered MindFormers configuration.
+        chip: What it is to run on.
+        given: ``segments``, ``segment_tokens``, ``measured_hours``, ``response_tokens`` and
+            ``dry_run``: a person's own, or None.
+
+    Raises:
+        InputError: Nothing says how many segments there are.
+    """
+    job = read_training(config)
+    size = size_of(planned, given["segments"], given["segment_tokens"])
+    settings = planned.spec.config
+    assert isinstance(settings, TrainConfig)
+    sizes = derived_sizes(settings, size.rows)
+    return Planned(
+        stage=planned.title,
+        hosts=len(planned.recipe.launch.placement.hosts),
+        chip=chip,
+        size=size,
+        sizes=sizes,
+        derived=size_lines(sizes, settings),
+        now=choice(layout_title(job), job, chip, size),
+        nearest=nearest_fit(job, chip, size),
+        better=changes(job, chip, size)[:WORTH_MOST],
+        layouts=compare(job, chip, size),
+        measured_hours=given["measured_hours"],
+        drawn=plan_serving(job, chip, servings(planned.recipe, given["response_tokens"])),
+        dry_run=given["dry_run"] or {},
+    )
+
+
+def size_of(
+    planned: PlannedStage, segments: int | None = None, segment_tokens: float | None = None
+) -> DataSize:
+    """Rows and steps of a train stage, by what its recipe publishes.
+
+    Args:
+        planned: The train stage.
+        segments: A person's own, in place of the published number.
+        segment_tokens: Likewise.
+
+    Raises:
+        InputError: Nothing says how many segments there are.
+    """
+    train = planned.spec.config.model_dump()
+    packs = [spec.config for spec in planned.recipe.stages.values() if spec.type == "pack"]
+    one_a_row = bool(packs) and packs[-1].model_dump()["one_a_row"]
+    pack = {"seq_length": train["seq_length"], "one_a_row": one_a_row}
+    return data_size(planned.recipe.published, pack, train, segments, segment_tokens)
+
+
+def gib(size: float) -> str:
+    """Bytes as GiB with one digit."""
+    return f"{size / GIB:.1f}"
+
+
+def headlines(found: Planned) -> list[str]:
+    """What is planned, and on what."""
+    job, chip = found.now.job, found.chip
+    a_host = job.devices // found.hosts
+    hosts = "1 host" if found.hosts == 1 else f"{found.hosts} hosts"
+    return [
+        f"{found.stage}: {layout_title(job)} = {job.devices} devices",
+        f"a device is {chip.title} ({chip.name}): {hosts} x {a_host} of the "
+        f"{chip.devices_a_node} that a node shows",
+        f"{job.layers} layers, hidden {job.hidden:,}, vocabulary {job.vocabulary:,}, rows of "
+        f"{job.row_tokens:,} tokens, {job.micro_batches} micro-batches a step",
+        "an estimate, without any device: parameters and moments are exact, the rest is formulas",
+    ]
+
+
+def memory_rows(job: Training) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """(headings, rows) of GiB by kind and stage; of many stages only the first and the last."""
+    stages = memory(job)
+    shown = list(range(job.stages))
+    if job.stages > MOST_STAGES:
+        shown = [*shown[: MOST_STAGES - 1], job.stages - 1]
+    rows = [
+        (kind, *(gib(stages[stage][kind]) for stage in shown))
+        for kind in stages[0]
+        if any(stages[stage][kind] for stage in shown)
+    ]
+    rows.append(("in all", *(gib(sum(stages[stage].values())) for stage in shown)))
+    return ("GiB a device", *(f"stage {stage + 1}" for stage in shown)), rows
+
+
+def memory_verdict(found: Planned) -> str:
+    """The fullest stage, and whether it fits."""
+    now, limit = found.now, memory_limit(found.now.job, found.chip)
+    stages = now.job.stages
+    words = (
+        f"fullest: stage {now.stage + 1} of {stages}, {gib(now.bytes)} of {gib(limit)} GiB "
+        "(max_device_memory, and no more than the chip has)"
+    )
+    if now.fits:
+        return f"{words}: fits"
+    over = f"{words}: DOES NOT FIT, {gib(now.bytes - limit)} GiB over"
+    if found.nearest is None:
+        return f"{over}; no layout of these devices does"
+    near = found.nearest
+    return f"{over}; the nearest that does: {near.title} ({gib(near.bytes)} GiB)"
+
+
+def notes(found: Planned) -> list[str]:
+    """Settings that do other than they look, and what MindSpore's own dry run says."""
+    job = found.now.job
+    said = []
+    if found.dry_run:
+        peak = found.dry_run["peak"]
+        near = min(memory(job), key=lambda stage: abs(sum(stage.values()) - peak))
+        said.append(
+            f"MindSpore's dry run: a peak of {gib(peak)} GiB with fragments; of the stages above "
+            f"the nearest has {gib(sum(near.values()))} GiB ({peak / sum(near.values()) - 1:+.0%})"
+        )
+    if job.swap_attention and job.recomputed == job.stage_layers:
+        said.append(
+            "swap does nothing here: every layer is recomputed, and MindFormers swaps kept ones"
+        )
+    return said
+
+
+def data_lines(size: DataSize, derived: list[str]) -> list[str]:
+    """Segments, rows and steps, where they are from, and what follows from them."""
+    saved = (
+        f", {size.saved:,} ({size.saved / size.rows_before:.1%}) fewer than {size.rows_before:,}"
+        if size.saved > 0
+        else ""
+    )
+    return [
+        f"{size.segments:,} segments of {size.segment_tokens:,.0f} tokens = {size.tokens:,} tokens "
+        f"an epoch; {size.rows:,} rows{saved}, {size.as_rows().filled:.1%} full",
+        *derived,
+        *(f"  {note}" for note in size.notes),
+    ]
+
+
+def time_rows(one: Choice) -> list[tuple[str, str, str, str]]:
+    """(what, seconds a step, hours, share)."""
+    total = one.step.total
+    rows = [*one.step.parts().items(), ("in all", total)]
+    return [
+        (
+            name,
+            f"{seconds:.2f}",
+            f"{one.steps * seconds / SECONDS_AN_HOUR:.1f}",
+            f"{seconds / total:.1%}",
+        )
+        for name, seconds in rows
+    ]
+
+
+def time_lines(found: Planned) -> list[str]:
+    """MFU, what was assumed, and what a measured run says of that."""
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in found.chip.assumed.items())
+    said = [
+        f"MFU {found.now.mfu:.1%}; assumed of the chip's figures: {shares}",
+        f"figures: {found.chip.source}",
+    ]
+    if found.measured_hours is None:
+        return said
+    job, rows = found.now.job, found.now.rows
+    seconds = found.measured_hours * SECONDS_AN_HOUR / found.now.steps
+    share = share_for(job, found.chip, rows, seconds)
+    explained = (
+        f"matrix products at {share:.1%} of their peak (assumed above: "
+        f"{found.chip.assumed['matrix']:.0%}) reproduce it"
+        if share is not None
+        else "communication and optimizer alone would take longer: its links are faster"
+    )
+    return [
+        *said,
+        f"{found.measured_hours:g} h measured: {seconds:.0f} s a step, MFU "
+        f"{mfu(job, found.chip, rows, seconds):.1%}; {explained}",
+    ]
+
+
+def change_rows(found: Planned) -> list[tuple[str, str, str, str]]:
+    """(change, hours, hours saved, GiB) of the changes worth most."""
+    now = found.now.hours
+    return [
+        (one.title, f"{one.hours:.1f}", f"{now - one.hours:.1f}", gib(one.bytes))
+        for one in found.better
+    ]
+
+
+def layout_rows(found: Planned) -> list[tuple[str, ...]]:
+    """(layout, recomputed layers, GiB, fits, hours, MFU), the launch file's own first."""
+    limit = memory_limit(found.now.job, found.chip)
+    return [
+        (
+            f"{one.title}{' (as it is)' if index == 0 else ''}",
+            _span(one.job.recomputed, one.job.stage_layers),
+            gib(one.bytes),
+            "yes" if one.fits else f"{gib(one.bytes - limit)} over",
+            f"{one.hours:.1f}",
+            f"{one.mfu:.1%}",
+        )
+        for index, one in enumerate([found.now, *found.layouts])
+    ]
+
+
+def _span(recomputed: tuple[int, ...], layers: tuple[int, ...]) -> str:
+    """``0 to 12 of 16``."""
+    low, high = min(recomputed), max(recomputed)
+    return f"{low if low == high else f'{low} to {high}'} of {max(layers)}"
+
+
+def as_json(found: Planned) -> dict[str, Any]:
+    """All of it as one value: bytes, seconds and hours."""
+    job = found.now.job
+    return {
+        "what": "plan: an estimate without any device",
+        "stage": found.stage,
+        "chip": asdict(found.chip),
+        "training": {**asdict(job), "selected": sorted(job.selected)},
+        "memory": {
+            "limit_bytes": memory_limit(job, found.chip),
+            "fullest_stage": found.now.stage + 1,
+            "fits": found.now.fits,
+            "stages": memory(job),
+            "of_activations": list(ACTIVATIONS),
+        },
+        "data": {**asdict(found.size), "tokens": found.size.tokens},
+        "sizes": asdict(found.sizes),
+        "now": _choice(found.now),
+        "nearest": _choice(found.nearest) if found.nearest else None,
+        "changes": [_choice(one) for one in found.better],
+        "layouts": [_choice(one) for one in found.layouts],
+        "measured_hours": found.measured_hours,
+        "sampling": serving_report.as_json(found.drawn),
+        "dry_run_bytes": dict(found.dry_run),
+    }
+
+
+def _choice(one: Choice) -> dict[str, Any]:
+    return {
+        "title": one.title,
+        "layout": {"data": one.job.data, "tensor": one.job.tensor, "stages": one.job.stages},
+        "recomputed_layers": list(one.job.recomputed),
+        "fullest_stage": one.stage + 1,
+        "bytes": one.bytes,
+        "fits": one.fits,
+        "steps": one.steps,
+        "seconds_a_step": one.step.parts(),
+        "hours": one.hours,
+        "mfu": one.mfu,
+    }
+
+
+def write(found: Planned, folder: Path) -> list[Path]:
+    """Write plan.json and layouts.svg, each whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / "plan.json", folder / "layouts.svg"]
+    write_atomically(files[0], json.dumps(as_json(found), indent=1) + "\n")
+    own = replace(found.now, title="as it is")
+    write_atomically(files[1], layout_chart([own, *found.layouts]))
+    return files

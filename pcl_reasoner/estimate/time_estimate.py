@@ -1,0 +1,202 @@
+"""Seconds of an optimizer step, as a breakdown, from a stated model of the chip.
+
+    {"compute": 61.2, "tensor communication": 16.9, "pipeline bubble": 7.3, "optimizer": 0.3, …}
+
+docs/plan.md has each formula. How often activations go over tensor-parallel ranks is what the
+front-end parallel compile counts. Nothing here was measured on an NPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pcl_reasoner.estimate.chips import Chip
+from pcl_reasoner.estimate.memory_estimate import (
+    ATTENTION_OUTPUT,
+    FLOAT32,
+    layer_activations,
+    moments_bytes,
+    parameters_held,
+    slice_numbers,
+    spread_numbers,
+    stream_bytes,
+)
+from pcl_reasoner.estimate.training_size import Training
+
+FORWARD_AND_BACK, ATTENTION_BACK = 3.0, 2.5
+"""Matrix products of a backward pass are twice the forward's; attention makes its scores again."""
+PASSES, PASSES_AGAIN = 8, 3
+"""Times that a layer's activations go round a tensor-parallel group: kept, and when recomputed."""
+ADAM_PASSES = 7
+"""Reads of weight, gradient and two moments, writes of three."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What rows are made of.
+
+    Args:
+        segment_tokens: Mean tokens a segment.
+        filled: Share of a row that is not padding.
+    """
+
+    segment_tokens: float
+    filled: float
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of a step, by what they go to."""
+
+    compute: float
+    tensor_communication: float
+    bubble: float
+    pipeline_sends: float
+    optimizer: float
+    swap: float
+
+    @property
+    def total(self) -> float:
+        """Of a step."""
+        return sum(self.parts().values())
+
+    def parts(self) -> dict[str, float]:
+        """By name, in words."""
+        return {
+            "compute": self.compute,
+            "tensor communication": self.tensor_communication,
+            "pipeline bubble": self.bubble,
+            "pipeline sends": self.pipeline_sends,
+            "optimizer": self.optimizer,
+            "swap": self.swap,
+        }
+
+
+def layer_matrix_numbers(job: Training) -> int:
+    """Weights of one layer's matrix products, of the whole layer."""
+    attention = 2 * job.hidden * job.hidden + 2 * job.hidden * job.keys
+    return attention + 3 * job.hidden * job.feed_forward
+
+
+def row_attention(job: Training, rows: Rows) -> float:
+    """Operations of one layer's attention forward over one row: 2 H L^2 a causal segment of L.
+
+    All segments are taken as equally long, which is the least that they can cost.
+    """
+    real = job.row_tokens * rows.filled
+    return 2.0 * job.hidden * real * rows.segment_tokens
+
+
+def stage_seconds(job: Training, chip: Chip, rows: Rows, stage: int) -> tuple[float, float]:
+    """Seconds of (compute, tensor communication) of one micro-batch in a stage, there and back."""
+    layers, again = job.stage_layers[stage], job.recomputed[stage]
+    matrix = 2.0 * layer_matrix_numbers(job) * job.micro_tokens / job.tensor / chip.matrix
+    attention = row_attention(job, rows) * job.micro_rows / job.tensor / chip.attention
+    kept = FORWARD_AND_BACK * matrix + (1 + ATTENTION_BACK) * attention
+    compute = layers * kept + again * (matrix + attention)
+    if stage == job.stages - 1:
+        # Forward, back by hidden states and by weights, and each chunk's logits made again.
+        head = 2.0 * job.vocabulary * job.hidden * job.micro_tokens / job.tensor / chip.matrix
+        compute += 4 * head
+    return compute, tensor_passes(job, stage) * _tensor_pass(job, chip)
+
+
+def tensor_passes(job: Training, stage: int) -> float:
+    """How often a micro-batch's activations go round a tensor-parallel group, there and back.
+
+    Counted in AllGathers or ReduceScatters in the compute type: an AllReduce is two, float32 as
+    often again as it is wider. Without sequence parallelism two AllReduces are the same as four.
+
+    Source: what `pclr-ms compile` shows (docs/parallel_compile.md).
+    """
+    wide = FLOAT32 / job.compute_bytes
+    passes = float(job.stage_layers[stage] * PASSES + job.recomputed[stage] * PASSES_AGAIN)
+    if stage == 0:
+        passes += 2 * 2 * wide  # the embedding's AllReduce in float32, there and back
+    if stage == job.stages - 1:
+        passes += 2 * wide  # the final norm's output in float32, there and back
+    return passes
+
+
+def _tensor_pass(job: Training, chip: Chip) -> float:
+    """Seconds of one AllGather or ReduceScatter of a micro-batch's activations, by a ring."""
+    whole = job.micro_tokens * job.hidden * job.compute_bytes
+    rate = chip.node if job.tensor <= chip.devices_a_node else chip.network
+    return whole * (job.tensor - 1) / job.tensor / rate
+
+
+def step_time(job: Training, chip: Chip, rows: Rows) -> StepTime:
+    """Seconds of one optimizer step: one micro-batch forward and one back in turn, no overlap.
+
+    Args:
+        job: The training.
+        chip: What it runs on.
+        rows: What rows are made of.
+    """
+    by_stage = [stage_seconds(job, chip, rows, stage) for stage in range(job.stages)]
+    compute, communication = max(by_stage, key=sum)
+    sends = 2 * stream_bytes(job) / chip.network if job.stages > 1 else 0.0
+    return StepTime(
+        compute=job.micro_batches * compute,
+        tensor_communication=job.micro_batches * communication,
+        bubble=(job.stages - 1) * (compute + communication),
+        pipeline_sends=job.micro_batches * sends,
+        optimizer=max(_optimizer(job, chip, stage) for stage in range(job.stages)),
+        swap=max(_swap(job, chip, stage, by_stage[stage][0]) for stage in range(job.stages)),
+    )
+
+
+def _optimizer(job: Training, chip: Chip, stage: int) -> float:
+    """AdamW's passes over memory; gradients and weights between data-parallel ranks."""
+    local = ADAM_PASSES * FLOAT32 * parameters_held(job, stage) / chip.memory
+    if job.data == 1:
+        return local
+    rate = chip.node if job.data * job.tensor <= chip.devices_a_node else chip.network
+    spread = spread_numbers(job, stage)
+    whole = slice_numbers(job, stage) - spread
+    # Spread: ReduceScatter in float32, AllGather in the compute type. Whole: an AllReduce.
+    sent = spread * (FLOAT32 + job.compute_bytes) + whole * 2 * FLOAT32
+    return local + sent * (job.data - 1) / job.data / rate
+
+
+def _swap(job: Training, chip: Chip, stage: int, compute: float) -> float:
+    """Moments in and out; of attention's outputs, what a stage's compute does not hide."""
+    seconds = 2 * moments_bytes(job, stage) / chip.swap if job.swap_optimizer else 0.0
+    kept = job.stage_layers[stage] - job.recomputed[stage]
+    if job.swap_attention and kept:
+        moved = 2 * kept * layer_activations(job)[ATTENTION_OUTPUT] / chip.swap
+        seconds += job.micro_batches * max(0.0, moved - compute)
+    return seconds
+
+
+def model_operations(job: Training, rows: Rows) -> float:
+    """Operations that one row asks for, padding and recomputation left out: those of an MFU."""
+    numbers = job.layers * layer_matrix_numbers(job) + job.vocabulary * job.hidden
+    real = job.row_tokens * rows.filled
+    forward = 2.0 * numbers * real + job.layers * row_attention(job, rows)
+    return FORWARD_AND_BACK * forward
+
+
+def mfu(job: Training, chip: Chip, rows: Rows, seconds: float) -> float:
+    """Share of all devices' peak that a step of so many seconds makes use of."""
+    return job.global_rows * model_operations(job, rows) / (job.devices * chip.peak * seconds)
+
+
+def share_for(job: Training, chip: Chip, rows: Rows, seconds: float) -> float | None:
+    """The share of the chip's peak that matrix products must reach for a step of so many seconds.
+
+    Attention's share goes along. None when even at full speed what is not compute takes longer.
+    """
+    low, high = 1e-4, 1.0
+
+    def step(share: float) -> float:
+        attention = share * chip.attention / chip.matrix
+        slower = replace(chip, matrix=share * chip.peak, attention=attention * chip.peak)
+        return step_time(job, slower, rows).total
+
+    if step(high) > seconds:
+        return None
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if step(middle) > seconds else (low, middle)
+    return high

@@ -1,0 +1,14 @@
+"""Settings of the stage ``evaluate``."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from pcl_reasoner.inference.settings import SamplingConfig
+
+
+class EvaluateConfig(SamplingConfig):
+    """How a model is evaluated: the sampling fields, with more responses a question."""
+
+    n: int = Field(32, gt=0)
+    """Responses a question; scores are averages over them."""

@@ -1,0 +1,199 @@
+"""Rewards by response: read, checked, joined, and what a group makes of them.
+
+A verdict: ("9f0c…", 3) -> reward 1.0. A group is all responses to one problem; its pass rate is
+the mean of their rewards. A reward that is missing is an error, never a 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from pcl_reasoner.core.errors import InputError, StageError
+
+Key = tuple[str, int]
+"""(problem_id, sample_index): what identifies a response."""
+COLUMNS = ("problem_id", "sample_index", "reward")
+"""What a file of verdicts must have."""
+
+
+def checked_reward(reward: float | None, where: str) -> float:
+    """A reward, once it is in [0, 1].
+
+    Args:
+        reward: As it was read.
+        where: Which response it is of, for the error.
+
+    Raises:
+        StageError: It is missing, not a number or out of range.
+    """
+    # The comparison is false for NaN too.
+    if reward is None or not 0.0 <= reward <= 1.0:
+        raise StageError(
+            f"{where}: the reward must be in [0, 1], got {reward}. A missing reward is not a 0: "
+            "grade the response, or leave it out."
+        )
+    return reward
+
+
+def read_rewards(file: Path, names: Mapping[str, str] | None = None) -> dict[Key, float]:
+    """Read a file of verdicts as response -> reward.
+
+    Args:
+        file: The grade stage's verdicts.parquet, or a Parquet or JSONL file like it.
+        names: One of COLUMNS -> the file's own column, where that has another name.
+
+    Raises:
+        InputError: The file has not these columns.
+        StageError: A reward is missing or out of range, or a response has two verdicts.
+    """
+    import pyarrow as pa
+    import pyarrow.json
+    import pyarrow.parquet
+
+    read = pa.json.read_json if file.suffix == ".jsonl" else pa.parquet.read_table
+    table = read(str(file))
+    own = [(names or {}).get(name, name) for name in COLUMNS]
+    require_columns(str(file), table.column_names, own)
+    problems, indices, rewards = (table[name].to_pylist() for name in own)
+    return rewards_by_key(zip(map(str, problems), indices, strict=True), rewards, str(file))
+
+
+def require_columns(where: str, have: list[str], need: Iterable[str]) -> None:
+    """Raise InputError where columns are missing.
+
+    Args:
+        where: What was read, for the error.
+        have: Its columns.
+        need: Those that it must have.
+    """
+    missing = [name for name in need if name not in have]
+    if missing:
+        raise InputError(
+            f"{where} has no {', '.join(missing)}, only {', '.join(have)}. "
+            "Name its own columns with map_keys."
+        )
+
+
+def rewards_by_key(
+    keys: Iterable[Key], rewards: Iterable[float | None], where: str
+) -> dict[Key, float]:
+    """Index rewards by response.
+
+    Args:
+        keys: One a verdict.
+        rewards: In [0, 1], float32.
+        where: The file's name, for errors.
+
+    Raises:
+        StageError: Two verdicts on one response, or a reward that is none.
+    """
+    found: dict[Key, float] = {}
+    for key, reward in zip(keys, rewards, strict=True):
+        if key in found:
+            raise StageError(f"{where}: two verdicts on response {key[1]} of problem {key[0]}.")
+        found[key] = checked_reward(reward, f"{where}: response {key[1]} of problem {key[0]}")
+    return found
+
+
+def rewards_of(
+    keys: Iterable[Key], by_key: Mapping[Key, float], where: str
+) -> npt.NDArray[np.float32]:
+    """The rewards of these responses, in their order.
+
+    Args:
+        keys: [n] responses.
+        by_key: As rewards_by_key gives it.
+        where: What the responses are from, for errors.
+
+    Returns:
+        [n] float32.
+
+    Raises:
+        StageError: A response has no verdict.
+    """
+    wanted = list(keys)
+    missing = [key for key in wanted if key not in by_key]
+    if missing:
+        named = ", ".join(f"{problem}/{index}" for problem, index in missing[:5])
+        raise StageError(
+            f"{where}: {len(missing)} of {len(wanted)} responses have no verdict (first: {named}). "
+            "A missing reward is not a 0: grade these responses too."
+        )
+    return np.array([by_key[key] for key in wanted], np.float32)
+
+
+def pass_rates(by_key: Mapping[Key, float]) -> dict[str, float]:
+    """Problem -> mean reward of its group."""
+    sums: dict[str, float] = {}
+    sizes: dict[str, int] = {}
+    for (problem, _), reward in by_key.items():
+        sums[problem] = sums.get(problem, 0.0) + reward
+        sizes[problem] = sizes.get(problem, 0) + 1
+    return {problem: total / sizes[problem] for problem, total in sums.items()}
+
+
+def advantages(by_key: Mapping[Key, float]) -> dict[Key, float]:
+    """Response -> (reward − mean of its group) / standard deviation of its group.
+
+    The deviation is the population's. Where all rewards are equal there is nothing to prefer: 0.
+
+    Args:
+        by_key: As rewards_by_key gives it; a group is all of a problem's responses.
+
+    Source: GRPO (arXiv 2402.03300).
+    """
+    groups: dict[str, list[Key]] = {}
+    for key in by_key:
+        groups.setdefault(key[0], []).append(key)
+    found: dict[Key, float] = {}
+    for keys in groups.values():
+        rewards = np.array([by_key[key] for key in keys], np.float64)
+        # Of equal fractions the deviation is not always 0 to the last bit.
+        spread = rewards.std() if rewards.min() < rewards.max() else np.inf
+        centred = (rewards - rewards.mean()) / spread
+        found.update(zip(keys, centred.tolist(), strict=True))
+    return found
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """Rewards and what their groups make of them, to be joined to responses.
+
+    Args:
+        by_key: As rewards_by_key gives it.
+        pass_rates: Problem -> mean reward of its group.
+        advantages: Response -> its advantage.
+    """
+
+    by_key: Mapping[Key, float]
+    pass_rates: Mapping[str, float]
+    advantages: Mapping[Key, float]
+
+    @classmethod
+    def of(cls, by_key: Mapping[Key, float], rates: Mapping[str, float] | None = None) -> Rewards:
+        """Work out what the groups make of rewards; pass rates may be given."""
+        return cls(by_key, rates or pass_rates(by_key), advantages(by_key))
+
+    def join(self, keys: list[Key], where: str) -> dict[str, npt.NDArray[np.float32]]:
+        """The columns ``reward``, ``pass_rate`` and ``advantage`` of responses.
+
+        Args:
+            keys: [n] responses.
+            where: What the responses are from, for errors.
+
+        Returns:
+            [n] float32 for each.
+
+        Raises:
+            StageError: A response has no verdict.
+        """
+        return {
+            "reward": rewards_of(keys, self.by_key, where),
+            "pass_rate": np.array([self.pass_rates[problem] for problem, _ in keys], np.float32),
+            "advantage": np.array([self.advantages[key] for key in keys], np.float32),
+        }

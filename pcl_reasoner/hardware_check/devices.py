@@ -1,0 +1,32 @@
+"""Which devices MindSpore sees."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pcl_reasoner.hardware_check.outcome import Outcome, Setting
+
+
+def devices(setting: Setting, folder: Path) -> Outcome:
+    """Count the devices and name the first; a CPU is one device."""
+    import mindspore as ms
+
+    if not ms.device_context.ascend.is_available():
+        return Outcome(measured={"kind": "CPU", "count": 1, "cores": os.cpu_count()})
+    count = int(ms.device_context.ascend.device_count())
+    try:
+        name = str(ms.hal.get_device_name(0, "Ascend"))
+    except (RuntimeError, ValueError) as error:  # an extra: the check goes on without it
+        name = f"not said ({type(error).__name__})"
+    measured = {"kind": "Ascend" if count else "CPU", "count": max(count, 1), "name": name}
+    return Outcome(measured=measured | {"cores": os.cpu_count()})
+
+
+def use(device: str) -> None:
+    """Compile what follows for a device, as rendered configurations do."""
+    import mindspore as ms
+
+    ms.set_context(mode=ms.GRAPH_MODE, device_target=device)
+    if device != "CPU":
+        ms.set_context(jit_config={"jit_level": "O0"})

@@ -1,0 +1,114 @@
+"""Every loss on the device against its NumPy definition: the loss, and its gradient."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcl_reasoner.hardware_check.devices import use
+from pcl_reasoner.hardware_check.outcome import Check, Outcome, Setting, compare
+from pcl_reasoner.losses import LOSSES, OPTIONAL_COLUMNS
+
+if TYPE_CHECKING:
+    from pcl_reasoner.losses.segments import Batch
+
+PLACES, LENGTH = 4, 24
+LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-5, 1e-4
+"""Losses are float32 on every device; a device's exp is good to fewer digits than NumPy's."""
+
+ORDER = (
+    "log_probs",
+    "rewards",
+    "segment_weights",
+    "token_weights",
+    "trained",
+    "segment_ids",
+    *OPTIONAL_COLUMNS,
+)
+
+
+def loss_cells(setting: Setting, folder: Path) -> Outcome:
+    """Every loss of LOSSES, at its default parameters."""
+    use(setting.device)
+    batch = drawn_batch()
+    outcome = Outcome()
+    for name in sorted(LOSSES):
+        outcome.checks += checks_of(name, batch)
+    return outcome
+
+
+def drawn_batch() -> Batch:
+    """Two rows of three segments and padding; a fractional reward, one segment not trained on."""
+    from pcl_reasoner.losses.segments import Batch, segment_means
+
+    rng = np.random.default_rng(0)
+    ids = np.repeat(np.array([0, 1, 2, 3] * 2, np.int32), [7, 6, 5, 6, 9, 3, 8, 4])
+    segment_ids = ids.reshape(2, LENGTH)
+    log_probs = -2 * rng.random((2, LENGTH), np.float32) - np.float32(0.05)
+    frozen = log_probs + rng.random((2, LENGTH), np.float32) - np.float32(0.5)
+    trained = (segment_ids < 3) & (rng.random((2, LENGTH)) < 0.7)
+    trained &= ~((segment_ids == 1) & (np.arange(2)[:, None] == 1))
+    weights = trained.astype(np.float32)
+    means, _ = segment_means(frozen, weights, segment_ids, PLACES)
+    has_token = np.array([[1, 1, 1, 0], [1, 0, 1, 0]], np.float32)
+    rewards = np.array([[1, 0, 0.25, 0], [0, 1, 1, 0]], np.float32)
+    return Batch(
+        log_probs=log_probs,
+        trained=weights,
+        segment_ids=segment_ids,
+        rewards=rewards,
+        segment_weights=has_token / has_token.sum(),
+        token_weights=weights / weights.sum(),
+        pass_rates=np.full_like(rewards, 0.4),
+        advantages=(rewards - np.float32(0.4)) / np.float32(0.5),
+        frozen_log_probs=frozen,
+        frozen_mean=means.astype(np.float32),
+    )
+
+
+def checks_of(name: str, batch: Batch) -> list[Check]:
+    """A loss, and its gradient by the log-probs."""
+    import mindspore as ms
+
+    from pcl_reasoner.hardware_check.cells import WholeLoss
+
+    run = ms.value_and_grad(WholeLoss(name, PLACES), 0)
+    loss, gradient = run(*(ms.Tensor(getattr(batch, column)) for column in ORDER))
+    expected = finite_differences(name, batch)
+    return [
+        compare(f"{name}, loss", float(loss.asnumpy()), reference(name, batch), LOSS_TOLERANCE),
+        compare(f"{name}, gradient", gradient.asnumpy(), expected, GRADIENT_TOLERANCE),
+    ]
+
+
+def _definition(name: str) -> Any:
+    return importlib.import_module(f"pcl_reasoner.losses.{name}").reference
+
+
+def reference(name: str, batch: Batch, **held: Any) -> float:
+    """The loss by its NumPy definition."""
+    return float(_definition(name)(batch, **LOSSES[name].parameters, **held))
+
+
+def finite_differences(name: str, batch: Batch, step: float = 1e-5) -> NDArray[np.float64]:
+    """The definition's gradient by the log-probs, [B, S].
+
+    What a definition holds fixed (a stopped gradient) stays at the batch's own log-probs.
+    """
+    takes_held = "held" in _definition(name).__code__.co_varnames
+    held = {"held": batch.log_probs} if takes_held else {}
+    base = batch.log_probs.astype(np.float64)
+    gradient = np.zeros_like(base)
+    for place in np.ndindex(*base.shape):
+        values = []
+        for change in (step, -step):
+            moved = base.copy()
+            moved[place] += change
+            values.append(reference(name, replace(batch, log_probs=moved), **held))
+        gradient[place] = (values[0] - values[1]) / (2 * step)
+    return gradient

@@ -1,0 +1,146 @@
+"""Packed rows against one response a row, on the device: OPG's loss and all its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pcl_reasoner.hardware_check import small
+from pcl_reasoner.hardware_check.devices import use
+from pcl_reasoner.hardware_check.outcome import Check, Outcome, Setting, against_figures, compare
+from pcl_reasoner.train.config import TrainConfig
+
+SIZES = (23, 90, 40, 31, 17, 8, 111, 64, 58, 37)
+"""Tokens of each response: several rows of 128 with the dense mask, one with the compressed."""
+COMPRESSED_LENGTH, PLACES = 2048, 16
+
+TOLERANCES = {
+    "float32": {"loss": 1e-5, "gradient_norm": 1e-4, "gradients": 1e-5},
+    "bfloat16": {"loss": 5e-3, "gradient_norm": 2e-2, "gradients": 4e-2},
+}
+"""Of packed against unpacked, and of both against a CPU. docs/hardware_check.md says where they
+are from."""
+
+Gradients = list[NDArray[np.float64]]
+
+
+def packed(setting: Setting, folder: Path) -> Outcome:
+    """Rows with either mask against one response a row; and against what a CPU found."""
+    from pcl_reasoner.worker.entry import import_mindformers
+
+    import_mindformers()
+    from pcl_reasoner.trainer.mindformers_1_8 import install_cpu_operators
+
+    use(setting.device)
+    install_cpu_operators()
+    policy = folder / "policy"
+    found: dict[str, Any] = {"weights": small.write_policy(policy)}
+    table = small.samples(SIZES)
+    dense = LossAndGradients(setting, policy, small.LENGTH, compressed=False)
+    alone = [table.slice(index, 1) for index in range(len(SIZES))]
+    apart = dense([row for one in alone for row in small.packed_rows(one, small.LENGTH, PLACES)])
+    compressed = LossAndGradients(setting, policy, COMPRESSED_LENGTH, compressed=True)
+    outcome, tolerances = Outcome(), TOLERANCES[setting.precision]
+    for mask, run in (("dense mask", dense), ("compressed mask", compressed)):
+        loss, gradients = together = run(small.packed_rows(table, run.length, PLACES))
+        outcome.checks += _alike(mask, together, apart, tolerances)
+        found[f"{mask}.loss"] = loss
+        found[f"{mask}.gradient_norm"] = float(np.sqrt(sum((one**2).sum() for one in gradients)))
+    outcome.figures = found
+    outcome.checks += against_figures(found, setting.figures, tolerances)
+    return outcome
+
+
+def _alike(
+    mask: str,
+    left: tuple[float, Gradients],
+    right: tuple[float, Gradients],
+    tolerances: Mapping[str, float],
+) -> list[Check]:
+    one, other = (np.concatenate([part.ravel() for part in run[1]]) for run in (left, right))
+    return [
+        compare(f"{mask}, packed loss is the unpacked one", left[0], right[0], tolerances["loss"]),
+        compare(
+            f"{mask}, packed gradients are the unpacked ones", one, other, tolerances["gradients"]
+        ),
+    ]
+
+
+class LossAndGradients:
+    """The model on a device; called with rows, it adds up their losses and gradients.
+
+    Rows go through one at a time, so that packed and unpacked ones are one compiled graph.
+    """
+
+    def __init__(self, setting: Setting, policy: Path, length: int, compressed: bool) -> None:
+        import mindspore as ms
+
+        from pcl_reasoner.hardware_check.cells import LossOfRow
+
+        self.length, self.compressed = length, compressed
+        model = build_model(setting, policy, length, compressed)
+        self.run = ms.value_and_grad(LossOfRow(model, compressed), None, model.trainable_params())
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> tuple[float, Gradients]:
+        """Rows that hold all of SIZES -> the mean over these, and its gradients."""
+        import mindspore as ms
+
+        from pcl_reasoner.trainer.rows import model_row
+
+        total, sums = 0.0, None
+        for row in rows:
+            columns = model_row(row, PLACES, 1 / len(SIZES), 0.0, self.compressed)
+            loss, gradients = self.run(*(ms.Tensor(column[None]) for column in columns))
+            total += float(loss.asnumpy())
+            arrays = [gradient.asnumpy().astype(np.float64) for gradient in gradients]
+            sums = arrays if sums is None else [a + b for a, b in zip(sums, arrays, strict=True)]
+        return total, sums or []
+
+
+def build_model(setting: Setting, policy: Path, length: int, compressed: bool) -> Any:
+    """The model that a rendered YAML names, with the policy's weights."""
+    import mindspore as ms
+
+    from pcl_reasoner.trainer.model import PclQwen2Config, PclQwen2ForCausalLM
+    from pcl_reasoner.weights.conversion import write_mindformers
+
+    file = policy.parent / "policy.safetensors"
+    write_mindformers(policy, file)
+    config = PclQwen2Config(**model_section(setting, policy, length, compressed))
+    model = PclQwen2ForCausalLM(config=config)
+    model.set_train()
+    left_out, _ = ms.load_param_into_net(model, ms.load_checkpoint(str(file), format="safetensors"))
+    missing = [name for name in left_out if not name.endswith("step_figures")]
+    if missing:
+        raise ValueError(f"the model's parameters {missing} are not among the weights")
+    return model
+
+
+def model_section(setting: Setting, policy: Path, length: int, compressed: bool) -> dict[str, Any]:
+    """``model.model_config`` of the YAML that training would get."""
+    from pcl_reasoner.train.render import render
+    from pcl_reasoner.train.shape import shape_of
+
+    values: dict[str, Any] = {
+        "loss": "opg",
+        "seed": 0,
+        "epochs": 1,
+        "learning_rate": 1e-3,
+        "learning_rate_end": 1e-3,
+        "warmup_ratio": 0,
+        "global_batch_size": 1,
+        "seq_length": length,
+        "max_segments": PLACES,
+        "device": setting.device,
+        "precision": setting.precision,
+        "compressed_mask": compressed,
+    }
+    config = TrainConfig(**values)
+    paths = {"packs": "packs", "policy": "policy", "metrics": "metrics", "output_dir": "work"}
+    section = dict(render(config, shape_of(config, policy), paths)["model"]["model_config"])
+    section.pop("type")
+    return section

@@ -1,0 +1,83 @@
+"""The training process of a part: MindFormers' Trainer, and on every rank what each step took.
+
+    python -m pcl_reasoner.hardware_check.trainer mindformers.yaml
+
+Every rank writes rank_N.json: {"loss": […], "grad_norm": […], "seconds": […], "peak_memory": …}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pcl_reasoner.train import worker
+
+
+def record_steps() -> type:
+    """The callback that writes rank_N.json; MindSpore is imported first."""
+    import mindspore as ms
+
+    class HardwareSteps(ms.Callback):
+        """Losses, gradient norms and seconds of all steps, and the most memory held."""
+
+        def __init__(self, path: str, **kwargs: Any) -> None:
+            super().__init__()
+            self.path = Path(path) / f"rank_{os.environ.get('RANK_ID', '0')}.json"
+            self.steps: dict[str, Any] = {"loss": [], "grad_norm": [], "seconds": []}
+            self.begun = 0.0
+
+        def on_train_step_begin(self, run_context: Any) -> None:
+            """Start the clock."""
+            self.begun = time.monotonic()
+
+        def on_train_step_end(self, run_context: Any) -> None:
+            """Keep the step's figures; reading the loss waits until the device is done."""
+            outputs = run_context.original_args().net_outputs
+            self.steps["loss"].append(_number(outputs[0]))
+            self.steps["grad_norm"].append(_number(outputs[4]))
+            self.steps["seconds"].append(time.monotonic() - self.begun)
+
+        def on_train_end(self, run_context: Any) -> None:
+            """Write the file."""
+            self.steps["peak_memory"] = peak_memory()
+            self.path.write_text(json.dumps(self.steps), encoding="utf-8")
+
+    return HardwareSteps
+
+
+def _number(value: Any) -> float:
+    return float(np.ravel(value.asnumpy())[0])
+
+
+def peak_memory() -> int:
+    """Bytes: of the device what MindSpore allocated, of a CPU what the process held."""
+    import mindspore as ms
+
+    if ms.get_context("device_target") == "CPU":
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return int(ms.runtime.max_memory_allocated())
+
+
+def main(file: str) -> None:
+    """Train by a MindFormers YAML whose callbacks name HardwareSteps."""
+    from pcl_reasoner.worker import entry
+
+    if worker.DIE_WITH_PARENT in os.environ:
+        worker.die_with_parent()
+    entry.import_mindformers()
+    from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
+
+    MindFormerRegister.register(MindFormerModuleType.CALLBACK)(record_steps())
+    config, _ = entry.read_config(file, [], None)
+    entry.train(config)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

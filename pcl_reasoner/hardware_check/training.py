@@ -1,0 +1,231 @@
+"""Five steps of a small model by MindFormers' Trainer, on one rank and on several; and two layers
+of a 32B model for time and memory.
+
+    one_device        1 rank
+    data_parallel     DP 2
+    tensor_pipeline   TP 2 x PP 2
+
+All train on the same rows in the same order, so the losses and gradient norms are one rank's.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import statistics
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.core.stage import NoProgress
+from pcl_reasoner.hardware_check import small
+from pcl_reasoner.hardware_check.outcome import Outcome, Setting, against_figures, compare
+from pcl_reasoner.train import worker
+from pcl_reasoner.train.config import TrainConfig
+from pcl_reasoner.weights.model_shape import ModelShape
+
+SIZES = tuple(8 + (37 * index) % 71 for index in range(40))
+"""Tokens of each response: 8 to 78."""
+STEPS, BATCH = 5, 4
+
+TOLERANCES = {
+    "float32": {"loss": 1e-5, "grad_norm": 1e-4},
+    "bfloat16": {"loss": 5e-3, "grad_norm": 2e-2},
+}
+"""Against the CPU's figures. docs/hardware_check.md says where they are from."""
+
+TRAINER = "pcl_reasoner.hardware_check.trainer"
+
+LAYERS_SHAPE = ModelShape(
+    num_layers=2,
+    hidden_size=5120,
+    num_heads=40,
+    n_kv_heads=8,
+    intermediate_size=27648,
+    # An eighth of 152 064: what a rank holds under tensor parallelism of 8.
+    vocab_size=19008,
+    eos_token_id=1,
+    pad_token_id=0,
+)
+"""Qwen2.5-32B's, but for the layers and the vocabulary."""
+LAYERS_LENGTH, LAYERS_STEPS = 4096, 8
+
+
+def settings(device: str, precision: str, layout: tuple[int, int, int]) -> TrainConfig:
+    """The small model's training.
+
+    Args:
+        device: CPU or Ascend.
+        precision: What it computes in.
+        layout: Data, tensor and pipeline parallel.
+    """
+    data, tensor, pipeline = layout
+    values: dict[str, Any] = {
+        "loss": "opg",
+        "seed": 0,
+        "epochs": 2,
+        "max_steps": STEPS,
+        "learning_rate": 1e-3,
+        "learning_rate_end": 1e-4,
+        "warmup_ratio": 0.0,
+        "global_batch_size": BATCH,
+        "micro_batch_size": 1 if pipeline > 1 else BATCH // data,
+        "seq_length": small.LENGTH,
+        "max_segments": small.PLACES,
+        "checkpoint_steps": STEPS,
+        "keep_checkpoints": 1,
+        "device": device,
+        "precision": precision,
+        "compressed_mask": False,
+        "data_parallel": data,
+        "model_parallel": tensor,
+        "pipeline_stage": pipeline,
+    }
+    return TrainConfig(**values)
+
+
+def one_device(setting: Setting, folder: Path) -> Outcome:
+    """Five steps on one rank; on a CPU these are the figures."""
+    return small_training(setting, folder, (1, 1, 1))
+
+
+def data_parallel(setting: Setting, folder: Path) -> Outcome:
+    """Five steps on two ranks, each with half of every batch."""
+    return small_training(setting, folder, (2, 1, 1))
+
+
+def tensor_pipeline(setting: Setting, folder: Path) -> Outcome:
+    """Five steps under tensor and pipeline parallelism.
+
+    Without data parallelism: with it MindSpore cannot cut a dense mask into micro-batches, and a
+    compressed one is for rows of 2 048 tokens, of which a CPU makes no figures.
+    """
+    return small_training(setting, folder, (1, 2, 2))
+
+
+def small_training(setting: Setting, folder: Path, layout: tuple[int, int, int]) -> Outcome:
+    """Train the small model and hold its steps against the figures."""
+    config = settings(setting.device, setting.precision, layout)
+    found: dict[str, Any] = {"weights": small.write_policy(folder / "policy")}
+    rows = small.write_packs(folder / "packs", small.samples(SIZES))
+    start = worker.starting_point(
+        folder / "policy", folder / "work", config.devices, None, setting.device == "CPU"
+    )
+    records = train(config, folder, rows, start)
+    found |= {key: whole(config, records, key) for key in ("loss", "grad_norm")}
+    measured = {"ranks": config.devices, "rows": rows, **_measured(records)}
+    checks = against_figures(found, setting.figures, TOLERANCES[setting.precision])
+    return Outcome(checks, measured, found if config.devices == 1 else None)
+
+
+def whole(config: TrainConfig, records: list[dict[str, Any]], key: str) -> list[float]:
+    """A figure of the whole global batch, a number a step, from what the ranks wrote.
+
+    Under a pipeline only the last stage knows the loss, and it is the sum over micro-batches of
+    what the loader weighed.
+    """
+    last = records[-(len(records) // config.pipeline_stage) :]
+    means = [statistics.fmean(step) for step in zip(*(rank[key] for rank in last), strict=True)]
+    if key == "loss" and config.pipeline_stage > 1:
+        return [mean / gradient_scale(config) for mean in means]
+    return means
+
+
+def gradient_scale(config: TrainConfig) -> float:
+    """What the rendered YAML multiplies every weight by, for MindFormers to divide by."""
+    section = rendered(config, LAYERS_SHAPE, 0, {})["train_dataset"]["data_loader"]
+    return float(section["gradient_scale"])
+
+
+def train(
+    config: TrainConfig, folder: Path, rows: int, start: dict[str, str], shape: Any = None
+) -> list[dict[str, Any]]:
+    """Run MindFormers' Trainer in processes of its own.
+
+    Args:
+        config: The settings.
+        folder: Has ``packs`` and, unless a shape is given, ``policy``.
+        rows: Packed rows.
+        start: What ``worker.starting_point`` laid out.
+        shape: The model's; the policy's own when None.
+
+    Returns:
+        What every rank wrote, rank 0 first.
+    """
+    from pcl_reasoner.train.render import to_yaml
+    from pcl_reasoner.train.shape import shape_of
+
+    value = rendered(config, shape or shape_of(config, folder / "policy"), rows, start)
+    (folder / "mindformers.yaml").write_text(to_yaml(value), encoding="utf-8")
+    arguments = worker.command("mindformers.yaml", config.devices, free_port(), "work/msrun_log")
+    arguments[arguments.index("pcl_reasoner.worker")] = TRAINER
+    env = {"LOG_MF_PATH": str(folder / "work" / "log")}
+    log, metrics = folder / "train.log", folder / "metrics.jsonl"
+    worker.run_worker(arguments, folder, log, metrics, STEPS, env, NoProgress())
+    files = [folder / f"rank_{rank}.json" for rank in range(config.devices)]
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+
+def rendered(
+    config: TrainConfig, shape: ModelShape, rows: int, start: dict[str, str]
+) -> dict[str, Any]:
+    """The MindFormers configuration, with our callback in the place of checkpoints.
+
+    Nothing is done with the trained weights, and writing a large model's takes long.
+    """
+    from pcl_reasoner.train.render import render
+
+    paths = {
+        "packs": "packs",
+        "policy": "policy",
+        "metrics": "metrics.jsonl",
+        "output_dir": "work",
+        "row_count": str(rows),
+        **start,
+    }
+    value = render(config, shape, paths)
+    kept = [one for one in value["callbacks"] if one["type"] != "CheckpointMonitor"]
+    value["callbacks"] = [*kept, {"type": "HardwareSteps", "path": "."}]
+    return value
+
+
+def free_port() -> int:
+    """A port that nothing listens on now."""
+    with socket.socket() as opened:
+        opened.bind(("127.0.0.1", 0))
+        return int(opened.getsockname()[1])
+
+
+def _measured(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """The slowest rank's times and the largest rank's memory."""
+    first, *others = (max(step) for step in zip(*(one["seconds"] for one in records), strict=True))
+    return {
+        "first_step_seconds": round(first, 3),
+        "step_seconds": round(statistics.median(others), 4),
+        "peak_memory_bytes": max(one["peak_memory"] for one in records),
+    }
+
+
+def layers(setting: Setting, folder: Path) -> Outcome:
+    """Two layers at full width on one row of 4 096 tokens, as training runs them."""
+    return time_layers(setting, folder, LAYERS_SHAPE, LAYERS_LENGTH)
+
+
+def time_layers(setting: Setting, folder: Path, shape: ModelShape, length: int) -> Outcome:
+    """Some steps from drawn weights; the losses are only looked at for being numbers."""
+    table = small.samples([length // 4, length // 2, length // 8] * LAYERS_STEPS)
+    rows = small.write_packs(folder / "packs", table, length, small.PLACES)
+    base = settings(setting.device, setting.precision, (1, 1, 1))
+    changes = {
+        "global_batch_size": 1,
+        "micro_batch_size": 1,
+        "max_steps": LAYERS_STEPS,
+        "seq_length": length,
+        "compressed_mask": True,
+    }
+    config = TrainConfig(**base.model_dump() | changes)
+    records = train(config, folder, rows, {"start": ""}, shape)
+    measured = {"tokens_a_row": length, "hidden": shape.hidden_size, **_measured(records)}
+    measured["tokens_a_second"] = round(length / measured["step_seconds"], 1)
+    # OPG's loss lies between 0 and 1.
+    checks = [compare("the loss is between 0 and 1", loss, 0.5, 1.0) for loss in records[0]["loss"]]
+    return Outcome(checks, measured)

@@ -1,0 +1,160 @@
+"""The exact commands of every host: msrun for training, a vLLM server for sampling, Ray for data.
+
+    {"node01": [("v1_sft/train: ranks 0 to 7", "source …/set_env.sh && cd … && msrun … "), …], …}
+
+Nothing is started here. The commands can be pasted; scripts.py writes them into files.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.hosts.msrun import host_steps
+from pcl_reasoner.hosts.ray_cluster import PORT as RAY_PORT
+from pcl_reasoner.runner.plan import Plan, PlannedStage
+from pcl_reasoner.supervise.environment import environment_steps
+
+SERVED_STAGES = ("sample", "evaluate")
+CONFIG = "mindformers.yaml"
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+
+
+@dataclass(frozen=True)
+class HostCommand:
+    """What one host runs for one purpose.
+
+    Args:
+        host: Its name.
+        rank: Its place in the launch file, from 0.
+        purpose: In words.
+        environment: Shell commands before it.
+        place: ``cd`` to its folder, where it has one.
+        start: The command itself.
+        further: What of the environment is not the launch file's.
+    """
+
+    host: str
+    rank: int
+    purpose: str
+    environment: tuple[str, ...]
+    place: tuple[str, ...]
+    start: str
+    further: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def line(self) -> str:
+        """All of it, as one would paste it."""
+        return " && ".join([*self.environment, *self.place, self.start])
+
+
+def commands_for_plan(plan: Plan) -> dict[str, list[tuple[str, str]]]:
+    """The commands of a plan, by host, in the order of the stages.
+
+    Args:
+        plan: What is to run.
+
+    Returns:
+        Host -> (purpose, command); on a laptop there is one host and one process a train stage.
+    """
+    found: dict[str, list[tuple[str, str]]] = {}
+    for planned in plan.stages:
+        for command in host_commands(planned):
+            found.setdefault(command.host, []).append((command.purpose, command.line))
+    return found
+
+
+def host_commands(planned: PlannedStage) -> list[HostCommand]:
+    """What every host runs for a stage; nothing for stages of one process on this machine."""
+    placement = planned.recipe.launch.placement
+    if planned.spec.type == "train":
+        return list(_train(planned, placement))
+    if planned.spec.type in SERVED_STAGES and _is_served_by_hand(planned):
+        return list(_serve(planned, placement))
+    return []
+
+
+def _is_served_by_hand(planned: PlannedStage) -> bool:
+    """Whether a person starts the server: not where the stage does, or samples by itself."""
+    engine: str = planned.spec.config.engine  # type: ignore[attr-defined]
+    return engine == "server" and planned.recipe.launch.placement.sampling is None
+
+
+def _train(planned: PlannedStage, placement: Placement) -> Iterator[HostCommand]:
+    a_host, folder = placement.devices_per_host, planned.partial
+    # MindFormers logs as soon as it is imported; the stage removes this folder when it is done.
+    further = _OFFLINE | {"LOG_MF_PATH": str(folder / "work" / "log")}
+    for rank, host in enumerate(placement.hosts):
+        ranks = f"ranks {rank * a_host} to {(rank + 1) * a_host - 1}"
+        steps = host_steps(placement, rank, folder, str(folder / CONFIG), further=further)
+        *environment, place, start = steps
+        purpose = f"{planned.title}: {ranks}"
+        yield HostCommand(host, rank, purpose, tuple(environment), (place,), start, further)
+
+
+def _serve(planned: PlannedStage, placement: Placement) -> Iterator[HostCommand]:
+    """One vLLM server a host (vllm-ascend on NPUs), with this stage's context length."""
+    role = "policy" if planned.spec.type == "sample" else "model"
+    config = planned.spec.config
+    served: str = config.served_model  # type: ignore[attr-defined]
+    length: int = config.max_model_len  # type: ignore[attr-defined]
+    start = " ".join(
+        [
+            "vllm serve",
+            shlex.quote(str(planned.inputs[role].path)),
+            f"--served-model-name {shlex.quote(served)}",
+            f"--host 0.0.0.0 --port {placement.server_port}",
+            f"--tensor-parallel-size {placement.server_devices}",
+            f"--max-model-len {length}",
+            # Sampling defaults of the weights' folder must not slip into what the recipe says.
+            "--generation-config vllm",
+        ]
+    )
+    for rank, host in enumerate(placement.hosts):
+        environment = tuple(environment_steps(placement, host))
+        yield HostCommand(host, rank, f"{planned.title}: server", environment, (), start)
+
+
+def ray_commands(placement: Placement) -> list[HostCommand]:
+    """How a Ray cluster of the launch file's hosts is started, its head first.
+
+    Args:
+        placement: The launch file's.
+
+    Returns:
+        Nothing where data stages run locally, or on a cluster whose head is none of these hosts.
+    """
+    if placement.data.engine != "ray" or not placement.data.address:
+        return []
+    head, port, client = ray_address(placement)
+    if head not in placement.hosts:
+        return []
+    others = [host for host in placement.hosts if host != head]
+    heads_own = f" --ray-client-server-port={client}" if client else ""
+    return [
+        _ray(placement, rank, host, f"--head --port={port}{heads_own}")
+        if host == head
+        else _ray(placement, rank, host, f"--address={head}:{port}")
+        for rank, host in enumerate([head, *others])
+    ]
+
+
+def ray_address(placement: Placement) -> tuple[str, int, int | None]:
+    """(head, port, client port) of ``auto``, ``ray://head:10001`` or ``head:6379``."""
+    address = placement.data.address or "auto"
+    if address == "auto":
+        return placement.hosts[0], RAY_PORT, None
+    name, _, port = address.removeprefix("ray://").partition(":")
+    number = int(port) if port.isdigit() else None
+    if address.startswith("ray://"):
+        return name, RAY_PORT, number
+    return name, number or RAY_PORT, None
+
+
+def _ray(placement: Placement, rank: int, host: str, words: str) -> HostCommand:
+    further = {"RAY_USAGE_STATS_ENABLED": "0"}
+    environment = tuple(environment_steps(placement, host, further=further))
+    # In the foreground, so that whoever starts it can end it.
+    return HostCommand(host, rank, "Ray", environment, (), f"ray start {words} --block", further)

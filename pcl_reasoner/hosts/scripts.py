@@ -1,0 +1,288 @@
+"""Scripts that start a stage on its hosts: one a host, and a Slurm job file.
+
+    runs/v1_sft/launch/train/host_00_node01.sh    what node01 runs, whoever starts it there
+    runs/v1_sft/launch/train/job.sbatch           the same under Slurm, on hosts that Slurm chooses
+    runs/v1_sft/launch/train/slurm_node.sh        what its srun runs on each of them
+
+Nothing is started here. Ray's are in runs/v1_sft/launch/_ray, a name that no stage can have.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pcl_reasoner.core.artifact import write_atomically
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.hosts.commands import (
+    CONFIG,
+    HostCommand,
+    host_commands,
+    ray_address,
+    ray_commands,
+)
+from pcl_reasoner.runner.plan import PlannedStage
+from pcl_reasoner.supervise.environment import environment_steps
+
+FOLDER = "launch"
+RAY_FOLDER = "_ray"
+JOB, NODE = "job.sbatch", "slurm_node.sh"
+_BASH = "#!/usr/bin/env bash"
+_STRICT = "set -euo pipefail"
+
+
+@dataclass(frozen=True)
+class Scripts:
+    """What was written for one purpose.
+
+    Args:
+        title: ``v1_sft/train``, or what else they start.
+        folder: Where they are.
+        files: The hosts' scripts in the order of the hosts, then Slurm's two.
+    """
+
+    title: str
+    folder: Path
+    files: tuple[Path, ...]
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts they are for."""
+        return len(self.files) - 2
+
+    @property
+    def command(self) -> str:
+        """The one command that starts all of it, under Slurm."""
+        return f"sbatch {shlex.quote(str(self.folder / JOB))}"
+
+    @property
+    def by_hand(self) -> str:
+        """What the first host runs where there is no Slurm; every other its own file."""
+        return f"bash {shlex.quote(str(self.files[0]))}"
+
+
+def has_scripts(planned: PlannedStage) -> bool:
+    """Whether a person starts this stage's processes: not one that this machine runs alone."""
+    placement = planned.recipe.launch.placement
+    alone = len(placement.hosts) == 1 and placement.devices_per_host == 1
+    return not (planned.spec.type == "train" and alone) and bool(host_commands(planned))
+
+
+def write_scripts(planned: PlannedStage) -> Scripts:
+    """Write the scripts of a train stage, or of the servers of one that samples.
+
+    Args:
+        planned: The stage; `has_scripts` says whether it has any.
+
+    Raises:
+        StageError: The folder cannot be written.
+    """
+    placement = planned.recipe.launch.placement
+    commands = host_commands(planned)
+    checks = _train_checks(planned) if planned.spec.type == "train" else _serve_checks(planned)
+    node = _slurm_start(commands[0].start, placement.hosts[0])
+    folder = planned.folder.parent / FOLDER / planned.spec.name
+    return _write(planned.title, folder, placement, commands, checks, node)
+
+
+def write_ray_scripts(placement: Placement, run: Path) -> Scripts | None:
+    """Write the scripts that start Ray for the data stages; None where they need none.
+
+    Args:
+        placement: The launch file's.
+        run: The recipe's run folder.
+
+    Raises:
+        StageError: The folder cannot be written.
+    """
+    commands = ray_commands(placement)
+    if not commands:
+        return None
+    _, port, _ = ray_address(placement)
+    checks = [_on_path("ray", "pip install 'pclr-ms[ray]' on every host")]
+    node = [
+        "# The first host is the head. Its name belongs into placement.data.address.",
+        'if [ "$SLURM_NODEID" = 0 ]; then',
+        f"  exec {commands[0].start}",
+        "fi",
+        f'exec ray start --address="$PCLR_MASTER":{port} --block',
+    ]
+    return _write("Ray", run / FOLDER / RAY_FOLDER, placement, commands, checks, node)
+
+
+def _write(
+    title: str,
+    folder: Path,
+    placement: Placement,
+    commands: Sequence[HostCommand],
+    checks: Sequence[str],
+    node: Sequence[str],
+) -> Scripts:
+    texts = {
+        f"host_{command.rank:02d}_{command.host}.sh": host_script(command, checks)
+        for command in commands
+    }
+    first = commands[0]
+    environment = _slurm_environment(placement, first.further)
+    texts[NODE] = slurm_node(title, [*environment, "", *checks, *first.place, "", *node])
+    texts[JOB] = slurm_job(title, placement, folder / NODE)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            write_atomically(folder / name, text)
+            (folder / name).chmod(0o755)
+        for old in folder.glob("host_*.sh"):
+            # Of a launch file with other hosts: none of them may be started beside these.
+            if old.name not in texts:
+                old.unlink()
+    except OSError as error:
+        raise StageError(
+            f"{folder}: cannot be written ({error.strerror}). Choose another place with --runs."
+        ) from error
+    return Scripts(title, folder, tuple(folder / name for name in texts))
+
+
+def host_script(command: HostCommand, checks: Sequence[str]) -> str:
+    """The script of one host.
+
+    Args:
+        command: What it runs.
+        checks: Shell lines that must hold before the command.
+    """
+    return _text(
+        [
+            f"# {command.purpose}, on {command.host}.",
+            "# pclr-ms writes this anew from the launch file: change that, not this.",
+            _STRICT,
+            "",
+            *_shell(command.environment),
+            "",
+            *checks,
+            *command.place,
+            "",
+            f"exec {command.start}",
+        ]
+    )
+
+
+def slurm_node(title: str, lines: Sequence[str]) -> str:
+    """What one task of a Slurm job runs: as a host's script, on a host of Slurm's choice.
+
+    Args:
+        title: What is started.
+        lines: Environment, checks and the command, with SLURM_NODEID and PCLR_MASTER in place of
+            rank and first host.
+    """
+    said = f"# {title}, one task of {JOB}: Slurm says which host this is."
+    return _text([said, _STRICT, "", *lines])
+
+
+def slurm_job(title: str, placement: Placement, node: Path) -> str:
+    """The job file.
+
+    Args:
+        title: What is started.
+        placement: The launch file's: how many hosts, and devices of each.
+        node: The script that every task runs.
+    """
+    name = re.sub(r"[^A-Za-z0-9_-]", "-", title)
+    return _text(
+        [
+            f"#SBATCH --job-name={name}",
+            f"#SBATCH --nodes={len(placement.hosts)}",
+            "#SBATCH --ntasks-per-node=1",
+            "#SBATCH --exclusive",
+            "# Sites name their NPUs and limit the hours of a job as they like: add here what",
+            "# yours asks for, for example",
+            f"##SBATCH --gres=npu:{placement.devices_per_host}",
+            "##SBATCH --time=7-00:00:00",
+            _STRICT,
+            "",
+            "# The launch file's host names do not count here: Slurm chooses hosts, and the first",
+            "# of them is the master.",
+            'mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")',
+            'export PCLR_MASTER="${hosts[0]}"',
+            "",
+            "# One task a host; when one fails, the others have nothing to wait for.",
+            f"srun --kill-on-bad-exit=1 bash {shlex.quote(str(node))}",
+        ]
+    )
+
+
+def _text(lines: Sequence[str]) -> str:
+    return "\n".join([_BASH, *lines]) + "\n"
+
+
+def _shell(steps: Sequence[str]) -> list[str]:
+    """Steps as lines; a sourced file may use variables that are not set, as CANN's does."""
+    lines: list[str] = []
+    for step in steps:
+        if step.startswith("source "):
+            lines += ["set +u  # CANN's file uses variables that are not set", step, "set -u"]
+        else:
+            lines.append(step)
+    return lines
+
+
+def _slurm_environment(placement: Placement, further: Mapping[str, str]) -> list[str]:
+    """The environment; where hosts differ, by the name under which Slurm knows them."""
+    common = _shell(environment_steps(placement, "", further=further))
+    if not placement.per_host:
+        return common
+    lines = ['case "${SLURMD_NODENAME:-}" in']
+    for host in placement.per_host:
+        own = _shell(environment_steps(placement, host, further=further))
+        lines += [f"{host})", *(f"  {line}" for line in own), "  ;;"]
+    return [*lines, "*)", *(f"  {line}" for line in common or [":"]), "  ;;", "esac"]
+
+
+def _slurm_start(start: str, master: str) -> list[str]:
+    """A host's command with Slurm's own rank and master in place of the launch file's."""
+    ours = start.replace(f"--master_addr={shlex.quote(master)} ", '--master_addr="$PCLR_MASTER" ')
+    return [f"exec {ours}".replace("--node_rank=0 ", '--node_rank="$SLURM_NODEID" ')]
+
+
+def _on_path(program: str, advice: str) -> str:
+    return _refuse(f"command -v {program} >/dev/null", f"{program} is not on PATH: {advice}.")
+
+
+def _refuse(condition: str, said: str) -> str:
+    """End the script with a sentence where a condition does not hold."""
+    return f"{condition} || {{ echo {shlex.quote(said)} >&2; exit 1; }}"
+
+
+def _train_checks(planned: PlannedStage) -> list[str]:
+    advice = (
+        "activate the environment that pclr-ms is in, or name its python under "
+        "placement.per_host in the launch file"
+    )
+    config = planned.partial / CONFIG
+    written = (
+        f"{config} is not there: pclr-ms run writes it when it comes to the stage "
+        f"{planned.spec.name}. Run that first, into a folder that all hosts share"
+    )
+    return [
+        "# Nothing is started where something is missing.",
+        _on_path("msrun", advice),
+        _refuse(f"[ -f {shlex.quote(str(config))} ]", f"{written}."),
+        "# Paths in the configuration are relative to its folder.",
+    ]
+
+
+def _serve_checks(planned: PlannedStage) -> list[str]:
+    role = "policy" if planned.spec.type == "sample" else "model"
+    model = planned.inputs[role].path
+    missing = f"{model}: no weights yet. The stage before {planned.spec.name} makes them."
+    there = f"[ -f {shlex.quote(str(model / 'config.json'))} ]"
+    port = planned.recipe.launch.placement.server_port
+    return [
+        f"# It answers at http://HOST:{port}/v1: that belongs into placement.server_urls.",
+        "# With VLLM_API_KEY in its environment it answers those alone that show that key; the",
+        "# variable that holds it where the recipe runs belongs into placement.api_keys.",
+        _on_path("vllm", "activate the environment of the server"),
+        _refuse(there, missing),
+    ]

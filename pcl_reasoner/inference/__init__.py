@@ -1,0 +1,1 @@
+"""Servers that answer for a model, and the client that asks them."""

@@ -1,0 +1,285 @@
+"""Ask OpenAI-compatible servers: one request a problem, n responses each, as they have room.
+
+    {"choices": [{"index": 0, "message": {"content": "<think>…"}, "token_ids": [27, …],
+      "finish_reason": "stop"}, …], "prompt_token_ids": [1, 414, …], "usage": {"prompt_tokens": 31}}
+
+What was answered is written before the next is asked, so a kill costs what is in flight. A request
+that fails is asked again, of another server where there is one; what fails for good is a record
+too, with its reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import StageContext
+from pcl_reasoner.inference.addresses import Addresses, addresses
+from pcl_reasoner.inference.dialogue import Dialogue, Prompt
+from pcl_reasoner.inference.fleet import Fleet, Server, connections
+from pcl_reasoner.inference.post import GivenUp, Passing, kind_of, overloaded
+from pcl_reasoner.inference.proof import compare, compare_templates
+from pcl_reasoner.inference.records import RETOKENISED, Record, Records, record
+from pcl_reasoner.inference.requests import Request, body_of, requests_for
+from pcl_reasoner.inference.serve_command import devices_each
+from pcl_reasoner.inference.server import SupervisedServer, started
+from pcl_reasoner.inference.settings import SamplingConfig
+
+FEW_FAILURES = 64
+"""Up to this many failed responses never stop a stage, whatever share they are."""
+OVERLOAD_PATIENCE = 4
+"""Times as many failures in a row of all servers, before the stage stops, where these are busy."""
+TOLD_FAILURES = 5
+"""So many are told one by one, the others only counted."""
+
+
+def ask_servers(
+    prompts: list[Prompt],
+    settings: SamplingConfig,
+    dialogue: Dialogue,
+    records: Records,
+    context: StageContext,
+    model: Path,
+    log: Path,
+) -> None:
+    """Ask for every response that is missing; each goes to ``records`` as it comes.
+
+    Args:
+        prompts: All prompts, answered already or not.
+        settings: The sampling fields.
+        dialogue: The model's tokenizer and template.
+        records: Where responses go.
+        context: ``placement["server_urls"]`` with ``placement["api_keys"]``, or
+            ``placement["sampling"]``; progress, warnings.
+        model: The model's folder, for a server that is started here.
+        log: The file that such a server's words go to.
+
+    Raises:
+        StageError: No server is named or answers, or too many requests fail.
+    """
+    urls = addresses(context.placement, "server_urls")
+    serving = context.placement.get("sampling")
+    if not urls and not serving:
+        raise StageError(
+            "engine is 'server' and the launch file names none. Start one, e.g. `vllm serve "
+            f"<model folder> --served-model-name {settings.served_model} --max-model-len "
+            f"{settings.max_model_len} --generation-config vllm`, and put its base URL into the "
+            "launch file: placement: {server_urls: [http://host:8000/v1]}; or have the stage "
+            "start one: placement: {sampling: {executable: /path/to/vllm}}. A small model can be "
+            "sampled here with engine: embedded."
+        )
+    with started(context, "sampling", model, settings, log) as servers:
+        client = _Client(settings, dialogue, records, context, len(prompts))
+        asyncio.run(client.run(urls, servers, prompts))
+
+
+class _Client:
+    """What has been asked of the servers, and what became of it."""
+
+    def __init__(
+        self,
+        settings: SamplingConfig,
+        dialogue: Dialogue,
+        records: Records,
+        context: StageContext,
+        problems: int,
+    ) -> None:
+        self.settings, self.dialogue = settings, dialogue
+        self.records, self.context = records, context
+        self.total = problems * settings.n
+        self.told = 0
+        self.began, self.tokens_before = time.monotonic(), records.tokens
+        self.writing = asyncio.Lock()
+        self.fleet: Fleet
+
+    async def run(
+        self, urls: Addresses, supervised: list[SupervisedServer], prompts: list[Prompt]
+    ) -> None:
+        """Work through all requests with as many workers as may be under way."""
+        settings = self.settings
+        async with connections(settings, len(urls) + len(supervised)) as http:
+            self.fleet = Fleet(urls, settings, http, supervised)
+            await self._check(prompts)
+            requests = requests_for(prompts, settings, self.dialogue, self.records)
+            self.began = time.monotonic()
+            await self.fleet.run(lambda: self._work(requests))
+
+    async def _check(self, prompts: list[Prompt]) -> None:
+        """See that the servers are the right ones, and read what we render."""
+        described = await self.fleet.open()
+        for server, facts in zip(self.fleet.servers, described, strict=True):
+            # /version and /tokenize are vLLM's; the others of OpenAI's form have neither.
+            compared = facts["version"] is not None and await compare_templates(
+                self.fleet, server, prompts, self.dialogue
+            )
+            if not compared:
+                self.context.warn(
+                    f"{server.url}: has no /tokenize, so that its template could not be compared "
+                    "before it was asked; its answers' prompts are."
+                )
+            facts["template_compared"] = compared
+            self.records.add_server(facts)
+
+    async def _work(self, requests: Iterator[Request]) -> None:
+        for request in requests:
+            try:
+                records = await self._ask(request)
+            except GivenUp as given_up:
+                records = self._failed(request, given_up)
+            async with self.writing:
+                await asyncio.to_thread(self.records.add, records)
+            self.context.progress.update(len(self.records), self.total, "responses", self._pace())
+
+    def _pace(self) -> str:
+        """``1,200 tokens/s, 4.3 M a device-hour, length 3 %``."""
+        rate = (self.records.tokens - self.tokens_before) / max(time.monotonic() - self.began, 1e-9)
+        placement = self.context.placement
+        each = devices_each(placement.get("sampling") or {}, placement)
+        devices = each * len(self.fleet.servers)
+        others = [
+            f"{reason} {count / len(self.records):.0%}"
+            for reason, count in sorted(self.records.finish_reasons.items())
+            if reason != "stop"
+        ]
+        millions = rate * 3600 / devices / 1e6
+        return ", ".join([f"{rate:,.0f} tokens/s", f"{millions:,.1f} M a device-hour", *others])
+
+    async def _ask(self, request: Request) -> list[Record]:
+        """Send a request until it is answered, or failed for good.
+
+        Raises:
+            GivenUp: The server refuses it, or it failed ``retries`` times and others do not.
+            StageError: The servers are not there any more.
+        """
+        failed_on: list[str] = []
+        body = body_of(request, self.settings)
+        while True:
+            server = await self.fleet.take(failed_on)
+            url, lives, sent = server.url, server.lives, time.monotonic()
+            try:
+                answer = await self.fleet.ask(server, url, body)
+                records = self._records(request, answer, time.monotonic() - sent, url)
+                self.fleet.answered(server)
+                return records
+            except (httpx.TransportError, Passing) as failure:
+                last: Exception = failure
+                self._note(server, failure)
+            finally:
+                self.fleet.give_back(server)
+            if await self.fleet.was_lost(server, lives):
+                continue  # the server's end, not the request's
+            failed_on.append(url)
+            if len(failed_on) > self.settings.retries:
+                raise await self._verdict(server, last)
+            patience = OVERLOAD_PATIENCE if overloaded(last) else 1
+            if self.fleet.all_fail(patience * (self.settings.retries + 1) - 1):
+                verdict = await self._verdict(server, last)
+                if isinstance(verdict, StageError):
+                    raise verdict
+
+    def _note(self, server: Server, failure: Exception) -> None:
+        """Count a failure by its kind, and let the server rest."""
+        self.records.retried[kind_of(failure)] += 1
+        if isinstance(failure, httpx.ReadTimeout):
+            return  # one answer that takes too long says nothing of the others
+        retry_after = failure.retry_after if isinstance(failure, Passing) else None
+        self.fleet.failed(server, retry_after, overloaded(failure))
+
+    async def _verdict(self, server: Server, last: Exception) -> Exception:
+        """A failure that did not pass: the request's if its server is well, or the stage's."""
+        why = str(last) or type(last).__name__
+        busy = overloaded(last)
+        models = await self.fleet.models(server)
+        offered = models is not None and (not models or self.settings.served_model in models)
+        if not busy and offered:
+            reason = "timeout" if isinstance(last, httpx.TimeoutException) else "error"
+            return GivenUp(reason, kind_of(last), why)
+        return StageError(
+            f"{server.url}: {why}, after {self.settings.retries} retries. "
+            + ("Lower concurrency" if busy else "Start the server again")
+            + f" and run again: {len(self.records)} of {self.total} responses are kept."
+        )
+
+    def _failed(self, request: Request, given_up: GivenUp) -> list[Record]:
+        """The records of a request that was given up: empty responses, wrong when graded.
+
+        Raises:
+            StageError: So many have failed that the servers, not the problems, are at fault.
+        """
+        failed = self.records.failed + request.count
+        if failed > max(FEW_FAILURES, self.settings.max_failed * self.total):
+            raise StageError(
+                f"{failed} of {self.total} responses failed, the limit is max_failed "
+                f"{self.settings.max_failed:.0%}. The last: {given_up}. Mend the server; if the "
+                "failures were its fault, remove the .partial folder, and run again."
+            )
+        name = request.prompt.problem_id
+        self.told += 1
+        if self.told <= TOLD_FAILURES:
+            self.context.warn(f"problem {name}: request failed for good: {given_up}.")
+        reason = given_up.finish_reason
+        return [
+            {
+                **record((name, request.first + i), "", [], reason, request.seed + i, None, ""),
+                "failure": given_up.kind,
+            }
+            for i in range(request.count)
+        ]
+
+    def _records(
+        self, request: Request, answer: dict[str, Any], seconds: float, url: str
+    ) -> list[Record]:
+        self._compare_prompt(request, answer, url)
+        choices = sorted(answer["choices"], key=lambda choice: int(choice.get("index") or 0))
+        found = []
+        for offset, choice in enumerate(choices):
+            reason = choice.get("finish_reason") or "error"
+            given = choice.get("token_ids")
+            token_ids = self._token_ids(choice, given, reason, url)
+            one = record(
+                (request.prompt.problem_id, request.first + offset),
+                self.dialogue.response(token_ids, reason),
+                token_ids,
+                reason,
+                request.seed + offset,
+                seconds,
+                url,
+            )
+            found.append(one if given is not None else {**one, RETOKENISED: True})
+        return found
+
+    def _token_ids(
+        self, choice: dict[str, Any], given: list[int] | None, reason: str, url: str
+    ) -> list[int]:
+        """The ids as drawn, with the end-of-turn id where they ended; made anew if not given."""
+        message = choice.get("message") or {}
+        if given is None and (message.get("reasoning_content") or message.get("reasoning")):
+            raise StageError(
+                f"{url}: takes the think part out of the response. Start it without "
+                "--reasoning-parser."
+            )
+        token_ids = self.dialogue.encode(message.get("content") or "") if given is None else given
+        ends = self.dialogue.end_ids
+        if reason == "stop" and (not token_ids or token_ids[-1] not in ends):
+            token_ids = [*token_ids, ends[0]]
+        return token_ids
+
+    def _compare_prompt(self, request: Request, answer: dict[str, Any], url: str) -> None:
+        """Two templates or tokenizers would train on other prompts than were answered."""
+        ids = answer.get("prompt_token_ids")
+        if ids is not None:
+            compare(request.prompt, ids, self.dialogue, url)
+            return
+        served = (answer.get("usage") or {}).get("prompt_tokens")
+        if served is not None and served != len(request.prompt.ids):
+            self.context.warn(
+                "the server's prompts are not ours: it counted "
+                f"{served} tokens where the template gives {len(request.prompt.ids)} (problem "
+                f"{request.prompt.problem_id}). Start it with the same chat template."
+            )

@@ -1,0 +1,99 @@
+"""A problem as a model is asked it, and the text of what it answers.
+
+Problem("5c18d5f0a1b2c3d4", "Tom has 3 apples …")
+-> Prompt("5c18d5f0a1b2c3d4", [{"role": "user", "content": "Tom has 3 apples …"}], [1, 17, …])
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.inference.settings import SamplingConfig
+from pcl_reasoner.prompt.template import ChatTemplate, load_template, prompt_messages
+from pcl_reasoner.weights.numpy_weights import end_tokens
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem to be answered; ``id`` is the first half of its responses' keys."""
+
+    id: str
+    text: str
+    expected_tokens: float | None = None
+    """How long its responses may be, where that is known: the longest are begun first."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A problem as the model is asked: as messages (for a server) and as ids."""
+
+    problem_id: str
+    messages: list[dict[str, str]]
+    ids: list[int]
+    expected_tokens: float | None = None
+
+
+class Dialogue:
+    """A model folder's tokenizer and chat template: problems to prompts, ids to responses.
+
+    Args:
+        folder: A Hugging Face model folder.
+        settings: ``system``, ``suffix`` and ``template`` are used.
+
+    Raises:
+        StageError: The folder has no tokenizer, template or end token.
+    """
+
+    def __init__(self, folder: Path, settings: SamplingConfig) -> None:
+        from tokenizers import Tokenizer
+
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise StageError(
+                f"{path}: not found. The role policy (model) needs a Hugging Face folder."
+            )
+        self._tokenizer = Tokenizer.from_file(str(path))
+        self._settings = settings
+        self.template: ChatTemplate = load_template(folder, settings.template)
+        self.ends = end_tokens(folder)
+        self.end_of_turn: int | None = self._tokenizer.token_to_id(self.template.end_of_turn)
+
+    def prompt(self, problem: Problem) -> Prompt:
+        """Render one problem with the generation prompt at its end."""
+        messages = prompt_messages(problem.text, self._settings.system, self._settings.suffix)
+        text = self.template.render(messages, add_generation_prompt=True)
+        return Prompt(problem.id, messages, self.encode(text), problem.expected_tokens)
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text; the template has put in every special token already."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def response(self, token_ids: list[int], finish_reason: str) -> str:
+        """The text of drawn ids without the end token that ended them."""
+        ended = finish_reason == "stop" and token_ids and token_ids[-1] in self.end_ids
+        kept = token_ids[:-1] if ended else token_ids
+        return self.decode(kept)
+
+    def decode(self, token_ids: list[int]) -> str:
+        """Text of ids, special tokens included."""
+        text: str = self._tokenizer.decode(token_ids, skip_special_tokens=False)
+        return text
+
+    @property
+    def end_ids(self) -> list[int]:
+        """Ids that end a response, the most usual first: the template's, then the weights'."""
+        return [i for i in [self.end_of_turn] if i is not None] + self.ends
+
+    def room(self, prompt: Prompt, context: int) -> int:
+        """How many tokens a response may have; below 1 the prompt is too long.
+
+        Args:
+            prompt: The prompt.
+            context: Longest prompt and response together, in tokens.
+        """
+        left = context - len(prompt.ids)
+        limit = self._settings.max_tokens
+        return left if limit is None else min(left, limit)

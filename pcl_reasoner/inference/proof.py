@@ -1,0 +1,83 @@
+"""The template proof: a server reads the very tokens that this side renders and trains on.
+
+    POST {root}/tokenize {"model": "policy", "messages": [{"role": "user", "content": "1 + 1?"}]}
+    -> {"count": 24, "tokens": [1, 414, 287, …]}
+
+Another template or tokenizer would answer other prompts than training shows, and nothing would
+look wrong but the scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import httpx
+
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.inference.dialogue import Dialogue, Prompt
+from pcl_reasoner.inference.fleet import Fleet, Server
+
+PROMPTS_COMPARED = 8
+"""The shortest, the longest and some between; every answer that has prompt_token_ids is too."""
+_SHOWN = 8
+"""Tokens before and after the first difference."""
+
+
+async def compare_templates(
+    fleet: Fleet, server: Server, prompts: Sequence[Prompt], dialogue: Dialogue
+) -> bool:
+    """Compare a server's tokens of some prompts with ours.
+
+    Returns:
+        False where the server has no /tokenize.
+
+    Raises:
+        StageError: They differ; shows the first difference.
+    """
+    by_length = sorted(prompts, key=lambda prompt: len(prompt.ids))
+    last = len(by_length) - 1
+    places = {round(last * i / max(PROMPTS_COMPARED - 1, 1)) for i in range(PROMPTS_COMPARED)}
+    for place in sorted(places):
+        prompt = by_length[place]
+        served = await _tokens(fleet, server, prompt)
+        if served is None:
+            return False
+        compare(prompt, served, dialogue, server.url)
+    return True
+
+
+async def _tokens(fleet: Fleet, server: Server, prompt: Prompt) -> list[int] | None:
+    body = {
+        "model": fleet.settings.served_model,
+        "messages": prompt.messages,
+        "add_generation_prompt": True,
+    }
+    try:
+        answer = await fleet.http.post(f"{server.root}/tokenize", json=body)
+        value = answer.json() if answer.status_code == 200 else {}
+    except (httpx.HTTPError, ValueError):
+        return None
+    tokens = value.get("tokens") if isinstance(value, dict) else None
+    return tokens if isinstance(tokens, list) else None
+
+
+def compare(prompt: Prompt, served: list[int], dialogue: Dialogue, url: str) -> None:
+    """Compare a server's tokens of one prompt with ours.
+
+    Raises:
+        StageError: They differ; shows the first difference.
+    """
+    ours = prompt.ids
+    if served == ours:
+        return
+    pairs = zip(ours, served, strict=False)
+    same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ours), len(served)))
+    shown = slice(max(same - _SHOWN, 0), same + _SHOWN)
+    raise StageError(
+        f"{url}: reads other tokens than the template here gives, from token {same} on (problem "
+        f"{prompt.problem_id}: {len(served)} there, {len(ours)} here).\n"
+        f"  here:  {ours[shown]} {dialogue.decode(ours[shown])!r}\n"
+        f"  there: {served[shown]} {dialogue.decode(served[shown])!r}\n"
+        "Start it with this model's tokenizer, and with --chat-template FILE where the stage's "
+        "key template names a file."
+    )

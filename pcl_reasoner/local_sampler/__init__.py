@@ -1,0 +1,1 @@
+"""The sampler inside this process: a small Qwen2 on the CPU, for a laptop."""

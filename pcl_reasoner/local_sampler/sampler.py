@@ -1,0 +1,363 @@
+"""The embedded sampler: a small Qwen2 on the CPU, with a KV cache, in MindSpore's graph mode.
+
+Prompts are padded on the left, so that all rows of a batch decode at the same slot and one graph
+serves every step. A row's positions count from its first real token and its padding is masked,
+so the result is the unpadded model's. Two graphs are compiled for a set of prompts: the prefill
+of [prompts, prompt slots] and the step of [rows].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+from numpy.typing import NDArray
+
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.local_sampler.draw import Filters, Streams, draw, penalise
+from pcl_reasoner.weights.numpy_weights import Shape, end_tokens, read_shape, read_weights
+
+MASKED = -1e30
+"""Added to the attention scores of slots that a token may not see."""
+CACHE_LIMIT_BYTES = 8 << 30
+"""The KV cache may not be larger; a machine that samples on its CPU is a small one."""
+PROMPT_MULTIPLE = 16
+"""Prompt slots are rounded up to this, so that sets of like prompts share their graphs."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One sample to be drawn: ``prompt`` is an index into the prompts, ``seed`` its stream's."""
+
+    prompt: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A sample's ids, the end token included where one was drawn (finish_reason ``stop``)."""
+
+    token_ids: list[int]
+    finish_reason: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The sizes for which the two graphs are compiled."""
+
+    prompts: int
+    prompt_slots: int
+    rows: int
+    slots: int
+    """Prompt and response together."""
+
+
+def _parameter(value: NDArray[np.float32], name: str) -> Parameter:
+    return Parameter(Tensor(np.ascontiguousarray(value)), name=name, requires_grad=False)
+
+
+class Layer(nn.Cell):
+    """The parts of a Qwen2 layer that prefill and step share; x is [tokens, hidden].
+
+    Kernels are small and many here, so what can be multiplied beforehand is: the norms' weights
+    and the scores' scale are in the matrices that follow them.
+    """
+
+    def __init__(self, shape: Shape, weights: dict[str, NDArray[np.float32]], index: int) -> None:
+        super().__init__()
+        prefix = f"model.layers.{index}."
+        attention = [f"{prefix}self_attn.{name}_proj" for name in "qkv"]
+        qkv = np.concatenate([weights[f"{name}.weight"] for name in attention]).T
+        bias = np.concatenate([weights[f"{name}.bias"] for name in attention])
+        scale = np.ones(len(bias), np.float32)
+        scale[: shape.heads * shape.head_dim] = 1.0 / math.sqrt(shape.head_dim)
+        norm1 = weights[f"{prefix}input_layernorm.weight"]
+        norm2 = weights[f"{prefix}post_attention_layernorm.weight"]
+        gate_up = [weights[f"{prefix}mlp.{name}_proj.weight"] for name in ("gate", "up")]
+        self.qkv = _parameter(norm1[:, None] * qkv * scale, f"{prefix}qkv")
+        self.bias = _parameter(bias * scale, f"{prefix}bias")
+        self.out = _parameter(weights[f"{prefix}self_attn.o_proj.weight"].T, f"{prefix}out")
+        self.gate_up = _parameter(norm2[:, None] * np.concatenate(gate_up).T, f"{prefix}gate_up")
+        self.down = _parameter(weights[f"{prefix}mlp.down_proj.weight"].T, f"{prefix}down")
+        self.eps = shape.norm_eps
+        self.heads, self.kv_heads, self.head_dim = shape.heads, shape.kv_heads, shape.head_dim
+
+    def rotate(self, x: Any, cos: Any, sin: Any) -> Any:
+        """Rotary embedding of x [tokens, heads, head_dim]; cos, sin [tokens, 1, head_dim]."""
+        half = self.head_dim // 2
+        return x * cos + ops.concat((-x[..., half:], x[..., :half]), -1) * sin
+
+    def project(self, x: Any, cos: Any, sin: Any) -> Any:
+        """Scaled queries [tokens, heads, head_dim]; keys, values [tokens, kv_heads, head_dim]."""
+        heads, kv_heads, dim = self.heads, self.kv_heads, self.head_dim
+        qkv = ops.matmul(normalise(x, self.eps), self.qkv) + self.bias
+        qkv = qkv.reshape((-1, heads + 2 * kv_heads, dim))
+        turned = self.rotate(qkv[:, : heads + kv_heads], cos, sin)
+        return turned[:, :heads], turned[:, heads:], qkv[:, heads + kv_heads :]
+
+    def finish(self, x: Any, attended: Any) -> Any:
+        """Add attention's output [tokens, heads·head_dim] and the feed-forward part to x."""
+        x = x + ops.matmul(attended, self.out)
+        both = ops.matmul(normalise(x, self.eps), self.gate_up)
+        half = both.shape[-1] // 2
+        return x + ops.matmul(ops.silu(both[:, :half]) * both[:, half:], self.down)
+
+
+def normalise(x: Any, eps: Any) -> Any:
+    """RMSNorm over the last axis, its weight left to the matrix that follows."""
+    return x * ops.rsqrt(ops.mean(x * x, -1, True) + eps)
+
+
+class Model(nn.Cell):
+    """Embedding, layers, final norm and head, with the rotary tables."""
+
+    def __init__(self, shape: Shape, weights: dict[str, NDArray[np.float32]]) -> None:
+        super().__init__()
+        embedding = weights["model.embed_tokens.weight"]
+        head = embedding if shape.tied else weights["lm_head.weight"]
+        self.layers = nn.CellList([Layer(shape, weights, i) for i in range(shape.layers)])
+        self.embedding = _parameter(embedding, "embedding")
+        self.head = _parameter(weights["model.norm.weight"][:, None] * head.T, "head")
+        self.eps = shape.norm_eps
+        exponents = np.arange(0, shape.head_dim, 2) / shape.head_dim
+        angles = np.arange(shape.context)[:, None] / shape.rope_theta**exponents
+        angles = np.concatenate([angles, angles], -1)[:, None]  # [context, 1, head_dim]
+        self.cos = _parameter(np.cos(angles).astype(np.float32), "cos")
+        self.sin = _parameter(np.sin(angles).astype(np.float32), "sin")
+
+    def embed(self, ids: Any, positions: Any) -> Any:
+        """x [tokens, hidden] and the rotary tables' rows for flat ids and positions [tokens]."""
+        x = ops.gather(self.embedding, ids, 0)
+        return x, ops.gather(self.cos, positions, 0), ops.gather(self.sin, positions, 0)
+
+    def logits(self, x: Any) -> Any:
+        """x [tokens, hidden] -> [tokens, vocabulary] float32."""
+        return ops.matmul(normalise(x, self.eps), self.head)
+
+
+class Cache(nn.Cell):
+    """Keys and values of all layers: one parameter a layer of [rows·kv_heads·slots, head_dim].
+
+    The flat form lets a step write its slot of every row in place, and is read without a copy
+    as [rows, kv_heads, slots, head_dim].
+    """
+
+    def __init__(self, shape: Shape, layout: Layout) -> None:
+        super().__init__()
+        lines = layout.rows * shape.kv_heads * layout.slots
+        empty = np.zeros((lines, shape.head_dim), np.float32)
+        self.keys = ms.ParameterTuple([_parameter(empty, f"key{i}") for i in range(shape.layers)])
+        self.values = ms.ParameterTuple(
+            [_parameter(empty, f"value{i}") for i in range(shape.layers)]
+        )
+
+
+class Prefill(nn.Cell):
+    """One pass over the distinct prompts; their keys and values go to the rows of the cache."""
+
+    def __init__(self, model: Model, cache: Cache, shape: Shape, layout: Layout) -> None:
+        super().__init__()
+        self.model, self.cache = model, cache
+        self.keys, self.values = cache.keys, cache.values
+        self.layout = layout
+        self.heads, self.kv_heads, self.head_dim = shape.heads, shape.kv_heads, shape.head_dim
+        self.scores = ops.BatchMatMul(transpose_b=True)
+        self.weigh = ops.BatchMatMul()
+        rest = (layout.rows, shape.kv_heads, layout.slots - layout.prompt_slots, shape.head_dim)
+        self.rest = Tensor(np.zeros(rest, np.float32))
+        self.lines = (layout.rows * shape.kv_heads * layout.slots, shape.head_dim)
+
+    def spread(self, x: Any, prompt_of_row: Any) -> Any:
+        """[prompts, kv_heads, prompt slots, head_dim] -> the cache's lines of every row."""
+        return ops.concat((ops.gather(x, prompt_of_row, 0), self.rest), 2).reshape(self.lines)
+
+    def construct(self, ids: Any, positions: Any, mask: Any, prompt_of_row: Any) -> Any:
+        """ids, positions [prompts, slots]; mask [prompts, 1, slots, slots]; -> last logits."""
+        prompts, slots = self.layout.prompts, self.layout.prompt_slots
+        kv_heads, dim = self.kv_heads, self.head_dim
+        group = self.heads // kv_heads
+        x, cos, sin = self.model.embed(ids.reshape((-1,)), positions.reshape((-1,)))
+        for index in range(len(self.keys)):
+            layer = self.model.layers[index]
+            query, key, value = layer.project(x, cos, sin)
+            query = query.reshape((prompts, slots, kv_heads, group, dim)).transpose((0, 2, 3, 1, 4))
+            query = query.reshape((prompts, kv_heads, group * slots, dim))
+            key = key.reshape((prompts, slots, kv_heads, dim)).transpose((0, 2, 1, 3))
+            value = value.reshape((prompts, slots, kv_heads, dim)).transpose((0, 2, 1, 3))
+            ops.assign(self.keys[index], self.spread(key, prompt_of_row))
+            ops.assign(self.values[index], self.spread(value, prompt_of_row))
+            scores = self.scores(query, key).reshape((prompts, kv_heads * group, slots, slots))
+            share = ops.softmax(scores + mask, -1)
+            share = share.reshape((prompts, kv_heads, group * slots, slots))
+            attended = self.weigh(share, value).reshape((prompts, kv_heads, group, slots, dim))
+            attended = attended.transpose((0, 3, 1, 2, 4)).reshape((prompts * slots, -1))
+            x = layer.finish(x, attended)
+        last = x.reshape((prompts, slots, -1))[:, slots - 1]
+        return self.model.logits(last)
+
+
+class Step(nn.Cell):
+    """One token a row: writes its keys and values at the step's slot, returns its logits."""
+
+    def __init__(self, model: Model, cache: Cache, shape: Shape, layout: Layout) -> None:
+        super().__init__()
+        self.model, self.cache = model, cache
+        self.keys, self.values = cache.keys, cache.values
+        self.split = (layout.rows, shape.kv_heads, layout.slots, shape.head_dim)
+        self.grouped = (layout.rows, shape.kv_heads, shape.heads // shape.kv_heads, shape.head_dim)
+        self.flat = (layout.rows * shape.kv_heads, shape.head_dim)
+        self.write = ops.ScatterUpdate()
+        self.scores = ops.BatchMatMul(transpose_b=True)
+        self.weigh = ops.BatchMatMul()
+        first = np.arange(layout.rows * shape.kv_heads) * layout.slots
+        self.first_lines = Tensor(first.astype(np.int32))
+        self.slots = Tensor(np.arange(layout.slots, dtype=np.int32)[None])
+
+    def construct(self, ids: Any, slot: Any, padding: Any) -> Any:
+        """ids, padding [rows] int32, slot [1] int32 -> logits [rows, vocabulary]."""
+        x, cos, sin = self.model.embed(ids, slot - padding)
+        seen = ops.logical_and(self.slots <= slot, self.slots >= padding.expand_dims(1))
+        mask = ((1.0 - seen.astype(ms.float32)) * MASKED).expand_dims(1).expand_dims(1)
+        lines = self.first_lines + slot
+        for index in range(len(self.keys)):
+            layer = self.model.layers[index]
+            query, key, value = layer.project(x, cos, sin)
+            keys = self.write(self.keys[index], lines, key.reshape(self.flat))
+            values = self.write(self.values[index], lines, value.reshape(self.flat))
+            scores = self.scores(query.reshape(self.grouped), keys.reshape(self.split))
+            share = ops.softmax(scores + mask, -1)
+            attended = self.weigh(share, values.reshape(self.split))
+            x = layer.finish(x, attended.reshape((x.shape[0], -1)))
+        return self.model.logits(x)
+
+
+def _use_cpu() -> None:
+    """Run what follows on the CPU."""
+    try:
+        ms.set_device("CPU")
+    except RuntimeError:
+        # MindSpore takes no second device, and a training process has the CPU already.
+        if ms.get_context("device_target") != "CPU":
+            raise
+
+
+class EmbeddedSampler:
+    """Draws samples for rows of prompts; one instance serves any number of prompt sets.
+
+    Args:
+        folder: A Hugging Face folder of a Qwen2 model.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        ms.set_context(mode=ms.GRAPH_MODE)
+        _use_cpu()
+        self.shape = read_shape(folder)
+        self.ends = end_tokens(folder)
+        self.model = Model(self.shape, read_weights(folder))
+        self.layout: Layout | None = None
+        self.prefill: Prefill
+        self.step: Step
+
+    def prepare(self, layout: Layout) -> None:
+        """Make the cells of a layout; those of the last one are kept when it is the same.
+
+        Raises:
+            StageError: The cache would not fit.
+        """
+        if layout == self.layout:
+            return
+        line = 2 * 4 * self.shape.layers * self.shape.kv_heads * self.shape.head_dim
+        if layout.rows * layout.slots * line > CACHE_LIMIT_BYTES:
+            raise StageError(
+                f"the KV cache of {layout.rows} rows × {layout.slots} tokens needs "
+                f"{layout.rows * layout.slots * line / 2**30:.1f} GiB, the embedded engine holds "
+                f"{CACHE_LIMIT_BYTES >> 30} GiB. Set a smaller batch, max_tokens or max_model_len."
+            )
+        cache = Cache(self.shape, layout)
+        self.prefill = Prefill(self.model, cache, self.shape, layout)
+        self.step = Step(self.model, cache, self.shape, layout)
+        self.prefill.set_train(False)
+        self.step.set_train(False)
+        self.layout = layout
+
+    def read(self, prompts: list[list[int]], rows: list[int]) -> tuple[NDArray[np.float32], Tensor]:
+        """Fill the cache with the rows' prompts.
+
+        Args:
+            prompts: At most ``layout.prompts`` lists of ids.
+            rows: For each of ``layout.rows`` rows its prompt.
+
+        Returns:
+            Logits of each row's next token [rows, vocabulary]; padding of each row [rows] int32.
+        """
+        assert self.layout is not None
+        slots = self.layout.prompt_slots
+        filled = prompts + prompts[:1] * (self.layout.prompts - len(prompts))
+        padding = np.array([slots - len(prompt) for prompt in filled], np.int32)
+        ids = np.array([[0] * int(pad) + p for pad, p in zip(padding, filled, strict=True)])
+        places = np.arange(slots, dtype=np.int32)
+        positions = np.maximum(places[None] - padding[:, None], 0)
+        # A padding token sees itself alone, so that its softmax has something to divide by.
+        seen = (places[None, :, None] >= places) & (places >= padding[:, None, None])
+        seen |= np.eye(slots, dtype=bool)[None]
+        mask = np.where(seen, 0.0, MASKED).astype(np.float32)[:, None]
+        tensors = [ids.astype(np.int32), positions, mask, np.array(rows, np.int32)]
+        logits = self.prefill(*[Tensor(value) for value in tensors]).asnumpy()
+        return logits[rows], Tensor(padding[rows])
+
+    def sample(
+        self, prompts: list[list[int]], rows: list[Row], max_tokens: list[int], filters: Filters
+    ) -> list[Drawn]:
+        """Draw one response a row.
+
+        Args:
+            prompts: The batch's distinct prompts, as ids.
+            rows: At most ``layout.rows`` samples.
+            max_tokens: For each row, how many tokens it may have.
+            filters: The sampling fields.
+
+        Returns:
+            One Drawn a row, in the rows' order.
+        """
+        assert self.layout is not None
+        spare = self.layout.rows - len(rows)
+        prompt_of_row = [row.prompt for row in rows] + [0] * spare
+        logits, padding = self.read(prompts, prompt_of_row)
+        limits = np.array(max_tokens + [0] * spare)
+        streams = Streams([row.seed for row in rows] + [0] * spare)
+        seen = self._seen(prompts, prompt_of_row)
+        steps: list[NDArray[np.int64]] = []
+        done = limits == 0
+        for step in range(int(limits.max())):
+            if filters.repetition_penalty != 1.0:
+                logits = penalise(logits, seen, filters.repetition_penalty)
+            chosen = draw(logits, streams.next(), filters)
+            seen[np.arange(len(chosen)), chosen] = True
+            steps.append(chosen)
+            done |= np.isin(chosen, self.ends) | (step + 1 >= limits)
+            if done.all():
+                break
+            slot = Tensor(np.array([self.layout.prompt_slots + step], np.int32))
+            logits = self.step(Tensor(chosen.astype(np.int32)), slot, padding).asnumpy()
+        return list(self._cut(np.array(steps).T[: len(rows)], max_tokens))
+
+    def _seen(self, prompts: list[list[int]], rows: list[int]) -> NDArray[np.bool_]:
+        seen = np.zeros((len(prompts), self.shape.vocab_size), bool)
+        for index, prompt in enumerate(prompts):
+            seen[index, prompt] = True
+        return seen[rows]
+
+    def _cut(self, tokens: NDArray[np.int64], max_tokens: list[int]) -> Iterator[Drawn]:
+        """Rows go on being decoded while others are not done: cut each where it ended."""
+        for row, limit in zip(tokens, max_tokens, strict=True):
+            ended = np.flatnonzero(np.isin(row[:limit], self.ends))
+            if ended.size:
+                yield Drawn(row[: ended[0] + 1].tolist(), "stop")
+            else:
+                yield Drawn(row[:limit].tolist(), "length")

@@ -1,0 +1,207 @@
+"""Records -> samples, and a model's tokenizer and template, which turn those into token ids.
+
+{"problem": "1 + 1?", "cot": "<think>…"} -> Sample([{"role": "user", …}], "1 + 1?", "<think>…")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tokenizers import Tokenizer
+
+from pcl_reasoner.core.artifact import fingerprint
+from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.prompt.template import ChatTemplate, load_template, prompt_messages
+from pcl_reasoner.prompt.vocabulary import read_vocabulary
+
+_ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant"}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One prompt and the response to it, before tokens.
+
+    Args:
+        messages: The prompt's turns.
+        problem: The problem alone, which names the sample.
+        response: The assistant's text.
+        token_ids: The response as it was sampled; None to encode its text.
+        finished: False for a response that was cut off, which gets no end of turn.
+    """
+
+    messages: list[dict[str, str]]
+    problem: str
+    response: str
+    token_ids: list[int] | None = None
+    finished: bool = True
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Turns samples into tokens as one model reads them.
+
+    Args:
+        tokenizer: The model's.
+        template: The model's, or the one given in its place.
+        system: The system turn's text; None for none.
+        suffix: Appended to every problem.
+        think_newline: True for V1's newline after ``<think>`` and before ``</answer>``.
+    """
+
+    PROMPT_KEYS: ClassVar = ("system", "suffix", "template", "think_newline")
+    """What load_encoder takes beside the model's folder."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    system: str | None = None
+    suffix: str = ""
+    think_newline: bool = False
+
+    @cached_property
+    def identity(self) -> str:
+        """A fingerprint of everything that decides about tokens."""
+        template = [self.template.source, self.template.special_tokens]
+        prompt = [self.system, self.suffix, self.think_newline]
+        return fingerprint([self.tokenizer.to_str(), template, prompt])
+
+    @cached_property
+    def end_of_turn(self) -> list[int]:
+        """Ids that end an assistant's turn."""
+        return self.ids(self.template.end_of_turn)
+
+    def ids(self, text: str) -> list[int]:
+        """Token ids of a text, with nothing put before or after it."""
+        found: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return found
+
+    def prompt_ids(self, messages: list[dict[str, str]]) -> list[int]:
+        """Ids of a prompt, up to where the assistant's own tokens begin."""
+        return self.ids(self.template.render(messages, add_generation_prompt=True))
+
+    def response_ids(self, sample: Sample) -> list[int]:
+        """Ids of a response: those that were drawn where they are known, else its text's."""
+        if sample.token_ids:
+            return sample.token_ids
+        if not sample.response:
+            return []
+        text = with_newlines(sample.response) if self.think_newline else sample.response
+        return self.ids(text) + (self.end_of_turn if sample.finished else [])
+
+    def read(self, record: Mapping[str, Any]) -> Sample:
+        """Read a record of any known shape; see sample_of."""
+        return sample_of(record, self.system, self.suffix)
+
+
+def load_encoder(
+    model_folder: Path,
+    system: str | None = None,
+    suffix: str = "",
+    template: str | None = None,
+    think_newline: bool = False,
+) -> Encoder:
+    """Read a model folder's tokenizer and template.
+
+    Args:
+        model_folder: Has tokenizer.json and tokenizer_config.json.
+        system: As in Encoder.
+        suffix: As in Encoder.
+        template: A jinja file instead of the model's own template.
+        think_newline: As in Encoder.
+    """
+    tokenizer = Tokenizer.from_file(str(model_folder / "tokenizer.json"))
+    chat = load_template(model_folder, template)
+    return Encoder(tokenizer, chat, system, suffix, think_newline)
+
+
+def with_newlines(response: str) -> str:
+    """V1's rule: a newline after the first ``<think>`` and before the last ``</answer>``.
+
+    Source: PCL-Reasoner-V1's length filter.
+    """
+    before, opened, rest = response.partition("<think>")
+    if opened and not rest.startswith("\n"):
+        response = f"{before}<think>\n{rest}"
+    body, closed, after = response.rpartition("</answer>")
+    if closed and not body.endswith("\n"):
+        response = f"{body}\n</answer>{after}"
+    return response
+
+
+def sample_of(record: Mapping[str, Any], system: str | None, suffix: str) -> Sample:
+    """Read one record of V1's or V1.5's data.
+
+    Args:
+        record: ``conversations`` ([{from, value}, …]); or ``problem`` (or ``prompt``) with
+            ``response`` or ``cot``, and ``token_ids`` and ``finish_reason`` where it was sampled.
+        system: The system turn for records that do not bring their own.
+        suffix: Appended to the problem.
+
+    Raises:
+        ValueError: A part is missing; the message is the reason's name in the counts.
+    """
+    if record.get("conversations") is not None:
+        return _sample_of_conversation(record["conversations"], system, suffix)
+    problem = record.get("problem") or record.get("prompt")
+    if not isinstance(problem, str) or not problem:
+        raise ValueError("malformed_no_problem")
+    response = record.get("response", record.get("cot"))
+    token_ids = record.get("token_ids")
+    sampled = "finish_reason" in record
+    if not sampled and not (isinstance(response, str) and response):
+        raise ValueError("malformed_no_response")
+    messages = prompt_messages(problem, system, suffix)
+    finished = record.get("finish_reason", "stop") == "stop"
+    return Sample(messages, problem, response or "", token_ids or None, finished)
+
+
+def _sample_of_conversation(turns: Any, system: str | None, suffix: str) -> Sample:
+    """The last turn is the response; those before it are the prompt."""
+    try:
+        pairs = [(turn["from"], turn["value"]) for turn in turns]
+        messages = [{"role": _ROLES.get(who, who), "content": str(text)} for who, text in pairs]
+        *prompt, last = messages
+        question = next(turn for turn in prompt if turn["role"] == "user")
+    except (TypeError, KeyError, ValueError, StopIteration) as error:
+        raise ValueError("malformed_conversation") from error
+    if last["role"] != "assistant" or not last["content"]:
+        raise ValueError("malformed_no_response")
+    problem = question["content"]
+    prompt[-1]["content"] += suffix
+    if system is not None and prompt[0]["role"] != "system":
+        prompt.insert(0, {"role": "system", "content": system})
+    return Sample(prompt, problem, last["content"])
+
+
+def build_encoder(tokenizer: str | Mapping[str, str], prompt: Mapping[str, Any]) -> Encoder:
+    """The encoder of a model's folder, or of a vocabulary and its merges.
+
+    Args:
+        tokenizer: The model's folder, or a mapping with ``vocab_file`` and ``merges_file``.
+        prompt: Keywords of load_encoder.
+
+    Raises:
+        InputError: A mapping does not name both files.
+    """
+    if isinstance(tokenizer, str):
+        return load_encoder(Path(tokenizer), **prompt)
+    if not (tokenizer.get("vocab_file") and tokenizer.get("merges_file")):
+        raise InputError(
+            "tokenizer must be a model's folder, or have vocab_file and "
+            f"merges_file; got {', '.join(tokenizer) or 'nothing'}."
+        )
+    vocab_file = Path(tokenizer["vocab_file"])
+    rest = {key: value for key, value in prompt.items() if key != "template"}
+    own = read_vocabulary(vocab_file, Path(tokenizer["merges_file"]))
+    return Encoder(own, _template(vocab_file.parent, prompt.get("template"), tokenizer), **rest)
+
+
+def _template(folder: Path, file: str | None, tokens: Mapping[str, str]) -> ChatTemplate:
+    """The template beside the vocabulary; a file alone will do where nothing else lies there."""
+    if file is None or (folder / "tokenizer_config.json").is_file():
+        return load_template(folder, file)
+    special = {key: text for key, text in tokens.items() if key.endswith("_token")}
+    return ChatTemplate(Path(file).read_text(encoding="utf-8"), special)

@@ -1,0 +1,78 @@
+"""MindSpore's own dry run of one rank, on a machine with CANN: no device, but the real back end.
+
+Not run here: there was no machine with CANN. Source: MindSpore's tutorial on its DryRun; level 1
+compiles and counts the memory of operators' inputs and outputs, and logs it at GLOG_v=1.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+from pcl_reasoner.core.errors import InputError, StageError
+from pcl_reasoner.precompile.compile_plan import Job
+from pcl_reasoner.precompile.compile_run import LOG, failure, run_logged
+
+_FIGURES = {
+    "peak": r"Actual peak memory usage \(with fragments\): (\d+)M",
+    "peak_without_fragments": r"Used peak memory usage \(without fragments\): (\d+)M",
+    "usable": r"MindSpore Used memory size: (\d+)M",
+}
+
+
+def variables(job: Job, rank: int) -> dict[str, str]:
+    """What makes MindSpore simulate a rank."""
+    return {
+        "MS_SIMULATION_LEVEL": "1",
+        "RANK_SIZE": str(job.layout.world),
+        "RANK_ID": str(rank),
+        "GLOG_v": "1",
+        "GLOG_logtostderr": "1",
+    }
+
+
+def command(job: Job, config: Path, rank: int) -> str:
+    """The command, as one would type it."""
+    words = [f"{key}={value}" for key, value in variables(job, rank).items()]
+    return shlex.join([*words, "python", "-m", "pcl_reasoner.worker", str(config)])
+
+
+def simulate(job: Job, config: Path, rank: int) -> dict[str, int]:
+    """Run the dry run of one rank; returns its memory figures in bytes.
+
+    Raises:
+        StageError: It failed.
+    """
+    folder = config.parent / f"cann_rank_{rank}"
+    folder.mkdir(parents=True, exist_ok=True)
+    words = [sys.executable, "-m", "pcl_reasoner.worker", str(config.absolute())]
+    code = run_logged(words, folder, variables(job, rank))
+    if code != 0:
+        raise StageError(f"MindSpore's dry run: {failure(job, rank, code, folder / LOG)}")
+    return memory_figures((folder / LOG).read_text(encoding="utf-8", errors="replace"))
+
+
+def read_dry_run(file: Path) -> dict[str, int]:
+    """The memory figures of a dry run that a person started, in bytes.
+
+    Args:
+        file: Its log.
+
+    Raises:
+        InputError: It says nothing of a peak.
+    """
+    found = memory_figures(file.read_text(encoding="utf-8", errors="replace"))
+    if "peak" not in found:
+        raise InputError(
+            f"{file}: no line 'Actual peak memory usage (with fragments): …M'. MindSpore prints it "
+            "with MS_SIMULATION_LEVEL=1 and GLOG_v=1; give the log of such a run."
+        )
+    return found
+
+
+def memory_figures(log: str) -> dict[str, int]:
+    """Memory that a dry run's log speaks of, in bytes; the last of each kind."""
+    found = {name: re.findall(pattern, log) for name, pattern in _FIGURES.items()}
+    return {name: int(values[-1]) << 20 for name, values in found.items() if values}

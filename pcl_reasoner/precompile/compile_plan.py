@@ -1,0 +1,251 @@
+"""What is compiled, and at which size: ranks, and a model that fits this machine's memory.
+
+One rank of every pipeline stage is enough to see every graph: the ranks of a stage differ in the
+slices that they hold, not in what they do. The model keeps its full width wherever that fits. What
+a compile needs grows with the layers of the whole model: they are all built before they are dealt
+to the stages. Rows keep their length: no tensor of activations is ever made.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pcl_reasoner.core.errors import InputError, join_errors
+from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.runner.plan import Plan
+from pcl_reasoner.train.config import TrainConfig
+from pcl_reasoner.train.layout import batch_problems, device_problems, layout_problems, stage_layers
+from pcl_reasoner.train.render import render_for_plan
+
+Scale = Literal["full", "auto", "small"]
+
+BASE_BYTES = 1_700_000_000
+LAYER_BYTES = 65_000_000
+MICRO_BATCH_BYTES = 4_000_000
+"""Of a layer, and of a micro-batch of a layer of the rank's own stage. Fitted from above to peaks
+that were measured at full width (docs/parallel_compile.md)."""
+
+_SMALL_LAYERS = 2
+_SMALL_HEAD = 16
+_SMALL_FEED_FORWARD = 64
+_SMALL_VOCABULARY = 128
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A parallel layout, and who is who in it.
+
+    Args:
+        data: Data-parallel ranks.
+        tensor: Tensor-parallel ranks.
+        stages: Pipeline stages.
+    """
+
+    data: int
+    tensor: int
+    stages: int
+
+    @property
+    def world(self) -> int:
+        """Ranks in all."""
+        return self.data * self.tensor * self.stages
+
+    def stage_of(self, rank: int) -> int:
+        """The pipeline stage of a rank: stages are blocks of ranks."""
+        return rank // (self.data * self.tensor)
+
+    def group_name(self, ranks: tuple[int, ...]) -> str:
+        """What a group is, in words: which ranks differ along which axis."""
+        if len(ranks) == self.world:
+            return f"all {len(ranks)}"
+        stages = {self.stage_of(rank) for rank in ranks}
+        tensors = {rank % self.tensor for rank in ranks}
+        datas = {rank // self.tensor % self.data for rank in ranks}
+        several = (("pipeline", stages), ("data", datas), ("tensor", tensors))
+        axes = [name for name, places in several if len(places) > 1]
+        return f"{' x '.join(axes) or 'alone'} {len(ranks)}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One MindFormers configuration at the size at which it is compiled.
+
+    Args:
+        config: The configuration.
+        layout: Its layout.
+        changed: ``key: before -> now`` of what was made smaller.
+        estimate: Bytes that one rank's compile is expected to need.
+    """
+
+    config: dict[str, Any]
+    layout: Layout
+    changed: list[str] = field(default_factory=list)
+    estimate: int = 0
+
+
+def configuration(plan: Plan) -> dict[str, Any]:
+    """The MindFormers configuration of the train stage that a plan ends with.
+
+    Raises:
+        InputError: It trains on a CPU, its ranks are not the launch file's, or something cannot be
+            divided: all before anything is built.
+    """
+    planned = plan.stages[-1]
+    config = planned.spec.config
+    assert isinstance(config, TrainConfig)
+    if config.device != "Ascend":
+        raise InputError(
+            f"stage {planned.title}: device is {config.device} with launch file "
+            f"{planned.recipe.launch_file}: there is no parallel graph to compile. Give a "
+            "cluster's, e.g. --launch v1_dp8_tp8_pp2."
+        )
+    rendered = render_for_plan(planned)
+    found = problems(rendered, planned.recipe.launch.placement)
+    if found:
+        raise join_errors([f"stage {planned.title}: {problem}." for problem in found])
+    return rendered
+
+
+def layout_of(config: Mapping[str, Any]) -> Layout:
+    """The layout of a MindFormers configuration."""
+    parallel = config["parallel_config"]
+    return Layout(parallel["data_parallel"], parallel["model_parallel"], parallel["pipeline_stage"])
+
+
+def problems(config: Mapping[str, Any], placement: Placement) -> list[str]:
+    """What is wrong with a MindFormers configuration's layout, its native keys included.
+
+    Args:
+        config: The configuration.
+        placement: The launch file's.
+    """
+    layout, parallel = layout_of(config), config["parallel_config"]
+    model = config["model"]["model_config"]
+    offered = len(placement.hosts), placement.devices_per_host
+    micro = model["batch_size"]
+    rows = parallel["micro_batch_num"] * layout.data * micro
+    sequence = bool(parallel.get("use_seq_parallel"))
+    return [
+        *device_problems(layout.data, layout.tensor, layout.stages, *offered),
+        *batch_problems(rows, micro, layout.data, layout.stages, "Ascend"),
+        *layout_problems(model, layout.tensor, layout.stages, sequence),
+    ]
+
+
+def ranks_to_compile(layout: Layout, given: str | None) -> list[int]:
+    """The ranks asked for; the first of every stage when none are.
+
+    Args:
+        layout: The layout.
+        given: ``0,32``, ``all``, or None.
+
+    Raises:
+        InputError: Not a list of ranks of this layout.
+    """
+    if given is None:
+        return [stage * layout.data * layout.tensor for stage in range(layout.stages)]
+    if given == "all":
+        return list(range(layout.world))
+    if not re.fullmatch(r"\d+(,\d+)*", given):
+        raise InputError(f"--ranks {given}: must be ranks, e.g. 0,{layout.world - 1}, or all.")
+    ranks = sorted({int(word) for word in given.split(",")})
+    if ranks[-1] >= layout.world:
+        raise InputError(
+            f"--ranks {given}: rank {ranks[-1]} is not there: the layout has {layout.world}, "
+            f"0 to {layout.world - 1}."
+        )
+    return ranks
+
+
+def estimated_bytes(config: Mapping[str, Any]) -> int:
+    """Memory that one rank's compile is expected to need at its peak."""
+    model, stages = config["model"]["model_config"], layout_of(config).stages
+    deepest = max(stage_layers(model["num_layers"], stages, model.get("offset", 0)))
+    return BASE_BYTES + deepest * _bytes_a_layer_deep(config)
+
+
+def _bytes_a_layer_deep(config: Mapping[str, Any]) -> int:
+    """Memory of one layer in every stage: all are built, a stage's own for every micro-batch."""
+    micro_batches = int(config["parallel_config"].get("micro_batch_num", 1))
+    return LAYER_BYTES * layout_of(config).stages + MICRO_BATCH_BYTES * micro_batches
+
+
+def free_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
+    """Memory that is there to take, as Linux says it."""
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
+def plan_size(config: Mapping[str, Any], scale: Scale, free: int) -> Job:
+    """Choose the size at which a configuration is compiled.
+
+    Args:
+        config: The recipe's own MindFormers configuration.
+        scale: ``full``: as it is. ``small``: two layers a stage, narrow. ``auto``: full if it
+            fits; else fewer layers a stage; else small.
+        free: Bytes of memory that can be had.
+
+    Raises:
+        InputError: ``full`` does not fit.
+    """
+    full = _job(config, [])
+    if scale == "full" and full.estimate > free:
+        raise InputError(
+            f"--scale full needs about {full.estimate / 1e9:.1f} GB a rank, {free / 1e9:.1f} GB "
+            "are free. Free some, or compile a smaller model with --scale auto."
+        )
+    if scale == "full" or (scale == "auto" and full.estimate <= free):
+        return full
+    room = (free - BASE_BYTES) // _bytes_a_layer_deep(config)
+    layers = _SMALL_LAYERS if scale == "small" else max(1, room)
+    smaller = copy.deepcopy(dict(config))
+    changed: list[str] = []
+    _fewer_layers(smaller, layers, changed)
+    if scale == "small" or room < 1:
+        _narrower(smaller, full.layout.tensor, changed)
+    return _job(smaller, changed)
+
+
+def _job(config: Mapping[str, Any], changed: list[str]) -> Job:
+    return Job(dict(config), layout_of(config), changed, estimated_bytes(config))
+
+
+def _put(section: dict[str, Any], key: str, value: Any, changed: list[str]) -> None:
+    if section.get(key) != value:
+        changed.append(f"{key}: {section.get(key)} -> {value}")
+        section[key] = value
+
+
+def _fewer_layers(config: dict[str, Any], a_stage: int, changed: list[str]) -> None:
+    """As many layers in every stage; what counts layers is cut with them."""
+    model = config["model"]["model_config"]
+    stages = layout_of(config).stages
+    now = stage_layers(model["num_layers"], stages, model.get("offset", 0))
+    _put(model, "num_layers", min(a_stage, *now) * stages, changed)
+    _put(model, "offset", 0, changed)
+    recompute = config.get("recompute_config") or {}
+    counted = recompute.get("recompute")
+    if isinstance(counted, list):
+        _put(recompute, "recompute", [min(it, a_stage) for it in counted], changed)
+    elif isinstance(counted, int) and not isinstance(counted, bool):
+        _put(recompute, "recompute", min(counted, a_stage), changed)
+
+
+def _narrower(config: dict[str, Any], tensor: int, changed: list[str]) -> None:
+    """Small matrices, with as many heads as before, and every part still shared by all ranks."""
+    model = config["model"]["model_config"]
+    _put(model, "hidden_size", _SMALL_HEAD * model["num_heads"], changed)
+    _put(model, "kv_channels", _SMALL_HEAD, changed)
+    _put(model, "intermediate_size", _SMALL_FEED_FORWARD * tensor, changed)
+    _put(model, "vocab_size", _SMALL_VOCABULARY * tensor, changed)
+    for key in ("eos_token_id", "pad_token_id"):
+        _put(model, key, min(int(model.get(key, 0)), model["vocab_size"] - 1), changed)
+    optimizer = config["parallel"].get("parallel_optimizer_config")
+    if optimizer:
+        # Under its threshold (KB) a parameter is not cut, and all of these are small.
+        _put(optimizer, "parallel_optimizer_threshold", 0, changed)

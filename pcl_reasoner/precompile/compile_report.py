@@ -1,0 +1,188 @@
+"""What compiled ranks showed, as rows for a terminal and as one JSON value."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.core.artifact import write_atomically
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.precompile.compile_plan import Job
+from pcl_reasoner.precompile.compile_run import Compiled, title
+from pcl_reasoner.precompile.mindspore_2_7_graph import REDISTRIBUTION, Communication
+
+NOT_SHOWN = (
+    "numerics, kernels, device memory, collectives at work, and what a back end does to the graph"
+)
+_OURS = "PclQwen2ForCausalLM"
+_NOT_OURS = ("model-", "lm_head-")
+"""The model's parts that are MindFormers' own."""
+_SCORES = "chunked_log_probs-ChunkedLogProbs/whole_scores-WholeScores"
+"""Every rank gathers the scores of all parts of the vocabulary here, P numbers per token."""
+
+
+def in_our_code(one: Communication) -> bool:
+    """True for a redistribution that MindSpore had to insert between our own operators.
+
+    The gather of the parts' scores is on purpose and does not count. The backward half of a
+    redistribution is not looked at: it follows from the forward one, and MindSpore names it after
+    another Cell.
+    """
+    first, _, rest = one.where.partition("/")
+    on_purpose = one.operation == "AllGather" and rest == _SCORES
+    is_ours = first == _OURS and not rest.startswith(_NOT_OURS) and not on_purpose
+    return one.purpose == REDISTRIBUTION and is_ours
+
+
+def merged(compiled: Compiled) -> list[Communication]:
+    """The AllReduces whose gradients MindSpore's optimizer has made wrong."""
+    return [one for one in compiled.communications if one.merged]
+
+
+def refuse_merged(job: Job, done: Iterable[Compiled]) -> None:
+    """Refuse a graph whose gradients are wrong.
+
+    Raises:
+        StageError: A rank's graph has a merged AllReduce; all ranks and places are named.
+    """
+    lines = [
+        f"{title(job, compiled.rank)}: {one.where}, {one.operation} of {one.sent} over "
+        f"{job.layout.group_name(one.ranks)}, {one.count} per step"
+        for compiled in done
+        for one in merged(compiled)
+    ]
+    if lines:
+        raise StageError(
+            "the compiled graph has wrong gradients: MindSpore rewrote AllReduce(x)·y + z to "
+            "AllReduce(x + z)·y (docs/mindspore_all_reduce.md). Do not train with it. Let each "
+            "rank gather what was summed over ranks, as pcl_reasoner/losses/chunked.py does.\n"
+            + "\n".join(lines)
+        )
+
+
+def headlines(stage: str, job: Job) -> list[str]:
+    """What is about to be compiled, and at which size."""
+    model = job.config["model"]["model_config"]
+    layout = job.layout
+    size = "full size" if not job.changed else f"SCALED DOWN ({'; '.join(job.changed)})"
+    return [
+        f"{stage}: front-end parallel compile, {layout.data} data x {layout.tensor} tensor x "
+        f"{layout.stages} pipeline = {layout.world} ranks; {size}",
+        f"{model['num_layers']} layers, hidden {model['hidden_size']:,}, vocabulary "
+        f"{model['vocab_size']:,}, rows of {model['seq_length']:,} tokens",
+        f"a rank takes about {job.estimate / 1e9:.1f} GB of memory and, on an idle core, "
+        f"{_minutes(model['num_layers'])}",
+        f"not shown by it: {NOT_SHOWN}",
+    ]
+
+
+def _minutes(layers: int) -> str:
+    """Time that a compile was seen to take, in words."""
+    seconds = 20 + 3 * layers
+    return f"{seconds} s" if seconds < 100 else f"{math.ceil(seconds / 60)} min"
+
+
+def summary(job: Job, compiled: Compiled) -> str:
+    """One line of a compiled rank."""
+    whole, held = parameter_counts(compiled)
+    return (
+        f"{title(job, compiled.rank)}: passed in {compiled.compile_seconds:.1f} s, "
+        f"{compiled.peak_bytes / 1e9:.1f} GB; parameters of the stage {whole:,}, "
+        f"this rank holds {held:,}; merged AllReduces {len(merged(compiled))}"
+    )
+
+
+def parameter_rows(compiled: Compiled) -> list[tuple[str, str, str, str, str, str]]:
+    """(name, how many, whole, slice, optimizer shards, held), layers under one another as one."""
+    kinds: Counter[tuple[str, str, str, str, str]] = Counter()
+    for one in compiled.parameters:
+        name = re.sub(r"\.layers\.\d+\.", ".layers.*.", one["name"])
+        shapes = (_shape(one["whole"]), _shape(one["slice"]))
+        shards = str(len(one["optimizer_group"]) or "-")
+        kinds[(name, *shapes, shards, _shape(one["held"]))] += 1
+    return [(key[0], str(count), *key[1:]) for key, count in kinds.items()]
+
+
+def _shape(sizes: Iterable[int]) -> str:
+    return " x ".join(f"{size:,}" for size in sizes)
+
+
+def parameter_counts(compiled: Compiled) -> tuple[int, int]:
+    """(parameters of the whole stage, those that this rank holds)."""
+    whole = sum(math.prod(one["whole"]) for one in compiled.parameters)
+    return whole, sum(math.prod(one["held"]) for one in compiled.parameters)
+
+
+def communication_rows(job: Job, compiled: Compiled) -> list[tuple[str, str, str, str, str]]:
+    """(group, operation, why, times a step, MiB a step), the most bytes first."""
+    times: Counter[tuple[str, str, str]] = Counter()
+    size: Counter[tuple[str, str, str]] = Counter()
+    for one in compiled.communications:
+        key = (job.layout.group_name(one.ranks), one.operation, one.purpose)
+        times[key] += one.count
+        size[key] += one.count * one.bytes
+    order = sorted(times, key=lambda key: (-size[key], key))
+    return [(*key, f"{times[key]:,}", f"{size[key] / 2**20:,.1f}") for key in order]
+
+
+def redistribution_rows(job: Job, compiled: Compiled) -> list[tuple[str, str, str, str, str, str]]:
+    """(where, operation, group, from, to, times a step) of what was inserted in our code."""
+    return [
+        (
+            one.where,
+            one.operation,
+            job.layout.group_name(one.ranks),
+            one.sent,
+            one.received,
+            f"{one.count:,}",
+        )
+        for one in compiled.communications
+        if in_our_code(one)
+    ]
+
+
+def write(job: Job, stage: str, done: list[Compiled], folder: Path) -> Path:
+    """Write everything as JSON.
+
+    Args:
+        job: What was compiled.
+        stage: The train stage's title.
+        done: Its compiled ranks.
+        folder: Where the file goes.
+    """
+    file = folder / "compile.json"
+    write_atomically(file, json.dumps(as_json(job, stage, done), indent=1) + "\n")
+    return file
+
+
+def as_json(job: Job, stage: str, done: list[Compiled]) -> dict[str, Any]:
+    """Everything that compiled ranks showed, as a JSON value."""
+    model = job.config["model"]["model_config"]
+    shape = ("num_layers", "hidden_size", "num_heads", "n_kv_heads", "intermediate_size")
+    return {
+        "what": "front-end parallel compile",
+        "not_shown": NOT_SHOWN,
+        "stage": stage,
+        "versions": {name: metadata.version(name) for name in ("mindspore", "mindformers")},
+        "layout": {**asdict(job.layout), "world": job.layout.world},
+        "model": {key: model[key] for key in (*shape, "vocab_size", "seq_length")},
+        "scaled_down": job.changed,
+        "ranks": [_rank_json(job, compiled) for compiled in done],
+    }
+
+
+def _rank_json(job: Job, compiled: Compiled) -> dict[str, Any]:
+    whole, held = parameter_counts(compiled)
+    value = asdict(compiled)
+    value["communications"] = [
+        {**asdict(one), "group": job.layout.group_name(one.ranks), "in_our_code": in_our_code(one)}
+        for one in compiled.communications
+    ]
+    return {"parameters_of_stage": whole, "parameters_held": held, **value}

@@ -1,0 +1,210 @@
+"""Compiling ranks one after the other, a process each, and what is said of one that fails."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.core.errors import InputError, StageError
+from pcl_reasoner.precompile import compile_rows
+from pcl_reasoner.precompile import mindspore_2_7 as version
+from pcl_reasoner.precompile.compile_plan import Job
+from pcl_reasoner.precompile.mindspore_2_7_graph import Communication, communications, reason
+from pcl_reasoner.train import worker
+from pcl_reasoner.train.render import to_yaml
+
+CONFIG = "mindformers.yaml"
+LOG = "log.txt"
+PROGRAM = "pcl_reasoner.precompile.rank"
+"""The module that compiles one rank."""
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What one rank's compile showed.
+
+    Args:
+        rank: The rank.
+        stage: Its pipeline stage, from 0.
+        compile_seconds: Of the compile alone.
+        all_seconds: With imports and the building of the model.
+        peak_bytes: Most memory that the process held.
+        parameters: Trained parameters: ``name``, ``whole`` shape, ``slice`` of this rank's
+            tensor-parallel place, ``optimizer_group``, and ``held``: what is left of the slice
+            when the optimizer group has shared it.
+        communications: Of one step.
+    """
+
+    rank: int
+    stage: int
+    compile_seconds: float
+    all_seconds: float
+    peak_bytes: int
+    parameters: list[dict[str, Any]]
+    communications: list[Communication]
+
+
+def for_compiling(config: dict[str, Any], rows: Path) -> dict[str, Any]:
+    """The configuration without what a compile does not touch: weights, and real data.
+
+    Args:
+        config: A MindFormers configuration.
+        rows: Folder of made-up rows.
+    """
+    loader = config["train_dataset"]["data_loader"] | {
+        "path": str(rows),
+        "epochs": 1,
+        "max_steps": None,
+    }
+    # MindSpore refuses more workers than the machine has cores.
+    dataset = config["train_dataset"] | {
+        "data_loader": loader,
+        "num_parallel_workers": 1,
+        "python_multiprocessing": False,
+    }
+    return config | {
+        "load_checkpoint": "",
+        "auto_trans_ckpt": False,
+        "resume_training": False,
+        "output_dir": "work",
+        "train_dataset": dataset,
+        "train_dataset_task": config["train_dataset_task"] | {"dataset_config": dataset},
+    }
+
+
+def possible() -> bool:
+    """True where this machine and this MindSpore can do it."""
+    return version.machine_problem() is None
+
+
+def require(with_cann: bool) -> None:
+    """Refuse a machine on which nothing can be compiled.
+
+    Args:
+        with_cann: MindSpore's own dry run is asked for, which needs CANN and any architecture.
+
+    Raises:
+        InputError: No CANN here, and it is asked for.
+        StageError: Not x86-64, or another MindSpore.
+    """
+    problem = version.machine_problem()
+    if with_cann and not has_cann():
+        raise InputError(
+            "--with-cann: no CANN here (ASCEND_HOME_PATH is not set). Source its set_env.sh first, "
+            "or leave --with-cann out."
+        )
+    if problem and not with_cann:
+        raise StageError(problem)
+
+
+def has_cann(environment: Mapping[str, str] | None = None) -> bool:
+    """True where CANN's environment is set."""
+    environment = os.environ if environment is None else environment
+    return "ASCEND_HOME_PATH" in environment or "ASCEND_TOOLKIT_HOME" in environment
+
+
+def prepare(job: Job, folder: Path) -> Path:
+    """Write made-up rows and the YAML that every rank compiles; returns the YAML.
+
+    Args:
+        job: What is compiled.
+        folder: Made anew.
+    """
+    worker.remove_tree(folder)
+    rows = folder / "rows"
+    rows.mkdir(parents=True)
+    size = job.config["train_dataset"]["data_loader"]["global_batch_size"]
+    compile_rows.write_rows(rows, size, job.config["model"]["model_config"]["seq_length"])
+    config = folder / CONFIG
+    config.write_text(to_yaml(for_compiling(job.config, rows.absolute())), encoding="utf-8")
+    return config
+
+
+def compile_rank(job: Job, config: Path, rank: int) -> Compiled:
+    """Compile as one rank, in a process of its own.
+
+    Args:
+        job: What is compiled.
+        config: From ``prepare``.
+        rank: The rank.
+
+    Raises:
+        StageError: It failed; MindSpore's reason is given, and where its log is.
+    """
+    folder = config.parent / f"rank_{rank}"
+    graphs = folder / "graphs"
+    graphs.mkdir(parents=True)
+    task = {
+        "config": str(config.absolute()),
+        "rank": rank,
+        "world": job.layout.world,
+        "result": "result.json",
+    }
+    (folder / "job.json").write_text(json.dumps(task), encoding="utf-8")
+    command = [sys.executable, "-m", PROGRAM, "job.json"]
+    code = run_logged(command, folder, version.environment(graphs.absolute()))
+    if code != 0:
+        raise StageError(failure(job, rank, code, folder / LOG))
+    value = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+    (graph,) = sorted(graphs.glob(f"*_{version.GRAPH_PASS}_*.ir"))[-1:]
+    with graph.open(encoding="utf-8") as lines:
+        found = communications(lines)
+    shutil.rmtree(graphs)
+    return Compiled(rank=rank, stage=job.layout.stage_of(rank), communications=found, **value)
+
+
+def run_logged(command: list[str], folder: Path, extra: dict[str, str]) -> int:
+    """Run a command in a folder, all that it says in a file there; returns its exit code."""
+    with (folder / LOG).open("wb") as log:
+        return subprocess.run(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=worker.environment(extra),
+            check=False,
+            preexec_fn=worker.die_with_parent,
+        ).returncode
+
+
+def failure(job: Job, rank: int, code: int, log: Path) -> str:
+    """What is said of a compile that failed.
+
+    Args:
+        job: What was compiled.
+        rank: The rank.
+        code: Exit code of its process; negative for a signal.
+        log: What it wrote.
+    """
+    text = log.read_text(encoding="utf-8", errors="replace")
+    start = f"{title(job, rank)}: failed"
+    if code == -9:
+        why = (
+            f"killed, most likely because memory ran out; about {job.estimate / 1e9:.1f} GB were "
+            "expected. Free some, or use --scale small."
+        )
+    elif code < 0:
+        why = (
+            f"its process was ended by signal {-code}. MindSpore's wheel may have another layout "
+            f"than {' and '.join(version.VERSIONS)}."
+        )
+    else:
+        why = reason(text) or worker.tail(log)
+    return f"{start}: {why}\nIts log is {log}."
+
+
+def title(job: Job, rank: int) -> str:
+    """``front-end parallel compile, rank 64 of 128 (stage 2 of 2)``."""
+    layout = job.layout
+    return (
+        f"front-end parallel compile, rank {rank} of {layout.world} "
+        f"(stage {layout.stage_of(rank) + 1} of {layout.stages})"
+    )

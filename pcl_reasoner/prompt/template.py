@@ -1,0 +1,200 @@
+"""Chat templates: messages -> the text that the model is trained on, served with and judged by.
+
+    [{"role": "user", "content": "1 + 1?"}]
+    -> "<|im_start|>user\\n1 + 1?<|im_end|>\\n<|im_start|>assistant\\n"
+
+One implementation for sampling, training and evaluation, so that they cannot differ. It renders as
+transformers' ``apply_chat_template`` does, without importing transformers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+from jinja2 import Template, TemplateError
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from pcl_reasoner.core.errors import StageError
+
+_SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token")
+_PROBE = "the-answer"
+"""What stands for an assistant's turn when the text that ends it is looked for."""
+
+
+@dataclass(frozen=True)
+class ChatTemplate:
+    """A chat template, ready to render.
+
+    Args:
+        source: The jinja text.
+        special_tokens: Name -> text, as in tokenizer_config.json (``eos_token`` …).
+    """
+
+    source: str
+    special_tokens: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def eos_token(self) -> str:
+        """The end-of-sequence token's text; empty when the tokenizer has none."""
+        return self.special_tokens.get("eos_token", "")
+
+    @property
+    def end_of_turn(self) -> str:
+        """The text that ends an assistant's turn, e.g. ``<|im_end|>``.
+
+        Taken from what the template puts after the turn: a base model's ``eos_token`` is often
+        another token. The ``eos_token`` where the template puts nothing.
+        """
+        user = {"role": "user", "content": "?"}
+        turn = {"role": "assistant", "content": _PROBE}
+        _, _, after = self.render([user, turn], add_generation_prompt=False).rpartition(_PROBE)
+        return after.strip() or self.eos_token
+
+    def render(self, messages: list[dict[str, str]], add_generation_prompt: bool) -> str:
+        """Render messages to text.
+
+        Args:
+            messages: ``{"role": system, user or assistant, "content": text}`` each.
+            add_generation_prompt: True to end with the start of an assistant's turn.
+
+        Raises:
+            StageError: The template refuses the messages or uses what is not offered.
+        """
+        template = _compile(self.source)
+        try:
+            return template.render(
+                messages=messages,
+                tools=None,
+                documents=None,
+                add_generation_prompt=add_generation_prompt,
+                **self.special_tokens,
+            )
+        except (TemplateError, TypeError) as error:
+            roles = ", ".join(message["role"] for message in messages)
+            raise StageError(
+                f"the chat template cannot render messages of roles {roles}: {error}. "
+                "Give another one with the stage's key `template`."
+            ) from error
+
+
+def prompt_messages(problem: str, system: str | None, suffix: str) -> list[dict[str, str]]:
+    """The messages that ask a problem: a system turn where there is one, then the user's turn.
+
+    Args:
+        problem: The problem's text.
+        system: The system turn's text; None for no system turn.
+        suffix: Appended to the problem as it is.
+    """
+    messages = [{"role": "user", "content": problem + suffix}]
+    if system is not None:
+        messages.insert(0, {"role": "system", "content": system})
+    return messages
+
+
+def load_template(model_folder: Path, template_file: str | None = None) -> ChatTemplate:
+    """Read a model folder's chat template and special tokens.
+
+    Args:
+        model_folder: Has tokenizer_config.json, with ``chat_template`` in it or beside it as
+            chat_template.jinja (which comes first, as in transformers).
+        template_file: A jinja file to take instead of the model's own.
+
+    Raises:
+        StageError: There is no template, or a file cannot be read.
+    """
+    config = _tokenizer_config(model_folder)
+    beside = model_folder / "chat_template.jinja"
+    if template_file is not None:
+        source = _read(Path(template_file))
+    elif beside.is_file():
+        source = _read(beside)
+    else:
+        source = _own_template(config.get("chat_template"), model_folder)
+    _compile(source)
+    return ChatTemplate(source, _special_tokens(config))
+
+
+def _tokenizer_config(model_folder: Path) -> dict[str, Any]:
+    path = model_folder / "tokenizer_config.json"
+    try:
+        value = json.loads(_read(path))
+    except json.JSONDecodeError as error:
+        raise StageError(f"{path}: not valid JSON ({error}). Fetch the model again.") from error
+    if not isinstance(value, dict):
+        raise StageError(f"{path}: must be a JSON object, got {type(value).__name__}.")
+    return value
+
+
+def _own_template(value: Any, model_folder: Path) -> str:
+    """The template in tokenizer_config.json: text, or a list of named ones with a default."""
+    if isinstance(value, list):
+        named = {item["name"]: item["template"] for item in value}
+        value = named.get("default")
+    if isinstance(value, str):
+        return value
+    raise StageError(
+        f"{model_folder}: no chat template in tokenizer_config.json and no chat_template.jinja. "
+        "Give a jinja file with the stage's key `template`."
+    )
+
+
+def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    """Special tokens' texts; a token is written as text or as ``{"content": text, …}``."""
+    found = {}
+    for name in _SPECIAL_TOKENS:
+        value = config.get(name)
+        text = value.get("content") if isinstance(value, dict) else value
+        if isinstance(text, str):
+            found[name] = text
+    return found
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StageError(
+            f"{path}: cannot be read ({error}). A model folder needs tokenizer_config.json; a "
+            "template is a UTF-8 jinja file."
+        ) from error
+
+
+@lru_cache(maxsize=8)
+def _compile(source: str) -> Template:
+    # trim_blocks and lstrip_blocks are what transformers sets: published templates rely on both.
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    try:
+        return environment.from_string(source)
+    except TemplateError as error:
+        raise StageError(f"the chat template is not valid jinja: {error}") from error
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    # jinja's own filter escapes for HTML, which is not what a model is to read.
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )

@@ -1,0 +1,91 @@
+"""A Qwen2 tokenizer from ``vocab.json`` and ``merges.txt``, the files that MindFormers' YAML names.
+
+    {vocab_file: qwen/vocab.json, merges_file: qwen/merges.txt}
+
+It gives the ids of the folder's own tokenizer.json, and of transformers' slow Qwen2Tokenizer.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.synthetic.base_model import QWEN2_SPLIT
+
+QWEN2_5_TOKENS = (
+    *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>"),
+    *("<|box_start|>", "<|box_end|>", "<|quad_start|>", "<|quad_end|>", "<|vision_start|>"),
+    *("<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>", "<tool_call>"),
+    *("</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>"),
+    *("<|repo_name|>", "<|file_sep|>"),
+)
+"""Tokens that Qwen2.5 adds after its vocabulary, in the order of their ids (151643 …)."""
+
+
+def read_vocabulary(vocab_file: Path, merges_file: Path) -> Tokenizer:
+    """Build the tokenizer.
+
+    Args:
+        vocab_file: Token -> id.
+        merges_file: A merge a line, under a ``#version`` line or none.
+
+    Added tokens are those of the tokenizer_config.json beside ``vocab_file``; where there is none,
+    Qwen2.5's own, at the ids after the vocabulary's last.
+
+    Raises:
+        StageError: A file cannot be read, or an added token's id contradicts the vocabulary.
+    """
+    try:
+        model = models.BPE.from_file(str(vocab_file), str(merges_file))
+    # tokenizers raises a bare Exception whatever is wrong with the files.
+    except Exception as error:
+        raise StageError(
+            f"{vocab_file} and {merges_file} cannot be read as a vocabulary and its merges "
+            f"({error}). Give the vocab.json and merges.txt of the model's folder."
+        ) from error
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(QWEN2_SPLIT), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    for number, token in _added_tokens(vocab_file):
+        tokenizer.add_tokens([token])
+        got = tokenizer.token_to_id(token.content)
+        if number is not None and got != number:
+            raise StageError(
+                f"{vocab_file}: the added token {token.content} gets id {got}, "
+                f"tokenizer_config.json says {number}. The two files are not of one model."
+            )
+    return tokenizer
+
+
+def _added_tokens(vocab_file: Path) -> list[tuple[int | None, AddedToken]]:
+    """(id, token) of all added tokens, by rising id; the id is None where nothing says it."""
+    config = _beside(vocab_file)
+    listed = config.get("added_tokens_decoder") if config else None
+    if not listed:
+        return [(None, AddedToken(text, normalized=False, special=True)) for text in QWEN2_5_TOKENS]
+    keys = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
+    return [
+        (int(number), AddedToken(**{key: value[key] for key in keys if key in value}))
+        for number, value in sorted(listed.items(), key=lambda item: int(item[0]))
+    ]
+
+
+def _beside(vocab_file: Path) -> dict[str, Any] | None:
+    path = vocab_file.parent / "tokenizer_config.json"
+    if not path.is_file():
+        return None
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise StageError(f"{path}: not valid JSON ({error}). Fetch the model again.") from error
+    return value

@@ -1,0 +1,1 @@
+"""From a recipe to its artifacts: read, check, plan, walk the stages."""

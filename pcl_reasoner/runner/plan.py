@@ -1,0 +1,328 @@
+"""What a run will do: every stage with its fingerprint, its folder, and why it is to run.
+
+All fingerprints are known before anything runs: a stage's is the hash of its type, version,
+configuration and its inputs' fingerprints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.core import artifact
+from pcl_reasoner.core.errors import InputError, join_errors
+from pcl_reasoner.core.files import nearest
+from pcl_reasoner.core.schema import Source
+from pcl_reasoner.runner import sources
+from pcl_reasoner.runner.recipe import Recipe, StageSpec, load_other
+from pcl_reasoner.stages import ALL_STAGES, STAGES
+
+FINGERPRINT_DIGITS = 8
+
+
+@dataclass(frozen=True)
+class PlannedInput:
+    """One input of a planned stage.
+
+    Args:
+        fingerprint: Of the artifact or source.
+        path: Where it is or will be.
+        origin: ``recipe/stage`` or the source's name, for people.
+    """
+
+    fingerprint: str
+    path: Path
+    origin: str
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """One stage of the walk."""
+
+    recipe: Recipe
+    spec: StageSpec
+    inputs: dict[str, PlannedInput]
+    fingerprint: str
+    folder: Path
+    identity: dict[str, Any]
+    """What the fingerprint is made of."""
+
+    @property
+    def title(self) -> str:
+        """``recipe/stage``."""
+        return f"{self.recipe.name}/{self.spec.name}"
+
+    @property
+    def partial(self) -> Path:
+        """The folder that it is written in until it is whole."""
+        return self.folder.with_name(f"{self.folder.name}.partial")
+
+    @property
+    def done(self) -> bool:
+        """True when its artifact is there, whole."""
+        manifest = artifact.read_manifest(self.folder)
+        return manifest is not None and manifest.get("fingerprint") == self.fingerprint
+
+
+def _identity(
+    recipe: Recipe, spec: StageSpec, inputs: dict[str, PlannedInput], memory: sources.HashMemory
+) -> dict[str, Any]:
+    named = spec.config.named_files()
+    contents = {name: sources.content_of(path, memory) for name, path in named.items()}
+    # The report alone shows the recipe's facts, so it alone is made anew when they change.
+    facts = {"recipe": recipe.facts()} if ALL_STAGES in spec.inputs else {}
+    return {
+        **facts,
+        **({"files": contents} if contents else {}),
+        "stage": spec.type,
+        "version": STAGES[spec.type].version,
+        "config": spec.config.hashed(),
+        "inputs": {role: item.fingerprint for role, item in inputs.items()},
+    }
+
+
+@dataclass
+class Plan:
+    """The walk: stages in order, sources that are not there, sources to fetch."""
+
+    stages: list[PlannedStage] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    to_fetch: dict[Path, tuple[str, Source]] = field(default_factory=dict)
+
+    def find(self, recipe: str, stage: str) -> PlannedStage | None:
+        """The planned stage of that recipe and name."""
+        return next(
+            (
+                planned
+                for planned in self.stages
+                if planned.recipe.name == recipe and planned.spec.name == stage
+            ),
+            None,
+        )
+
+    def report_file(self) -> Path | None:
+        """The report's file, whether it is there or not; None when there is no report stage."""
+        reports = [planned for planned in self.stages if planned.spec.type == "report"]
+        return reports[-1].folder / "report.html" if reports else None
+
+    def tokenizer_file(self, planned: PlannedStage) -> Path:
+        """The tokenizer of the nearest stage, this or above, that reads a policy.
+
+        Raises:
+            InputError: None does.
+        """
+        by_folder = {stage.folder: stage for stage in self.stages}
+        waiting = [planned]
+        while waiting:
+            stage = waiting.pop(0)
+            if "policy" in stage.inputs:
+                return stage.inputs["policy"].path / "tokenizer.json"
+            above = (by_folder.get(item.path) for item in stage.inputs.values())
+            waiting += [one for one in above if one is not None]
+        raise InputError(f"stage {planned.title}: neither it nor a stage above reads a policy.")
+
+
+def make_plan(recipe: Recipe, runs: Path, until: str | None = None) -> Plan:
+    """Plan a run of a recipe, with the stages of other recipes that it takes from.
+
+    Args:
+        recipe: The recipe.
+        runs: Folder of all runs.
+        until: Last stage to run; all when None.
+    """
+    # Absolute, because a stage may start processes in folders of their own.
+    runs = runs.expanduser().absolute()
+    memory = sources.HashMemory(runs / ".hashes.json")
+    planner = _Planner(runs, memory)
+    planner.recipes[recipe.name] = recipe
+    if until is not None and until not in recipe.stages:
+        known = list(recipe.stages)
+        raise InputError(
+            f"{recipe.path}: no such stage {until!r}.{nearest(until, known)}"
+            f" Stages: {', '.join(known)}."
+        )
+    for name in recipe.stages if until is None else [until]:
+        planner.stage(recipe, name)
+    # Another recipe's stages never read this one's, so they can stand together, first.
+    planner.plan.stages.sort(key=lambda planned: planned.recipe.name == recipe.name)
+    memory.save()
+    return planner.plan
+
+
+class _Planner:
+    """Walks recipes depth first, each stage once."""
+
+    def __init__(self, runs: Path, memory: sources.HashMemory) -> None:
+        self.runs = runs
+        self.memory = memory
+        self.plan = Plan()
+        self.recipes: dict[str, Recipe] = {}
+        self.walking: list[str] = []
+
+    def stage(self, recipe: Recipe, name: str) -> PlannedStage:
+        """Plan one stage after those it reads."""
+        known = self.plan.find(recipe.name, name)
+        if known is not None:
+            return known
+        key = f"{recipe.name}/{name}"
+        if key in self.walking:
+            circle = " -> ".join([*self.walking, key])
+            raise InputError(f"{recipe.path}: stages read one another in a circle: {circle}")
+        self.walking.append(key)
+        spec = recipe.stages[name]
+        inputs = dict(self._inputs(recipe, spec))
+        self.walking.pop()
+        identity = _identity(recipe, spec, inputs, self.memory)
+        digest = artifact.fingerprint(identity)
+        folder = self.runs / recipe.name / f"{name}-{digest[:FINGERPRINT_DIGITS]}"
+        planned = PlannedStage(recipe, spec, inputs, digest, folder, identity)
+        self.plan.stages.append(planned)
+        return planned
+
+    def _inputs(self, recipe: Recipe, spec: StageSpec) -> Iterable[tuple[str, PlannedInput]]:
+        for role, names in spec.inputs.items():
+            if role == ALL_STAGES:
+                yield from self._all_before(recipe, spec)
+                continue
+            for name in names:
+                key = f"{role}.{name}" if role in spec.several else role
+                yield key, self._input(recipe, name)
+
+    def _all_before(self, recipe: Recipe, spec: StageSpec) -> Iterable[tuple[str, PlannedInput]]:
+        for name, other in recipe.stages.items():
+            if ALL_STAGES not in other.inputs:
+                self.stage(recipe, name)
+        # Other recipes first, as the walk has them.
+        walk = sorted(self.plan.stages, key=lambda planned: planned.recipe.name == recipe.name)
+        for planned in walk:
+            if ALL_STAGES not in planned.spec.inputs:
+                yield (
+                    planned.title,
+                    PlannedInput(planned.fingerprint, planned.folder, planned.title),
+                )
+
+    def _input(self, recipe: Recipe, name: str) -> PlannedInput:
+        if name in recipe.stages:
+            planned = self.stage(recipe, name)
+            return PlannedInput(planned.fingerprint, planned.folder, planned.title)
+        source = recipe.sources[name]
+        if source.stage:
+            return self._stage_source(recipe, source, name)
+        return self._outside_source(name, source)
+
+    def _stage_source(self, recipe: Recipe, source: Source, name: str) -> PlannedInput:
+        owner = self._recipe(recipe, source.recipe) if source.recipe else recipe
+        problems = _no_such_stage(recipe, owner, name, source)
+        if problems:
+            raise join_errors(problems)
+        planned = self.stage(owner, str(source.stage))
+        inside = source.path or ""
+        digest = planned.fingerprint if not inside else f"{planned.fingerprint}/{inside}"
+        return PlannedInput(digest, planned.folder / inside, planned.title)
+
+    def _recipe(self, recipe: Recipe, name: str) -> Recipe:
+        other = load_other(recipe, name)
+        known = self.recipes.setdefault(other.name, other)
+        if known.path.resolve() != other.path.resolve():
+            raise InputError(
+                f"{known.path} and {other.path} have the same name {other.name!r}: their runs "
+                "would be taken for one another. Rename one."
+            )
+        return known
+
+    def _outside_source(self, name: str, source: Source) -> PlannedInput:
+        if source.hub:
+            folder = sources.hub_folder(source, self.runs)
+            self.plan.to_fetch[folder] = (name, source)
+        else:
+            folder = Path(str(source.path)).expanduser().absolute()
+        digest = sources.fingerprint_of(source, self.memory)
+        if digest is None:
+            problem = sources.missing(name, source)
+            if problem and problem not in self.plan.missing:
+                self.plan.missing.append(problem)
+            digest = "missing"
+        return PlannedInput(digest, folder, name)
+
+
+def check_others(recipe: Recipe, above: tuple[str, ...] = ()) -> list[str]:
+    """What is wrong with the recipes that this one takes stages from, and with the stages named.
+
+    Args:
+        recipe: The recipe.
+        above: Names of the recipes that led to this one.
+    """
+    if recipe.name in above:
+        return []
+    problems = []
+    for name, source in recipe.sources.items():
+        if source.recipe is None:
+            continue
+        try:
+            other = load_other(recipe, source.recipe)
+        except InputError as error:
+            problems.append(str(error))
+            continue
+        problems += _no_such_stage(recipe, other, name, source)
+        problems += check_others(other, (*above, recipe.name))
+    return problems
+
+
+def _no_such_stage(recipe: Recipe, owner: Recipe, name: str, source: Source) -> list[str]:
+    if source.stage in owner.stages:
+        return []
+    known = list(owner.stages)
+    return [
+        f"{recipe.path}: sources.{name}: {owner.path} has no stage {source.stage!r}."
+        f"{nearest(str(source.stage), known)} Stages: {', '.join(known)}."
+    ]
+
+
+def why(planned: PlannedStage) -> str:
+    """Why a stage is done or to run, in words.
+
+    A stage that is to run is compared with its newest finished artifact under other settings.
+    """
+    if planned.done:
+        return "done"
+    if planned.folder.is_dir():
+        return "its folder has no whole manifest of these settings"
+    others = [
+        (path.stat().st_mtime, manifest)
+        for path in planned.folder.parent.glob(f"{planned.spec.name}-*")
+        if not path.name.endswith(".partial")
+        and (manifest := artifact.read_manifest(path)) is not None
+        and manifest.get("name") == planned.spec.name
+        and "identity" in manifest
+    ]
+    begun = planned.partial.is_dir() and STAGES[planned.spec.type].resumable
+    prefix = "was cut off, goes on; " if begun else ""
+    if not others:
+        return prefix + "never run with these settings"
+    newest = max(others, key=lambda item: item[0])[1]
+    return prefix + "; ".join(_differences(newest["identity"], planned))
+
+
+def _differences(old: dict[str, Any], planned: PlannedStage) -> Iterable[str]:
+    new = planned.identity
+    if old["version"] != new["version"]:
+        yield f"the stage's code is version {new['version']}, was {old['version']}"
+    for key, now in new.get("recipe", {}).items():
+        if old.get("recipe", {}).get(key) != now:
+            yield f"the recipe's {key} changed"
+    for key in sorted(set(old["config"]) | set(new["config"])):
+        before, now = old["config"].get(key), new["config"].get(key)
+        if before != now:
+            yield f"{key} is {now!r}, was {before!r}"
+    for key, content in new.get("files", {}).items():
+        if (
+            old.get("files", {}).get(key) != content
+            and old["config"].get(key) == new["config"][key]
+        ):
+            yield f"the content of {key} ({new['config'][key]}) changed"
+    for role in sorted(set(old["inputs"]) | set(new["inputs"])):
+        if old["inputs"].get(role) != new["inputs"].get(role):
+            item = planned.inputs.get(role)
+            yield f"input {role} changed ({item.origin})" if item else f"input {role} is gone"

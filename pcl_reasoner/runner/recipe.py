@@ -1,0 +1,392 @@
+"""YAML -> a validated Recipe: what is run, from which sources, with which numbers.
+
+`draft.py` puts the files and overrides together; here every stage's configuration is checked
+against its types, and every name that a stage reads against the stages and sources there are.
+All that is wrong is said in one error, before anything heavy is imported.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pcl_reasoner.core import artifact, files
+from pcl_reasoner.core.errors import InputError, join_errors
+from pcl_reasoner.core.schema import Launch, Source, sentences
+from pcl_reasoner.core.stage import StageConfig
+from pcl_reasoner.runner.draft import PAPER, Draft
+from pcl_reasoner.stages import ALL_STAGES, STAGES
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+"""Names become folders' names and parts of overrides."""
+
+_RESERVED_NAMES = {"hub"}
+"""Names of other folders in ``runs``."""
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """One stage of a resolved recipe."""
+
+    name: str
+    type: str
+    config: StageConfig
+    inputs: dict[str, list[str]]
+    """Role -> names of stages or sources; a role that the recipe gives as a list has several."""
+    several: frozenset[str] = frozenset()
+    """Roles that the recipe gives as a list."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe with every precedence applied and every value checked."""
+
+    path: Path
+    name: str
+    title: str
+    profile: str
+    seed: int
+    launch: Launch
+    sources: dict[str, Source]
+    choices: dict[str, str]
+    stages: dict[str, StageSpec]
+    expect: dict[str, Any] = field(default_factory=dict)
+    published: dict[str, Any] = field(default_factory=dict)
+    overrides: tuple[str, ...] = ()
+    launch_file: str = "laptop.yaml"
+    seed_given: int | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """What of the recipe, beside stages and sources, the report shows."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "profile": self.profile,
+            "launch": self.launch.title,
+            "verified": self.launch.verified,
+            "seed": self.seed,
+            "choices": self.choices,
+            "expect": self.expect,
+            "published": self.published,
+        }
+
+    def resolved(self) -> dict[str, Any]:
+        """The recipe as one mapping, for ``show``, ``diff`` and the manifest."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "profile": self.profile,
+            "seed": self.seed,
+            "launch": self.launch.model_dump(exclude_defaults=True),
+            "choices": self.choices,
+            "sources": {
+                name: source.model_dump(exclude_none=True) for name, source in self.sources.items()
+            },
+            "stages": {
+                name: {
+                    "stage": spec.type,
+                    "inputs": {
+                        role: names if role in spec.several else names[0]
+                        for role, names in spec.inputs.items()
+                    },
+                    **spec.config.model_dump(mode="json"),
+                }
+                for name, spec in self.stages.items()
+            },
+            "expect": self.expect,
+        }
+
+
+def load_launch(name: str) -> Launch:
+    """Read and check a launch file.
+
+    Args:
+        name: A path, or the name of a shipped launch file.
+    """
+    launch, _, errors = _read_launch(name)
+    if launch is None or errors:
+        raise join_errors(errors)
+    return launch
+
+
+def _read_launch(name: str) -> tuple[Launch | None, str, list[str]]:
+    """The launch file, the profile that it names even if it is wrong, and all that is wrong."""
+    errors: list[str] = []
+    try:
+        path = files.find(name, "launch")
+        value = files.read_yaml(path)
+    except InputError as error:
+        return None, PAPER, [str(error)]
+    profile = str(value.get("profile", PAPER))
+    hashed = value.get("hashed")
+    for stage in hashed if isinstance(hashed, dict) else {}:
+        if stage not in STAGES:
+            hint = files.nearest(str(stage), list(STAGES))
+            errors.append(f"{path}: hashed.{stage}: no such stage.{hint}")
+    try:
+        return Launch.model_validate(value), profile, errors
+    except ValidationError as error:
+        errors += sentences(error, lambda key: str(path), "", Launch)
+        return None, profile, errors
+
+
+def load_recipe(
+    name: str,
+    launch: str = "laptop.yaml",
+    profile: str | None = None,
+    overrides: tuple[str, ...] = (),
+    seed: int | None = None,
+) -> Recipe:
+    """Read a recipe with its profile, launch file and overrides, and check all of it at once.
+
+    Args:
+        name: A path, or the name of a shipped recipe.
+        launch: A path, or the name of a shipped launch file.
+        profile: Overlay to apply; the launch file's own when None; ``paper`` for none.
+        overrides: ``stage.key=value``, ``choices.name=option``, ``sources.name.key=value``.
+        seed: Takes the place of the recipe's seed.
+
+    Raises:
+        InputError: Everything that is wrong, in one error.
+    """
+    draft = Draft(files.find(name, "recipes"))
+    launched, its_profile, launch_errors = _read_launch(launch)
+    draft.errors += launch_errors
+    chosen = profile or its_profile
+    draft.read_overlay(chosen)
+    draft.apply_overrides_of_choices(overrides)
+    draft.apply_choices()
+    draft.apply_overlay()
+    draft.apply_launch(launched.hashed if launched else {}, launch)
+    draft.apply_overrides(overrides)
+    draft.value.setdefault("seed", 0)
+    if seed is not None:
+        draft.value["seed"] = seed
+    sources = _sources(draft)
+    stages = _stages(draft, sources, launched)
+    draft.errors += [*_plain_errors(draft), *_reference_errors(draft, stages, sources)]
+    if draft.errors or launched is None:
+        raise join_errors(draft.errors)
+    value = draft.value
+    return Recipe(
+        path=draft.path,
+        name=value.get("name", draft.path.stem),
+        title=str(value.get("title", "")),
+        profile=chosen,
+        seed=value["seed"],
+        launch=launched,
+        sources=sources,
+        choices=draft.choices,
+        stages=_in_order(stages, sources, draft.path),
+        expect=value["expect"],
+        published=value["published"],
+        overrides=overrides,
+        launch_file=launch,
+        seed_given=seed,
+    )
+
+
+def load_other(recipe: Recipe, name: str) -> Recipe:
+    """Load another recipe that this one takes a stage from: same profile, launch and seed.
+
+    Args:
+        recipe: The recipe that has a source ``{recipe: name, stage: …}``.
+        name: A path beside that recipe, or the name of a shipped one.
+
+    Raises:
+        InputError: It is wrong, or has this recipe's own name.
+    """
+    beside = recipe.path.parent / name
+    path = beside if beside.is_file() else Path(name)
+    other = load_recipe(str(path), recipe.launch_file, recipe.profile, seed=recipe.seed_given)
+    if other.name == recipe.name:
+        raise InputError(
+            f"{recipe.path}: takes a stage from {other.path}, which has the same name "
+            f"{other.name!r}: their runs would be taken for one another. Rename one."
+        )
+    return other
+
+
+def _plain_errors(draft: Draft) -> Iterator[str]:
+    """What is wrong with the top-level keys that are single values, and with names."""
+    seed = draft.value["seed"]
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        yield f"{draft.where('seed')}: seed: must be a whole number of at least 0, got {seed!r}."
+    name = draft.value.get("name", draft.path.stem)
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED_NAMES:
+        yield f"{draft.path}: name: must be letters, digits, _ and - (not 'hub'), got {name!r}."
+    for group in ("stages", "sources"):
+        for key in draft.value[group]:
+            if not _NAME.fullmatch(key):
+                yield f"{draft.path}: {group}.{key}: a name is letters, digits, _ and -."
+    for group in ("expect", "published"):
+        try:
+            artifact.canonical_json(draft.value[group])
+        except (TypeError, ValueError) as error:
+            yield f"{draft.path}: {group}: holds what JSON cannot say ({error})."
+    if not draft.value["stages"]:
+        yield f"{draft.path}: stages: must be given: at least one."
+
+
+def _sources(draft: Draft) -> dict[str, Source]:
+    found = {}
+    for name, value in draft.value["sources"].items():
+        where = draft.where("sources", name)
+        try:
+            found[name] = Source.model_validate(value)
+        except ValidationError as error:
+            draft.errors += sentences(error, lambda key: where, f"sources.{name}: ", Source)  # noqa: B023
+    return found
+
+
+def _stages(
+    draft: Draft, sources: dict[str, Source], launched: Launch | None
+) -> dict[str, StageSpec]:
+    found = {}
+    for name, entry in draft.value["stages"].items():
+        spec = _stage(draft, name, dict(entry), sources, launched)
+        if spec is not None:
+            found[name] = spec
+    return found
+
+
+def _stage(
+    draft: Draft,
+    name: str,
+    entry: dict[str, Any],
+    sources: dict[str, Source],
+    launched: Launch | None,
+) -> StageSpec | None:
+    kind = entry.pop("stage", name)
+    if kind not in STAGES:
+        draft.errors.append(
+            f"{draft.where(name, 'stage')}: stages.{name}: no such stage {kind!r}."
+            f"{files.nearest(str(kind), list(STAGES))} Known: {', '.join(STAGES)}."
+        )
+        return None
+    inputs, several = _inputs(draft, name, kind, entry.pop("inputs", None))
+    config_class = STAGES[kind].config_class()
+    for key in ("seed", "max_malformed"):
+        if key in config_class.model_fields and key in draft.value:
+            entry.setdefault(key, draft.value[key])
+    for key, value in entry.items():
+        if _not_finite(value):
+            draft.errors.append(
+                f"{draft.where(name, key)}: stage {name}: {key}: must be finite, got {value!r}."
+            )
+    # What a layout must divide: the launch file's devices, and weights that are here already. And
+    # which roles the stage is given, as some settings need one.
+    around = {
+        "placement": launched.placement if launched else None,
+        "folders": _folders(inputs, sources),
+        "roles": set(inputs),
+    }
+    try:
+        config = config_class.model_validate(entry, context=around)
+    except ValidationError as error:
+        draft.errors += sentences(
+            error, lambda key: draft.where(name, key), f"stage {name}: ", config_class
+        )
+        return None
+    return StageSpec(name, kind, config, inputs, several)
+
+
+def _folders(inputs: dict[str, list[str]], sources: dict[str, Source]) -> dict[str, Path]:
+    """Role -> folder of an input that is a path; what stages write and the hub has come later."""
+    named = {role: sources[names[0]] for role, names in inputs.items() if names[0] in sources}
+    return {
+        role: Path(source.path).expanduser()
+        for role, source in named.items()
+        if source.path and not source.stage
+    }
+
+
+def _not_finite(value: Any) -> bool:
+    """True when NaN or infinity is in it: neither has a stable encoding."""
+    if isinstance(value, dict):
+        return any(_not_finite(item) for item in value.values())
+    if isinstance(value, list):
+        return any(_not_finite(item) for item in value)
+    return isinstance(value, float) and not math.isfinite(value)
+
+
+def _inputs(
+    draft: Draft, name: str, kind: str, given: Any
+) -> tuple[dict[str, list[str]], frozenset[str]]:
+    """Role -> names, and the roles that are lists."""
+    where = f"{draft.where(name, 'inputs')}: stages.{name}.inputs"
+    if given is not None and not isinstance(given, dict):
+        draft.errors.append(f"{where}: must be a mapping of roles to names, got {given!r}.")
+    given = given if isinstance(given, dict) else {}
+    defaults = {role.rstrip("?"): value for role, value in STAGES[kind].inputs.items()}
+    optional = {role.rstrip("?") for role in STAGES[kind].inputs if role.endswith("?")}
+    for role in given:
+        if role not in defaults:
+            hint = files.nearest(str(role), list(defaults))
+            draft.errors.append(
+                f"{where}.{role}: unknown role.{hint} Roles: {', '.join(defaults)}."
+            )
+    found: dict[str, list[str]] = {}
+    for role, default in defaults.items():
+        value = given.get(role, None if role in optional else default)
+        names = value if isinstance(value, list) else [value]
+        if value is None and role in optional:
+            continue
+        if not names or not all(isinstance(item, str) for item in names):
+            draft.errors.append(
+                f"{where}.{role}: must be the name of a stage or a source, or a list of names, "
+                f"got {value!r}."
+            )
+        else:
+            found[role] = names
+    return found, frozenset(role for role in found if isinstance(given.get(role), list))
+
+
+def _reference_errors(
+    draft: Draft, stages: dict[str, StageSpec], sources: dict[str, Source]
+) -> Iterator[str]:
+    """Names that a stage reads but that are neither a stage nor a source, or are both."""
+    stage_names, source_names = list(draft.value["stages"]), list(draft.value["sources"])
+    for name in sorted(set(stage_names) & set(source_names)):
+        yield f"{draft.path}: {name}: is the name of a stage and of a source; rename one."
+    for spec in stages.values():
+        where = draft.where(spec.name, "inputs")
+        for role, names in spec.inputs.items():
+            for reference in names:
+                if reference not in (ALL_STAGES, *stage_names, *source_names):
+                    hint = files.nearest(reference, stage_names + source_names)
+                    yield (
+                        f"{where}: stages.{spec.name}.inputs.{role}: {reference!r} is neither a "
+                        f"stage nor a source.{hint}"
+                    )
+    for name, source in sources.items():
+        if source.stage and not source.recipe and source.stage not in stage_names:
+            hint = files.nearest(source.stage, stage_names)
+            where = draft.where("sources", name)
+            yield f"{where}: sources.{name}.stage: no such stage {source.stage!r}.{hint}"
+
+
+def _in_order(
+    stages: dict[str, StageSpec], sources: dict[str, Source], path: Path
+) -> dict[str, StageSpec]:
+    """Order stages so that each comes after those it reads; ties keep the recipe's order."""
+    behind = {name: source.stage for name, source in sources.items() if not source.recipe}
+    waiting = {}
+    readers_of_all = {name for name, spec in stages.items() if ALL_STAGES in spec.inputs}
+    for name, spec in stages.items():
+        read = {behind.get(item) or item for items in spec.inputs.values() for item in items}
+        waiting[name] = set(stages) - readers_of_all if name in readers_of_all else read
+    ordered: dict[str, StageSpec] = {}
+    while len(ordered) < len(stages):
+        left = [name for name in stages if name not in ordered]
+        free = next((name for name in left if not waiting[name] & set(left)), None)
+        if free is None:
+            raise InputError(f"{path}: stages {', '.join(left)} read one another in a circle.")
+        ordered[free] = stages[free]
+    return ordered

@@ -1,0 +1,326 @@
+"""Walk the stages: skip what is done, go on where a run was cut off, commit what is whole."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Protocol
+
+from pcl_reasoner import __version__
+from pcl_reasoner.core import artifact
+from pcl_reasoner.core.api_keys import missing_keys, without_slash
+from pcl_reasoner.core.errors import InputError, LockedError, PclError, StageError, join_errors
+from pcl_reasoner.core.files import nearest
+from pcl_reasoner.core.stage import Counts, Progress, StageContext
+from pcl_reasoner.runner import sources
+from pcl_reasoner.runner.plan import Plan, PlannedStage, make_plan
+from pcl_reasoner.runner.recipe import Recipe
+from pcl_reasoner.stages import STAGES
+
+_PACKAGES = (
+    "mindspore",
+    "mindformers",
+    "numpy",
+    "pyarrow",
+    "duckdb",
+    "tokenizers",
+    "fastokens",
+    "sentence-transformers",
+    "openvino",
+)
+
+
+_FULL_BYTES = 1 << 16
+"""A disk with less than this free is full."""
+
+
+class View(Progress, Protocol):
+    """What shows a run to a person."""
+
+    def started(self, planned: PlannedStage, index: int, total: int) -> None:
+        """A stage begins."""
+
+    def skipped(self, planned: PlannedStage, index: int, total: int) -> None:
+        """A stage is done already."""
+
+    def finished(self, planned: PlannedStage, counts: Counts, seconds: float) -> None:
+        """A stage is committed."""
+
+    def warned(self, message: str) -> None:
+        """A stage has something to say."""
+
+
+Around = Callable[[PlannedStage, StageContext], AbstractContextManager[None]]
+
+
+def _nothing_around(planned: PlannedStage, context: StageContext) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a run directory; the lock goes with the process, however it ends.
+
+    Raises:
+        LockedError: Another runner holds it; says which.
+        StageError: The folder cannot be written.
+    """
+    path = folder / ".lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        raise StageError(
+            f"{folder}: cannot be written ({error.strerror}). Choose another place with --runs."
+        ) from error
+    with handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            handle.seek(0)
+            holder = handle.read().strip() or "another process"
+            raise LockedError(
+                f"{folder}: in use by {holder}. Wait until it has finished, stop it, or choose "
+                "another place with --runs."
+            ) from error
+        handle.truncate(0)
+        handle.write(f"process {os.getpid()} on {platform.node()} since {_now()}")
+        handle.flush()
+        yield
+
+
+def run(
+    recipe: Recipe,
+    runs: Path,
+    view: View,
+    until: str | None = None,
+    from_stage: str | None = None,
+    start: str | None = None,
+    around: Around = _nothing_around,
+) -> Plan:
+    """Run a recipe.
+
+    Args:
+        recipe: The recipe.
+        runs: Folder of all runs.
+        view: Shows what happens.
+        until: Last stage to run.
+        from_stage: First stage to run again even if it is done; those after it follow.
+        start: How training starts the processes of its hosts: ``ssh``, ``local`` or None.
+        around: What a stage needs elsewhere as long as it runs; may change its context.
+
+    Raises:
+        InputError: Sources or servers' keys are missing, all named at once.
+        StageError: A stage could not do its work.
+    """
+    plan = make_plan(recipe, runs, until)
+    if plan.missing:
+        raise join_errors(plan.missing)
+    repeated = again(plan, recipe, from_stage)
+    if all(planned.done for planned in plan.stages) and not repeated:
+        return plan
+    absent = _missing_keys([one for one in plan.stages if not one.done or one in repeated])
+    if absent:
+        raise join_errors(absent)
+    with locked(runs / recipe.name):
+        for name, source in plan.to_fetch.values():
+            sources.fetch(name, source, runs)
+        for index, planned in enumerate(plan.stages):
+            if planned.done and planned not in repeated:
+                view.skipped(planned, index, len(plan.stages))
+                continue
+            view.started(planned, index, len(plan.stages))
+            # Another recipe's stages are written in that recipe's own run directory.
+            if planned.recipe.name == recipe.name:
+                run_stage(planned, view, index, start, around)
+            else:
+                with locked(planned.folder.parent):
+                    run_stage(planned, view, index, start, around)
+    return plan
+
+
+def _missing_keys(stages: list[PlannedStage]) -> list[str]:
+    """A sentence for each key that stages which ask servers need and the environment lacks."""
+    wanted: dict[str, str] = {}
+    for planned in stages:
+        placement, config = planned.recipe.launch.placement, planned.spec.config
+        judges = planned.spec.type == "grade" and getattr(config, "method", None) != "rule"
+        samples = getattr(config, "engine", None) == "server"
+        urls = placement.judge_urls if judges else placement.server_urls if samples else []
+        named = [without_slash(url) for url in urls]
+        wanted |= {u: v for u, v in placement.api_keys.items() if without_slash(u) in named}
+    return missing_keys(wanted)
+
+
+def again(plan: Plan, recipe: Recipe, from_stage: str | None) -> list[PlannedStage]:
+    """The stages that ``--from`` runs again though they may be done: that one and all after it.
+
+    Raises:
+        InputError: The stage is not one of those to run.
+    """
+    if from_stage is None:
+        return []
+    own = [planned for planned in plan.stages if planned.recipe is recipe]
+    names = [planned.spec.name for planned in own]
+    if from_stage not in names:
+        raise InputError(
+            f"{recipe.path}: --from {from_stage!r}: not one of the stages to run."
+            f"{nearest(from_stage, names)} They are: {', '.join(names)}."
+        )
+    return own[names.index(from_stage) :]
+
+
+def run_stage(
+    planned: PlannedStage,
+    view: View,
+    index: int,
+    start: str | None = None,
+    around: Around = _nothing_around,
+) -> Counts:
+    """Run one stage in its partial folder and commit it.
+
+    Raises:
+        StageError: What went wrong, with the stage's name.
+    """
+    stage = STAGES[planned.spec.type]
+    started = time.monotonic()
+    began_at = _now()
+    try:
+        artifact.fresh_partial(planned.partial, keep=stage.resumable)
+        kept_apart = planned.partial / artifact.KEPT_APART
+        kept_apart.unlink(missing_ok=True)
+        kept_apart.touch()
+        context = _context(planned, kept_apart, view, start)
+        inputs = {role: item.path for role, item in planned.inputs.items()}
+        with around(planned, context):
+            counts = stage.function()(planned.spec.config, inputs, planned.partial, context)
+        _check(planned, counts, kept_apart)
+        seconds = time.monotonic() - started
+        manifest = _manifest(planned, counts, context, began_at, seconds)
+        artifact.commit(planned.partial, planned.folder, manifest)
+    except PclError as error:
+        raise type(error)(f"stage {planned.title}: {error}") from error
+    except OSError as error:
+        raise _disk_error(planned, error) from error
+    except Exception as error:
+        # Libraries have errors of their own for a full disk.
+        if shutil.disk_usage(planned.partial).free < _FULL_BYTES:
+            raise _disk_error(planned, OSError(errno.ENOSPC, str(error))) from error
+        error.add_note(f"This happened in stage {planned.title}; its folder: {planned.partial}")
+        raise
+    for warning in context.warnings:
+        view.warned(f"{planned.title}: {warning}")
+    view.finished(planned, counts, seconds)
+    return counts
+
+
+def _context(
+    planned: PlannedStage, kept_apart: Path, view: View, start: str | None
+) -> StageContext:
+    recipe = planned.recipe
+    return StageContext(
+        name=planned.spec.name,
+        kept_apart=kept_apart,
+        placement=recipe.launch.placement.model_dump(),
+        progress=view,
+        recipe=recipe.facts(),
+        cache=planned.folder.parent.parent / ".cache",
+        start=start,
+    )
+
+
+def _disk_error(planned: PlannedStage, error: OSError) -> StageError:
+    where = error.filename or planned.partial
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        what = "the disk is full. Free space and run again; finished stages are kept."
+    elif error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+        what = "cannot be written or read: no permission. Choose another place with --runs."
+    else:
+        what = f"{type(error).__name__}: {error.strerror or error}."
+    return StageError(f"stage {planned.title}: {where}: {what}")
+
+
+def _check(planned: PlannedStage, counts: Counts, kept_apart: Path) -> None:
+    """Nothing is lost without a count, and what is malformed stays under the limit."""
+    total = counts.kept + sum(counts.dropped.values())
+    if counts.read != total:
+        raise StageError(
+            f"read {counts.read} {counts.unit} but accounts for {total} "
+            f"({counts.kept} kept, {counts.dropped}). This is a fault of the stage; report it."
+        )
+    limit = getattr(planned.spec.config, "max_malformed", None)
+    refused = {k: v for k, v in counts.dropped.items() if k.startswith("malformed")}
+    if limit is not None and counts.read and sum(refused.values()) > limit * counts.read:
+        share = sum(refused.values()) / counts.read
+        raise StageError(
+            f"{sum(refused.values())} of {counts.read} {counts.unit} are malformed ({share:.1%}), "
+            f"the limit is {limit:.1%}: {refused}. See {kept_apart}, mend the source, or raise "
+            f"{planned.spec.name}.max_malformed."
+        )
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")
+
+
+def _manifest(
+    planned: PlannedStage, counts: Counts, context: StageContext, began_at: str, seconds: float
+) -> dict[str, Any]:
+    return {
+        "stage": planned.spec.type,
+        "name": planned.spec.name,
+        "recipe": planned.recipe.name,
+        "profile": planned.recipe.profile,
+        "launch": planned.recipe.launch.name,
+        "choices": planned.recipe.choices,
+        "seed": planned.recipe.seed,
+        "fingerprint": planned.fingerprint,
+        "identity": planned.identity,
+        "origins": {role: item.origin for role, item in planned.inputs.items()},
+        "counts": counts.model_dump(),
+        "warnings": context.warnings,
+        "began_at": began_at,
+        "seconds": round(seconds, 3),
+        "host": platform.node(),
+        "python": platform.python_version(),
+        "versions": versions(),
+        "git_commit": git_commit(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Installed versions of this package and of those whose numerics or formats matter."""
+    found = {"pclr-ms": __version__}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def git_commit() -> str | None:
+    """The checkout's commit, with ``+`` when it has uncommitted changes; None when installed."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        command = ["git", "-C", str(root), "describe", "--always", "--abbrev=12", "--dirty=+"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def counts_of(folder: Path) -> Counts | None:
+    """The counts in a finished artifact's manifest."""
+    manifest = artifact.read_manifest(folder)
+    return Counts.model_validate(manifest["counts"]) if manifest else None

@@ -1,0 +1,152 @@
+"""Sources: a path, a hub repository, or a stage's artifact; found, fetched and fingerprinted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.core import artifact
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import Source
+
+
+class HashMemory:
+    """SHA-256 of files, remembered by path, inode, size and modification time.
+
+    ``runs/.hashes.json``: {"/data/a.parquet": [inode, size, mtime_ns, "sha256…"], …}
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._changed = False
+        self._known: dict[str, list[Any]] = {}
+        try:
+            known = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return
+        if isinstance(known, dict):
+            self._known = known
+
+    def sha256(self, file: Path) -> str:
+        """The file's hash, computed only when the file is not the one remembered."""
+        status = file.stat()
+        identity = [status.st_ino, status.st_size, status.st_mtime_ns]
+        key = str(file.resolve())
+        known = self._known.get(key)
+        if not isinstance(known, list) or known[:3] != identity:
+            self._known[key] = [*identity, artifact.hash_file(file)]
+            self._changed = True
+        return str(self._known[key][3])
+
+    def save(self) -> None:
+        """Write the memory if anything is new; it is only a cache, so a read-only disk is fine."""
+        if not self._changed:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            artifact.write_atomically(self._path, json.dumps(self._known))
+        except OSError:
+            return
+
+
+def files_of(source: Source) -> list[Path]:
+    """The files of a path source, sorted; empty when there are none.
+
+    Hidden files and folders are left out: what download tools note in them differs every time.
+    """
+    root = Path(str(source.path)).expanduser()
+    if root.is_file():
+        return [root]
+    found = (path for path in root.glob(source.files or "**/*") if path.is_file())
+    return sorted(path for path in found if not _hidden(path.relative_to(root)))
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def fingerprint_of(source: Source, memory: HashMemory) -> str | None:
+    """What identifies a path's or a hub repository's content.
+
+    A path is identified by its files' relative names and contents; a hub repository by its id,
+    revision and file pattern.
+
+    Returns:
+        The fingerprint, or None when a path has no files.
+    """
+    if source.hub:
+        return artifact.fingerprint([source.hub, source.revision, source.kind, source.files])
+    return _content(Path(str(source.path)).expanduser(), files_of(source), memory)
+
+
+def content_of(path: Path, memory: HashMemory) -> str | None:
+    """What identifies the content of a file or folder; None when there are no files."""
+    return _content(path, files_of(Source(path=str(path))), memory)
+
+
+def _content(root: Path, found: list[Path], memory: HashMemory) -> str | None:
+    if not found:
+        return None
+    base = root.parent if root.is_file() else root
+    return artifact.fingerprint(
+        [[path.relative_to(base).as_posix(), memory.sha256(path)] for path in found]
+    )
+
+
+def missing(name: str, source: Source) -> str | None:
+    """Say what to do about a path source that is not there, or None when it is."""
+    if source.hub or source.stage or files_of(source):
+        return None
+    pattern = f" with files {source.files!r}" if source.files else ""
+    return (
+        f"source {name}: {source.path}{pattern}: nothing there. Put the data there, or give "
+        f"another place with sources.{name}.path=PATH."
+    )
+
+
+def hub_folder(source: Source, runs: Path) -> Path:
+    """Where a hub repository's files are kept."""
+    identity = f"{source.hub}@{source.revision}".replace("/", "--")
+    # Two sources may take different files of one repository.
+    part = f"--{artifact.fingerprint(source.files)[:8]}" if source.files else ""
+    return runs / "hub" / f"{source.kind}--{identity}{part}"
+
+
+def fetched(folder: Path) -> bool:
+    """True when a hub repository's files are all there."""
+    return (folder / ".complete").exists()
+
+
+def fetch(name: str, source: Source, runs: Path) -> Path:
+    """Fetch a hub repository, going on with files that are half there; shows progress.
+
+    Raises:
+        StageError: The hub does not answer or does not have it.
+    """
+    folder = hub_folder(source, runs)
+    if fetched(folder):
+        return folder
+    import huggingface_hub
+
+    try:
+        huggingface_hub.snapshot_download(
+            str(source.hub),
+            revision=source.revision,
+            repo_type=source.kind,
+            local_dir=folder,
+            allow_patterns=source.files,
+        )
+    except Exception as error:
+        raise StageError(
+            f"source {name}: {source.hub} at {source.revision} could not be fetched "
+            f"({type(error).__name__}: {error}). Run again to go on where it stopped, or download "
+            f"it elsewhere and give the folder: sources.{name}.path=PATH."
+        ) from error
+    if not files_of(Source(path=str(folder))):
+        raise StageError(
+            f"source {name}: {source.hub} at {source.revision} has no files "
+            f"{source.files or ''}. Mend sources.{name}.files."
+        )
+    (folder / ".complete").touch()
+    return folder

@@ -1,0 +1,81 @@
+"""Running a command on a host: on this machine, or over OpenSSH by key alone.
+
+    ssh -o BatchMode=yes … node02 'exec /opt/venv/bin/python -m pcl_reasoner.hosts.keeper'
+
+Nothing is ever asked: a host whose key is not known, or that does not take ours, is an error that
+says so. User, port and key stand in the OpenSSH configuration file that the launch file names.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from pcl_reasoner.core.schema import Ssh
+
+LOCAL, SSH = "local", "ssh"
+_ALIVE_COUNT = 3
+
+_REASONS = (
+    ("Can't open user config file", "the file of placement.ssh.config cannot be read"),
+    ("Could not resolve hostname", "the name is not known: mend it, or the name service"),
+    ("Connection refused", "no SSH server answers there: start sshd, or mend the port"),
+    ("timed out", "it does not answer: is it up, and is the link?"),
+    ("No route to host", "there is no route to it: is it up, and is the link?"),
+    ("Network is unreachable", "its network cannot be reached from here"),
+    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key is another than known_hosts has"),
+    (
+        "Host key verification failed",
+        "its host key is not known here: look at it and put it into known_hosts (ssh-keyscan)",
+    ),
+    (
+        "Permission denied",
+        "it refuses our key: put the public key into its authorized_keys, or name user and key "
+        "in the file of placement.ssh.config",
+    ),
+    ("command not found", "no such program there: set per_host.<name>.python"),
+    ("No such file or directory", "no such program there: set per_host.<name>.python"),
+)
+
+
+def command_on(host: str, words: list[str], how: str, ssh: Ssh, notice_seconds: float) -> list[str]:
+    """The command of this machine that runs words on a host.
+
+    Args:
+        host: Its name.
+        words: Program and arguments there.
+        how: ``local`` or ``ssh``.
+        ssh: The configuration file, and how long to wait for an answer.
+        notice_seconds: A cut link ends the connection after so long.
+    """
+    if how == LOCAL:
+        return words
+    interval = max(1, round(notice_seconds / _ALIVE_COUNT))
+    options = {
+        "BatchMode": "yes",
+        "StrictHostKeyChecking": "yes",
+        "PasswordAuthentication": "no",
+        "KbdInteractiveAuthentication": "no",
+        "ConnectTimeout": ssh.connect_seconds,
+        "ServerAliveInterval": interval,
+        "ServerAliveCountMax": _ALIVE_COUNT,
+        # A connection of its own: one that others share may be older than the trouble.
+        "ControlMaster": "no",
+        "ControlPath": "none",
+        "ForwardAgent": "no",
+        "ForwardX11": "no",
+        "RequestTTY": "no",
+        "LogLevel": "ERROR",
+    }
+    config = ["-F", str(Path(ssh.config).expanduser())] if ssh.config else []
+    given = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    return ["ssh", *config, *given, "--", host, f"exec {shlex.join(words)}"]
+
+
+def reason_in(text: str) -> str:
+    """Why a connection failed, in words, from what ``ssh`` printed."""
+    for part, reason in _REASONS:
+        if part in text:
+            return reason
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "no answer came any more"

@@ -1,0 +1,249 @@
+"""The embedded sources: Nemotron-like Parquet, V1-like JSONL, a benchmark and a base model.
+
+    nemotron/part-0000N.parquet   messages [{role, content}], metadata '{"expected_answer": "8"}'
+    conversations/math.jsonl      {"conversations": [{"from": "human", "value": …}, {…}]}
+    benchmark.jsonl               {"id": "embedded-0001", "problem": …, "answer": "8"}
+    base_model/                   a Hugging Face folder with drawn weights
+    planted.json                  what was planted for each stage to catch, counted
+
+Every stage of the paper's run has something to catch here: problems solved 16 and 32 times, short
+chains of thought, repeated rows, blank ground truths, questions of the benchmark copied, wrapped
+and paraphrased, and malformed rows of every kind.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
+from pcl_reasoner.synthetic import task
+
+REMARKS = ("", "", "I start. ", "Let me reckon step by step. ")
+WRAPPER = "<|im_start|>user\n{}\nPlease reason step by step.<|im_end|>\n<|im_start|>assistant\n"
+
+
+class EmbeddedConfig(StageConfig):
+    """How much is made, and how hard it is."""
+
+    seed: int
+    """Of everything that is drawn."""
+    benchmark_problems: int = Field(160, gt=0)
+    """Held-out problems."""
+    sft_problems: int = Field(4000, gt=0)
+    """Problems of the SFT data, one response each."""
+    rl_problems: int = Field(320, gt=0)
+    """Problems that are good for RL: solved sometimes, with long chains of thought."""
+    changes: list[int] = [3, 4, 5]
+    """Numbers of changes of the SFT data."""
+    hard_changes: list[int] = [4, 5]
+    """Numbers of changes of the benchmark and of the RL problems."""
+    hasty: float = Field(0.32, ge=0, le=1)
+    """Chance that the teacher stops after the third change where there are more."""
+    planted: int = Field(10, ge=0)
+    """How many cases of each kind are planted."""
+    vocab_size: int = Field(512, gt=300)
+    hidden_size: int = Field(128, gt=0, multiple_of=32)
+    layers: int = Field(2, gt=0)
+
+
+def embedded(
+    config: EmbeddedConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
+) -> Counts:
+    """Make all embedded sources from the seed."""
+    from pcl_reasoner.synthetic import base_model
+
+    rng = random.Random(config.seed)
+    taken: set[str] = set()
+    benchmark = task.make_problems(rng, config.benchmark_problems, config.hard_changes, taken)
+    sft = task.make_problems(rng, config.sft_problems, config.changes, taken)
+    rows, planted = nemotron_rows(config, rng, benchmark, taken)
+    lines, planted_lines = conversation_lines(config, rng, sft, benchmark)
+    _write_benchmark(output / "benchmark.jsonl", benchmark)
+    _write_parquet(output / "nemotron", rows)
+    (output / "conversations").mkdir()
+    (output / "conversations" / "math.jsonl").write_bytes(b"".join(lines))
+    context.progress.update(1, 2, "steps", "tokenizer and base model")
+    texts = [text for item in sft for text in (item.problem, item.response())]
+    base_model.write_model_folder(
+        output / "base_model",
+        texts,
+        config.vocab_size,
+        config.hidden_size,
+        config.layers,
+        config.seed,
+    )
+    summary = {"nemotron": planted, "conversations": planted_lines}
+    (output / "planted.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    total = len(rows) + len(lines) + len(benchmark)
+    return Counts(
+        unit="rows",
+        read=total,
+        kept=total,
+        info={"nemotron": len(rows), "conversations": len(lines), "benchmark": len(benchmark)},
+    )
+
+
+def nemotron_row(problem: str, cot: str, answer: str | None) -> dict[str, Any]:
+    """One row of the Nemotron schema."""
+    return {
+        "uuid": "",
+        "messages": [
+            {"role": "user", "content": problem},
+            {"role": "assistant", "content": cot},
+        ],
+        "metadata": json.dumps({"expected_answer": answer, "problem_source": "embedded"}),
+        "category": "math",
+    }
+
+
+def nemotron_rows(
+    config: EmbeddedConfig, rng: random.Random, benchmark: list[task.Problem], taken: set[str]
+) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """All Nemotron-like rows in a drawn order, and how many of each kind were planted."""
+    rows: list[dict[str, Any]] = []
+    planted: dict[str, int] = {}
+
+    def add(
+        kind: str,
+        problems: list[tuple[str, task.Problem]],
+        counts: list[int],
+        remarks: tuple[str, ...] = REMARKS,
+    ) -> None:
+        made = [
+            nemotron_row(text, item.response(remark=rng.choice(remarks)), item.answer)
+            for (text, item), count in zip(problems, counts, strict=True)
+            for _ in range(count)
+        ]
+        planted[f"{kind}_problems"] = len(problems)
+        planted[f"{kind}_rows"] = len(made)
+        rows.extend(made)
+
+    def fresh(count: int, changes: list[int]) -> list[tuple[str, task.Problem]]:
+        return [(p.problem, p) for p in task.make_problems(rng, count, changes, taken)]
+
+    n = config.planted
+    solved = [min(15, 1 + int(rng.expovariate(0.4))) for _ in range(config.rl_problems)]
+    add("partial", fresh(config.rl_problems, config.hard_changes), solved)
+    add("solved_16_times", fresh(n, config.hard_changes), [16] * n)
+    add("solved_32_times", fresh(n // 2, config.hard_changes), [32] * (n // 2))
+    add("solved_20_times", fresh(n // 2, config.hard_changes), [20] * (n // 2))
+    add("short_cot", fresh(3 * n, [2]), [3] * (3 * n), remarks=("",))
+    copied = rng.sample(benchmark, 3 * n)
+    add("copied", [(p.problem, p) for p in copied[:n]], [2] * n)
+    add("wrapped", [(WRAPPER.format(p.problem), p) for p in copied[n : 2 * n]], [1] * n)
+    add("paraphrased", [(p.paraphrase, p) for p in copied[2 * n :]], [1] * n)
+    _add_blank(rows, planted, [item for _, item in fresh(n, config.hard_changes)])
+    _add_malformed(rows, planted, [item for _, item in fresh(4, config.hard_changes)])
+    rng.shuffle(rows)
+    for index, row in enumerate(rows):
+        row["uuid"] = f"{config.seed:04d}-{index:08d}"
+    return rows, planted
+
+
+def _add_blank(
+    rows: list[dict[str, Any]], planted: dict[str, int], problems: list[task.Problem]
+) -> None:
+    """Ground truths that are empty, blank, or null; every other problem has a good row too."""
+    blanks: list[str | None] = ["", "  ", None]
+    for index, item in enumerate(problems):
+        rows.append(nemotron_row(item.problem, item.response(), blanks[index % 3]))
+        if index % 2:
+            rows.append(nemotron_row(item.problem, item.response(), item.answer))
+    planted["blank_ground_truth_rows"] = len(problems)
+    planted["blank_ground_truth_only_problems"] = (len(problems) + 1) // 2
+
+
+def _add_malformed(
+    rows: list[dict[str, Any]], planted: dict[str, int], problems: list[task.Problem]
+) -> None:
+    """Rows that convert must refuse, two of each kind."""
+    first = [nemotron_row(item.problem, item.response(), item.answer) for item in problems]
+    first[0]["metadata"] = '{"expected_answer": "4"'
+    first[1]["metadata"] = '{"problem_source": "embedded"}'
+    first[2]["messages"] = first[2]["messages"][:1]
+    first[3]["messages"][0]["content"] = "   "
+    rows += first
+    rows += [dict(row) for row in first]
+    planted["malformed_rows"] = 2 * len(first)
+
+
+def conversation_lines(
+    config: EmbeddedConfig,
+    rng: random.Random,
+    problems: list[task.Problem],
+    benchmark: list[task.Problem],
+) -> tuple[list[bytes], dict[str, int]]:
+    """All V1-like lines, with the hasty teacher's responses and planted cases."""
+    hasty = [
+        len(item.changes) > task.HASTY_STOP and rng.random() < config.hasty for item in problems
+    ]
+    texts = [
+        (item.problem, item.response(stops)) for item, stops in zip(problems, hasty, strict=True)
+    ]
+    copied = rng.sample(benchmark, config.planted)
+    texts += [(item.problem, item.response()) for item in copied]
+    lines = [
+        json.dumps(
+            {
+                "conversations": [
+                    {"from": "human", "value": problem},
+                    {"from": "assistant", "value": response},
+                ]
+            }
+        ).encode()
+        + b"\n"
+        for problem, response in texts
+    ]
+    malformed = [
+        b'{"conversations": [{"from": "human", "value": "cut\n',
+        b'{"conversations": [{"from": "human", "value": "no response"}]}\n',
+        b'{"conversations": [{"from": "human", "value": "\xff\xfe"}, {"value": "x"}]}\n',
+        b'{"messages": []}\n',
+    ]
+    lines += malformed
+    rng.shuffle(lines)
+    planted = {
+        "copied_rows": len(copied),
+        "malformed_rows": len(malformed),
+        "hasty_rows": sum(hasty),
+    }
+    return lines, planted
+
+
+def _write_benchmark(path: Path, problems: list[task.Problem]) -> None:
+    with path.open("w", encoding="utf-8") as handle:
+        for index, item in enumerate(problems):
+            record = {
+                "id": f"embedded-{index:04d}",
+                "problem": item.problem,
+                "answer": item.answer,
+            }
+            handle.write(json.dumps(record) + "\n")
+
+
+def _write_parquet(folder: Path, rows: list[dict[str, Any]], files: int = 2) -> None:
+    """Write rows into several files, as the real data set has."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    turn = pa.struct([("role", pa.string()), ("content", pa.string())])
+    schema = pa.schema(
+        [
+            ("uuid", pa.string()),
+            ("messages", pa.list_(turn)),
+            ("metadata", pa.string()),
+            ("category", pa.string()),
+        ]
+    )
+    folder.mkdir()
+    size = -(-len(rows) // files)
+    for index in range(files):
+        part = rows[index * size : (index + 1) * size]
+        table = pa.Table.from_pylist(part, schema=schema)
+        pq.write_table(table, folder / f"part-{index:05d}.parquet", compression="zstd")

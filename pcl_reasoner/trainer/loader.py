@@ -1,0 +1,121 @@
+"""The loader that MindFormers builds by name: packed rows in a fixed order, with their weights.
+
+data_loader:
+  type: PclPackedDataLoader
+  load_func: load_from_disk
+  path: runs/…/pack-1a2b3c4d
+  epochs: 5                  # shuffled anew each epoch, end to end: runner_config.epochs is 1
+  seed: 0
+  global_batch_size: 128     # rows a step over all ranks
+  max_segments: 128
+  balance_rows: False        # True: the rows of a step are dealt to ranks by attention's cost
+  create_compressed_eod_mask: True
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from mindformers.dataset.dataloader.hf_dataloader import HFDataLoader
+from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
+from mindspore.dataset import GeneratorDataset
+
+from pcl_reasoner.train.columns import column_names
+from pcl_reasoner.train.order import DataOrder, balanced_order, batch_totals, data_order
+from pcl_reasoner.trainer import rows
+
+_OURS = (
+    *("epochs", "seed", "global_batch_size", "max_segments", "max_steps", "gradient_scale"),
+    "balance_rows",
+)
+
+
+class OrderedRows:
+    """Random access to the rows of all steps, in their order."""
+
+    def __init__(
+        self, dataset: Any, order: DataOrder, max_segments: int, compressed: bool, scale: float
+    ) -> None:
+        counts = np.array([rows.trained_counts(row) for row in dataset], np.int64).reshape(-1, 2)
+        self.dataset = dataset
+        self.order = order
+        self.max_segments = max_segments
+        # The names by which MindFormers knows what kind of mask the batch function gets.
+        self.create_compressed_eod_mask = compressed
+        self.column_names = column_names(compressed)
+        segments = np.maximum(batch_totals(order, counts[:, 0]), 1)
+        tokens = np.maximum(batch_totals(order, counts[:, 1]), 1)
+        self.segment_weights = scale / segments
+        self.token_weights = scale / tokens
+
+    def __len__(self) -> int:
+        """Rows of all steps."""
+        return len(self.order.rows)
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        """The model's columns of one place in the order."""
+        step = int(index) // self.order.global_batch_size
+        return rows.model_row(
+            self.dataset[int(self.order.rows[index])],
+            self.max_segments,
+            self.segment_weights[step],
+            self.token_weights[step],
+            self.create_compressed_eod_mask,
+        )
+
+
+@MindFormerRegister.register(MindFormerModuleType.DATASET_LOADER)
+class PclPackedDataLoader(HFDataLoader):
+    """MindFormers' Hugging Face loader, with float columns and the order fixed in advance."""
+
+    @staticmethod
+    def _build_config(**kwargs: Any) -> Any:
+        """Keep our keys apart; what is left belongs to the function that loads."""
+        ours = {key: kwargs.pop(key) for key in _OURS if key in kwargs}
+        kwargs.pop("mock_config", None)
+        if kwargs.get("load_func") == "load_from_disk" and "path" in kwargs:
+            kwargs["dataset_path"] = kwargs.pop("path")
+        config = HFDataLoader._build_config(**kwargs)
+        config.ours = ours
+        return config
+
+    @classmethod
+    def wrap_dataset(
+        cls,
+        config: Any,
+        dataset: Any,
+        shard_id: int | None = None,
+        num_shards: int | None = None,
+        python_multiprocessing: bool = False,
+        num_parallel_workers: int = 1,
+    ) -> GeneratorDataset:
+        """Wrap the packed rows; ranks take every N-th row, so a step is N · batch rows."""
+        ours = config.ours
+        order = data_order(
+            len(dataset),
+            int(ours.get("epochs", 1)),
+            int(ours["global_batch_size"]),
+            int(ours.get("seed", 0)),
+            ours.get("max_steps"),
+        )
+        if ours.get("balance_rows"):
+            ends = (row["actual_seq_len"] for row in dataset.select_columns("actual_seq_len"))
+            order = balanced_order(order, ends, num_shards or 1)
+        source = OrderedRows(
+            dataset,
+            order,
+            int(ours.get("max_segments", 128)),
+            bool(config.create_compressed_eod_mask),
+            # Where ranks average their gradients (gradients_mean) the sum is N times too small.
+            float(ours.get("gradient_scale", 1.0)),
+        )
+        return GeneratorDataset(
+            source,
+            column_names=source.column_names,
+            num_parallel_workers=num_parallel_workers,
+            python_multiprocessing=python_multiprocessing,
+            shard_id=shard_id,
+            num_shards=num_shards,
+            shuffle=False,
+        )

@@ -1,0 +1,141 @@
+"""What is peculiar to MindFormers 1.8 on MindSpore 2.7, one file a version.
+
+On a CPU some operators have no kernel. ``prepare_before_import`` and ``install_cpu_operators`` put
+others in their place (cpu_operators.py); both do nothing on any other device. What a configuration
+needs is in adapt.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import mindspore as ms
+from mindspore import Tensor, ops
+
+from pcl_reasoner.core.errors import InputError
+
+VERSION = "1.8.0"
+
+
+def on_cpu() -> bool:
+    """True when this process's device is the CPU."""
+    return str(ms.get_context("device_target")) == "CPU"
+
+
+def prepare_before_import() -> None:
+    """Replace MindSpore's barrier by an all-reduce; must run before mindformers is imported.
+
+    MindFormers imports the symbol, so a later replacement would not reach it.
+    """
+    import mindspore.communication.comm_func as comm_func
+    from mindspore.communication import GlobalComm
+
+    original = comm_func.barrier
+
+    def barrier(group: str = GlobalComm.WORLD_COMM_GROUP) -> Any:
+        if not on_cpu():
+            return original(group)
+        return ops.AllReduce(group=group)(Tensor([1.0], ms.float32)).asnumpy()
+
+    comm_func.barrier = barrier
+
+
+def sort_before_checkpoints(callbacks: Sequence[type]) -> None:
+    """Let callbacks have done with a step when its checkpoint is begun, wherever a YAML has them.
+
+    MindFormers sorts CheckpointMonitor before callbacks that it does not know. A run killed between
+    the two would go on after a step whose line was never written.
+
+    Args:
+        callbacks: Classes, in the order that they are to have.
+    """
+    from mindformers.core.callback.callback import CheckpointMonitor
+    from mindformers.trainer.base_trainer import CALLBACK_HAS_SORT
+
+    place = CALLBACK_HAS_SORT.index(CheckpointMonitor)
+    CALLBACK_HAS_SORT[place:place] = [one for one in callbacks if one not in CALLBACK_HAS_SORT]
+
+
+def translate_older(config: dict[str, Any]) -> list[str]:
+    """Rename what MindFormers 1.5's loader of packed rows (V1's) took and 1.8's does not.
+
+    Args:
+        config: A MindFormers configuration, changed in place.
+
+    Returns:
+        What was changed, to be shown.
+    """
+    loader = config.get("train_dataset", {}).get("data_loader", {})
+    if loader.get("type") not in ("CommonDataLoader", "HFDataLoader"):
+        return []
+    changed = []
+    if loader.get("load_func") == "load_from_disk" and "path" in loader:
+        loader["dataset_path"] = loader.pop("path")
+        changed.append("data_loader.path -> data_loader.dataset_path")
+    if loader.get("packing") and not loader.get("handler"):
+        loader["create_attention_mask"] = True
+        changed.append("data_loader.packing -> data_loader.create_attention_mask: True")
+    if loader.pop("mock_config", None) is not None:
+        changed.append("data_loader.mock_config: left out")
+    return changed
+
+
+def complete_tensorboard(config: dict[str, Any]) -> None:
+    """Give the step's wrapper a loss scale where MindFormers' TensorBoard is on and it has none.
+
+    It writes that key down without looking whether it is there; 1 is what there is without it.
+
+    Args:
+        config: A MindFormers configuration, changed in place.
+    """
+    section = config.get("tensorboard") or {}
+    if section.get("tensorboard_dir") and config["runner_wrapper"].get("scale_sense") is None:
+        config["runner_wrapper"]["scale_sense"] = 1.0
+
+
+def refuse_wrong_masks(config: dict[str, Any], where: str) -> None:
+    """Refuse what MindFormers would train on with a wrong mask and no error.
+
+    Without flash attention its Llama adds a mask that the data bring to the scores as 0 and 1: a
+    forbidden token is seen, a little more than others. And ``actual_seq_len`` is heeded only
+    where the compressed mask is on: without, a row's segments see each other.
+
+    Args:
+        config: A MindFormers configuration.
+        where: Its file, for the error.
+
+    Raises:
+        InputError: It is one of the two.
+    """
+    model = config["model"].get("model_config") or {}
+    dataset = config.get("train_dataset") or {}
+    keys = ("construct_args_key", "input_columns")
+    columns = {name for key in keys for name in dataset.get(key) or []}
+    flash = model.get("use_flash_attention")
+    if "attention_mask" in columns and not flash:
+        raise InputError(
+            f"{where}: model.model_config.use_flash_attention is {flash}, and the data bring "
+            "attention_mask. MindFormers would add it to the scores as 0 and 1: every token would "
+            "see later tokens and other segments, without an error. Set use_flash_attention: True."
+        )
+    compressed = model.get("use_eod_attn_mask_compression")
+    if "actual_seq_len" in (dataset.get("construct_args_key") or []) and not compressed:
+        raise InputError(
+            f"{where}: model.model_config.use_eod_attn_mask_compression is {compressed}, and the "
+            "data bring actual_seq_len. MindFormers would not heed it: a row's segments would see "
+            "each other, without an error. Set it to True, or give attention_mask as last column."
+        )
+
+
+def install_cpu_operators() -> None:
+    """Put the CPU's operators in the place of MindFormers' own; call before a model is built."""
+    if not on_cpu():
+        return
+    import mindformers.modules.flash_attention as flash_attention
+    from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
+
+    from pcl_reasoner.trainer.cpu_operators import CpuAdamW, CpuFlashAttentionScore
+
+    flash_attention.FlashAttentionScore = CpuFlashAttentionScore
+    MindFormerRegister.registry[MindFormerModuleType.OPTIMIZER]["AdamW"] = CpuAdamW

@@ -1,0 +1,170 @@
+"""MindFormers' LlamaForCausalLM with the recipe's loss in the place of the stock one.
+
+MindFormers never calls a LOSS that a YAML names for this model, so the model itself is extended:
+hidden states -> logits -> log π of the labels -> segment means -> the loss Cell.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindspore as ms
+from mindformers.models.llama import LlamaConfig, LlamaForCausalLM
+from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
+from mindspore import Parameter, Tensor, ops
+
+from pcl_reasoner.losses import build_loss
+from pcl_reasoner.losses.chunked import ChunkedLogProbs, vocabulary_parts
+from pcl_reasoner.losses.chunks import chunk_length
+from pcl_reasoner.losses.segments import SegmentMeans, SegmentsToTokens, TokenLogProbs
+from pcl_reasoner.trainer.figures import COLUMNS, VERDICTS, StepFigures
+
+
+@MindFormerRegister.register(MindFormerModuleType.CONFIG)
+class PclQwen2Config(LlamaConfig):
+    """LlamaConfig, the loss's name and parameters, and the places for segments in a row.
+
+    ``entropy`` says whether the entropy of every token is computed, for the step's figures, and
+    ``logits_chunk_tokens`` for how many tokens of a rank logits exist at a time; None for all.
+    """
+
+    def __init__(
+        self,
+        loss: str = "sft",
+        loss_parameters: dict[str, float] | None = None,
+        max_segments: int = 128,
+        entropy: bool = False,
+        logits_chunk_tokens: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.loss = loss
+        self.loss_parameters = dict(loss_parameters or {})
+        self.max_segments = max_segments
+        self.entropy = entropy
+        self.logits_chunk_tokens = logits_chunk_tokens
+
+
+def cuts_operators() -> bool:
+    """Whether MindSpore cuts every operator over ranks, by its strategy."""
+    modes = (ms.ParallelMode.SEMI_AUTO_PARALLEL, ms.ParallelMode.AUTO_PARALLEL)
+    return ms.get_auto_parallel_context("parallel_mode") in modes
+
+
+def chunked_log_probs(config: Any) -> ChunkedLogProbs:
+    """The Cell for a model's shape and layout, in the pipeline stage of the output weights."""
+    rows, length = config.batch_size, config.seq_length
+    parts = vocabulary_parts(config.parallel_config, config.vocab_size) if cuts_operators() else 1
+    cell = ChunkedLogProbs(
+        config.vocab_size,
+        chunk_length(config.logits_chunk_tokens or rows * length, rows, length),
+        compute_type=config.compute_dtype,
+        parts=parts,
+        entropy=bool(config.entropy),
+    )
+    if cuts_operators():
+        cell.shard(config.parallel_config, length)
+    if config.parallel_config.pipeline_stage > 1:
+        cell.pipeline_stage = config.parallel_config.pipeline_stage - 1
+    return cell
+
+
+@MindFormerRegister.register(MindFormerModuleType.MODELS)
+class PclQwen2ForCausalLM(LlamaForCausalLM):
+    """Qwen2 by MindFormers' Llama (as V1 was trained), with our loss while training."""
+
+    # The configuration goes by keyword: lazy inline looks for it there in parallel modes.
+    def __init__(self, config: Any = None) -> None:
+        super().__init__(config=config)
+        self.token_log_probs = TokenLogProbs()
+        self.segment_means = SegmentMeans(config.max_segments)
+        self.policy_loss = build_loss(config.loss, config.max_segments, config.loss_parameters)
+        self.step_figures = StepFigures(
+            config.loss, self.policy_loss, config.max_segments, gradients=not cuts_operators()
+        )
+        nothing = Tensor([[0.0] * len(COLUMNS)] * len(VERDICTS), ms.float32)
+        self.figures = Parameter(nothing, name="step_figures", requires_grad=False)
+        self.keep_figures = ops.Assign()
+        self.is_flash = bool(config.use_flash_attention)
+        self.is_compressed = bool(config.use_eod_attn_mask_compression)
+        self.entropy = bool(config.entropy)
+        self.log_softmax = ops.LogSoftmax(-1)
+        # Full logits cannot be normalised where the vocabulary is cut over ranks.
+        self.is_chunked = config.logits_chunk_tokens is not None or cuts_operators()
+        if self.is_chunked:
+            self.chunked_log_probs = chunked_log_probs(config)
+        if cuts_operators():
+            # Without a strategy MindSpore would deal the two rows to two ranks.
+            self.keep_figures.shard(((1, 1), (1, 1)))
+            for _, cell in self.cells_and_names():
+                if isinstance(cell, (SegmentMeans, SegmentsToTokens)):
+                    cell.shard(config.parallel_config)
+
+    def construct(
+        self,
+        input_ids,
+        labels=None,
+        position_ids=None,
+        segment_ids=None,
+        rewards=None,
+        segment_weights=None,
+        token_weights=None,
+        pass_rates=None,
+        advantages=None,
+        frozen_log_probs=None,
+        frozen_mean=None,
+        attention_mask=None,
+        actual_seq_len=None,
+        **kwargs,
+    ):
+        """The loader's columns, in its order -> scalar loss; those not used are not computed on."""
+        # Also where MindFormers is started by another program than ours, which checks the YAML.
+        if attention_mask is not None and not self.is_flash:
+            raise ValueError(
+                "use_flash_attention is False, and the data bring attention_mask: MindFormers "
+                "would add it to the scores as 0 and 1. Set use_flash_attention: True."
+            )
+        if actual_seq_len is not None and not self.is_compressed:
+            raise ValueError(
+                "use_eod_attn_mask_compression is False, and the data bring actual_seq_len: "
+                "MindFormers would not heed it. Set it to True, or give attention_mask."
+            )
+        log_probs, entropies = self.label_log_probs(
+            input_ids, labels, position_ids, attention_mask, actual_seq_len
+        )
+        trained = (labels != self.ignore_token_id).astype(ms.float32)  # [B, S]
+        mean, tokens = self.segment_means(log_probs, trained, segment_ids)  # [B, G]
+        columns = (
+            rewards,
+            segment_weights,
+            token_weights,
+            trained,
+            segment_ids,
+            pass_rates,
+            advantages,
+            frozen_log_probs,
+            frozen_mean,
+        )
+        loss = self.policy_loss(log_probs, mean, *columns)
+        figures = self.step_figures(log_probs, mean, tokens, entropies, *columns)
+        # No gradient goes through what is only written down.
+        return ops.depend(loss, self.keep_figures(self.figures, ops.stop_gradient(figures)))
+
+    def label_log_probs(self, input_ids, labels, position_ids, attention_mask, actual_seq_len):
+        """log π of each label and the entropy of its distribution (0 where not made), [B, S]."""
+        hidden = self.model(
+            input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            actual_seq_len=actual_seq_len,
+        )
+        if self.is_chunked:
+            return self.chunked_log_probs(hidden, self.lm_head.weight, labels)
+        logits = self.lm_head(hidden)
+        logits = self.reshape(logits, (-1, logits.shape[-1]))  # [B·S, V]
+        log_probs = self.token_log_probs(logits, labels)  # [B, S]
+        entropies = ops.zeros_like(log_probs)
+        if self.entropy:
+            shares = self.log_softmax(logits.astype(ms.float32))
+            entropies = -(ops.exp(shares) * shares).sum(-1).reshape(labels.shape)
+        return log_probs, ops.stop_gradient(entropies)

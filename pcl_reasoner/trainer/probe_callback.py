@@ -1,0 +1,77 @@
+"""The callback by which the training process answers the probe's problems."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
+from mindspore.train.callback import Callback
+from numpy.typing import NDArray
+
+from pcl_reasoner.train.config import Probe
+from pcl_reasoner.train.probe import Prober
+from pcl_reasoner.trainer.step import cut_lines
+from pcl_reasoner.weights.conversion import shape_in
+from pcl_reasoner.weights.names import expected_shapes, mindformers_name
+
+
+@MindFormerRegister.register(MindFormerModuleType.CALLBACK)
+class PclProbe(Callback):
+    """Answers problems before the first step and after every so many; rank 0 does.
+
+    Args:
+        path: probe.jsonl.
+        problems: File of the problems, a JSON line each.
+        policy: The Hugging Face folder that training starts from.
+        settings: Those of ``Probe`` that are not at their defaults.
+    """
+
+    def __init__(
+        self, path: str, problems: str, policy: str, settings: dict[str, Any], **kwargs: Any
+    ) -> None:
+        super().__init__()
+        self.path, self.problems, self.policy = Path(path), Path(problems), Path(policy)
+        self.settings = Probe(**settings)
+        self.works = os.environ.get("RANK_ID", "0") == "0"
+        self.prober: Prober | None = None
+        self.steps_before = 0
+
+    def on_train_begin(self, run_context: Any) -> None:
+        """Cut what will be made again; ask where the last checkpoint's answers are not there."""
+        args = run_context.original_args()
+        self.steps_before = int(args.train_dataset.get_init_step())
+        if not self.works:
+            return
+        kept = cut_lines(self.path, self.steps_before, writes=True)
+        due = self.steps_before % self.settings.every == 0
+        if due and (not kept or kept[-1]["step"] != self.steps_before):
+            self._ask(self.steps_before, args.train_network)
+
+    def on_train_step_end(self, run_context: Any) -> None:
+        """Ask where it is time to."""
+        args = run_context.original_args()
+        step = self.steps_before + int(args.cur_step_num)
+        if self.works and step % self.settings.every == 0:
+            self._ask(step, args.train_network)
+
+    def _ask(self, step: int, network: Any) -> None:
+        if self.prober is None:
+            lines = self.problems.read_text(encoding="utf-8").splitlines()
+            problems = [json.loads(line) for line in lines]
+            self.prober = Prober(self.settings, self.policy, problems)
+        answered = self.prober.ask(weights_of(network, self.policy))
+        with self.path.open("a", encoding="utf-8") as handle:
+            handle.write(json.dumps({"step": step, **answered}) + "\n")
+
+
+def weights_of(network: Any, policy: Path) -> dict[str, NDArray[np.float32]]:
+    """A training network's weights: Hugging Face name -> float32 array."""
+    held = {parameter.name: parameter for parameter in network.get_parameters()}
+    return {
+        name: held[mindformers_name(name)].asnumpy().astype(np.float32)
+        for name in expected_shapes(shape_in(policy))
+    }

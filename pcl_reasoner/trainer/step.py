@@ -1,0 +1,230 @@
+"""The training step and what is written down of each one."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
+from mindformers.wrapper.wrapper import MFTrainOneStepCell
+from mindspore import Tensor, ops
+from mindspore.communication import get_group_size
+from mindspore.train.callback import Callback
+
+from pcl_reasoner.core.artifact import write_atomically
+from pcl_reasoner.train.stopping import STOPPED, Stop, reason_to_stop
+from pcl_reasoner.trainer import mindformers_1_8 as version
+from pcl_reasoner.trainer.figures import COLUMNS, VERDICTS, StepFigures
+
+_total = ops.MultitypeFuncGraph("pcl_total")
+
+
+@_total.register("Tensor")
+def _total_tensor(gradient):
+    return gradient.astype(ms.float32).sum()
+
+
+@MindFormerRegister.register(MindFormerModuleType.WRAPPER)
+class PclTrainOneStepCell(MFTrainOneStepCell):
+    """MindFormers' step; on a CPU the overflow check looks for gradients that are not finite.
+
+    The stock check reads the NPU's float status, which has no CPU kernel. Elsewhere this class is
+    the stock one.
+    """
+
+    def __init__(self, network: Any, optimizer: Any, **kwargs: Any) -> None:
+        super().__init__(network, optimizer, **kwargs)
+        self.check_gradients = version.on_cpu()
+
+    def get_overflow_status(self, status, compute_output):
+        """True when the step must be skipped."""
+        if self.check_gradients:
+            # A sum is finite only if every term is; one small operator a gradient.
+            total = ops.addn(self.hyper_map(_total, compute_output))
+            return ops.logical_not(ops.isfinite(total))
+        return super().get_overflow_status(status, compute_output)
+
+
+@MindFormerRegister.register(MindFormerModuleType.CALLBACK)
+class PclMetrics(Callback):
+    """One JSON line a step: loss, learning rate, gradient norm, right and wrong apart.
+
+    {"step": 1, "loss": 0.48, "learning_rate": 1e-4, "grad_norm": 0.9, "overflow": 0, "tokens": 812,
+     "right_count": 10, "right_m": -0.2, "right_p": 0.8, "right_weight": 0.5, "right_length": 51.0,
+     "right_entropy": 0.3, "wrong_count": 6, …, "no_advantage": null, "clipped": null}
+
+    Rank 0 writes, and its figures are of the whole global batch. A step's line is on the disk
+    before its checkpoint is begun, and a resumed run cuts the lines after the checkpoint that it
+    starts from: no step is missing and none stands twice.
+
+    Args:
+        path: The file; beside it ``stopped.txt`` says why a run was stopped.
+        rank: Which writes: 0, or in a pipeline the first of the last stage, which has the loss.
+        loss_divisor: What the loss is too large by in a pipeline.
+        stop_if: What ends the run, by the names of ``Stop``; a loss that is not finite always does.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        stop_if: dict[str, Any] | None = None,
+        rank: int = 0,
+        loss_divisor: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__()
+        self.path = Path(path)
+        self.stop_if = Stop(**(stop_if or {}))
+        self.writes = os.environ.get("RANK_ID", "0") == str(rank)
+        self.loss_divisor = loss_divisor
+        self.figures: Any = None
+        self.known = Known()
+        self.steps_before = 0
+        self.records: list[dict[str, Any]] = []
+
+    def on_train_begin(self, run_context: Any) -> None:
+        """Find the model's figures, and drop the steps that are about to be made again."""
+        args = run_context.original_args()
+        parameters = args.train_network.get_parameters()
+        self.figures = next((p for p in parameters if p.name.endswith("step_figures")), None)
+        self.known = known_of(args.train_network)
+        # MindSpore counts a resumed run's steps from 0; what it skips says how many were made.
+        self.steps_before = int(args.train_dataset.get_init_step())
+        self.records = cut_lines(self.path, self.steps_before, self.writes)
+
+    def on_train_step_end(self, run_context: Any) -> None:
+        """Write the step's line; end the run where a rule says so.
+
+        Raises:
+            RuntimeError: The run is to end; on every rank, as all have the same figures.
+        """
+        args = run_context.original_args()
+        loss, overflow, scale, learning_rate, norm = args.net_outputs[:5]
+        ranks = data_parallel_ranks()
+        record: dict[str, Any] = {
+            "step": self.steps_before + int(args.cur_step_num),
+            "loss": float(sum_over_ranks(np.array([_number(loss)]))[0] / ranks / self.loss_divisor),
+            "learning_rate": _number(learning_rate),
+            "grad_norm": _finite(norm),
+            "loss_scale": _number(scale),
+            "overflow": int(bool(_number(overflow))),
+        }
+        if self.figures is not None:
+            record |= by_verdict(sum_over_ranks(self.figures.asnumpy()), ranks, self.known)
+        self.records.append(record)
+        if self.writes:
+            with self.path.open("a", encoding="utf-8") as handle:
+                handle.write(json.dumps(record) + "\n")
+                handle.flush()
+                os.fsync(handle.fileno())
+        reason = reason_to_stop(self.records, self.stop_if)
+        if reason is not None:
+            if self.writes:
+                self.path.with_name(STOPPED).write_text(reason + "\n", encoding="utf-8")
+            raise RuntimeError(reason)
+
+
+@dataclass(frozen=True)
+class Known:
+    """Which figures have a meaning for the model that is trained."""
+
+    entropy: bool = False
+    advantage: bool = False
+    clip: bool = False
+    weight: bool = True
+
+
+def known_of(network: Any) -> Known:
+    """What the model in a training network keeps of a step."""
+    cells = [cell for _, cell in network.cells_and_names()]
+    figures = next((cell for cell in cells if isinstance(cell, StepFigures)), None)
+    if figures is None:
+        return Known()
+    entropy = any(getattr(cell, "entropy", False) is True for cell in cells)
+    return Known(entropy, figures.has_advantage, figures.has_clip, figures.has_gradients)
+
+
+def cut_lines(path: Path, last: int, writes: bool) -> list[dict[str, Any]]:
+    """The lines of a file of steps up to a step; later and torn ones are cut off.
+
+    Args:
+        path: A line a step, with ``step``.
+        last: The last step that is kept.
+        writes: False for a process that only reads.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+    whole = [(line, json.loads(line)) for line in lines if line.endswith("\n")]
+    kept = [(line, record) for line, record in whole if record["step"] <= last]
+    if writes:
+        write_atomically(path, "".join(line for line, _ in kept))
+    return [record for _, record in kept]
+
+
+def data_parallel_ranks() -> int:
+    """Ranks that each see rows of their own; 1 in MindSpore's other modes, which add up alone."""
+    if ms.get_auto_parallel_context("parallel_mode") != ms.ParallelMode.DATA_PARALLEL:
+        return 1
+    return int(get_group_size())
+
+
+def sum_over_ranks(values: np.ndarray) -> np.ndarray:
+    """Add numbers over data-parallel ranks, in float32. Every rank must call it.
+
+    Args:
+        values: [n] float.
+    """
+    if data_parallel_ranks() == 1:
+        return values
+    return ops.AllReduce()(Tensor(values, ms.float32)).asnumpy()
+
+
+def _number(value: Any) -> float:
+    array = value.asnumpy() if hasattr(value, "asnumpy") else np.asarray(value)
+    return float(np.ravel(array)[0])
+
+
+def by_verdict(figures: np.ndarray, ranks: int, known: Known) -> dict[str, Any]:
+    """Turn a step's sums into counts and means, right and wrong apart.
+
+    Args:
+        figures: [2, columns] float32, as StepFigures makes them, summed over ranks.
+        ranks: Ranks whose gradients are averaged: by so much the weights of segments are too large.
+        known: Which figures have a meaning.
+
+    Returns:
+        Means are None where there is no such response, or where the figure was not made.
+    """
+    rows = [dict(zip(COLUMNS, map(float, row), strict=True)) for row in figures]
+    count, tokens, flat, clipped = (
+        sum(row[name] for row in rows) for name in ("count", "tokens", "no_advantage", "clipped")
+    )
+    record: dict[str, Any] = {
+        "tokens": int(tokens),
+        "no_advantage": flat / count if known.advantage and count else None,
+        "clipped": clipped / tokens if known.clip and tokens else None,
+    }
+    for verdict, sums in zip(VERDICTS, rows, strict=True):
+        some = sums["count"] or math.nan
+        figures_of = {
+            "m": sums["m"] / some,
+            "p": sums["p"] / some,
+            "length": sums["tokens"] / some,
+            "entropy": sums["entropy"] / (sums["tokens"] or math.nan) if known.entropy else None,
+        }
+        record[f"{verdict}_count"] = int(sums["count"])
+        record[f"{verdict}_weight"] = sums["weight"] / ranks if known.weight else None
+        for name, value in figures_of.items():
+            record[f"{verdict}_{name}"] = value if sums["count"] else None
+    return record
+
+
+def _finite(value: Any) -> float | None:
+    """A number, or None where there is none or a step overflowed: JSON has no NaN."""
+    number = float("nan") if value is None else _number(value)
+    return number if np.isfinite(number) else None

@@ -1,0 +1,236 @@
+"""A model's weights from Hugging Face's folder to MindFormers' and back, and the proof of it.
+
+parity.json, beside the weights that were written:
+
+    {"tensors": {"lm_head.weight": {"mindformers": "lm_head.weight", "dtype": "BF16",
+                                    "shape": [272, 64], "sha256": "9f86d0…"}, …},
+     "left_out": {"adam_m": 339, …},
+     "logits": {"tokens": [2, 32], "largest": 11.2, "difference": 1.4e-05, …}}
+
+``sha256`` is of the tensor's bytes as they were read, and as they were found again after writing.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.core.errors import InputError, StageError
+from pcl_reasoner.weights.logits import compare_apart
+from pcl_reasoner.weights.model_shape import ModelShape, read_shape
+from pcl_reasoner.weights.names import match, mindformers_name
+from pcl_reasoner.weights.slices import is_by_rank, open_checkpoint, whole_files
+from pcl_reasoner.weights.stream import (
+    INDEX,
+    NAME_MAP,
+    StoredTensor,
+    Style,
+    digest,
+    read_files,
+    weight_files,
+    write_file,
+    write_folder,
+)
+
+PARITY = "parity.json"
+_NOT_COPIED = {"manifest.json", "kept_apart.jsonl", PARITY, INDEX, NAME_MAP}
+_OTHER_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".index.json")
+
+
+def write_mindformers(policy: Path, file: Path) -> None:
+    """Write a Hugging Face folder's weights under MindFormers' names, all in one file."""
+    found = read_files(weight_files(policy))
+    names = match(found, shape_in(policy), "huggingface", policy).names
+    tensors = {mindformers_name(name): found[stored] for name, stored in names.items()}
+    write_file(file, tensors, "mindformers")
+
+
+def write_trained(checkpoint: Path, policy: Path, file: Path) -> None:
+    """Write what a training run saved as one file: whole tensors, no optimizer state.
+
+    Args:
+        checkpoint: MindFormers' output folder, with a folder a rank.
+        policy: The Hugging Face folder that training started from.
+        file: The safetensors file.
+
+    Raises:
+        StageError: The checkpoint does not hold the policy's tensors.
+    """
+    found = open_checkpoint(checkpoint)
+    names = match(found, shape_in(policy), "mindformers", checkpoint).names
+    write_file(file, {stored: found[stored] for stored in names.values()}, "mindformers")
+
+
+def shape_in(folder: Path) -> ModelShape:
+    """The model's shape from the folder's config.json.
+
+    Raises:
+        StageError: There is none, or it is not a Qwen2 model's.
+    """
+    shape = read_shape(folder)
+    if shape is None:
+        raise StageError(
+            f"{folder}: no config.json, so it is not known which tensors there must be."
+        )
+    return shape
+
+
+def write_model(
+    found: Mapping[str, StoredTensor],
+    shape: ModelShape,
+    where: Path,
+    output: Path,
+    to: Style,
+    limit: int,
+) -> dict[str, Any]:
+    """Write a model's weights under the other names, read them back, and compare.
+
+    Args:
+        found: The stored tensors; MindFormers' names when ``to`` is Hugging Face, and back.
+        shape: The model's shape.
+        where: Where ``found`` is, for errors.
+        output: Folder that is written into.
+        to: Whose names are written.
+        limit: Largest file, bytes.
+
+    Returns:
+        What goes into parity.json.
+
+    Raises:
+        StageError: A tensor is missing, unexpected, mis-shapen, or another after writing.
+    """
+    style: Style = "mindformers" if to == "huggingface" else "huggingface"
+    matched = match(found, shape, style, where)
+    written_as = {
+        name: name if to == "huggingface" else mindformers_name(name) for name in matched.names
+    }
+    tensors = {written_as[name]: found[stored] for name, stored in matched.names.items()}
+    read = write_folder(output, tensors, limit, to)
+    _compare(tensors, read, output)
+    entries = {
+        name: {
+            "mindformers": mindformers_name(name),
+            "dtype": found[stored].dtype,
+            "shape": list(found[stored].shape),
+            "sha256": read[written_as[name]],
+        }
+        for name, stored in matched.names.items()
+    }
+    return {"tensors": entries, "left_out": matched.left_out}
+
+
+def _compare(tensors: Mapping[str, StoredTensor], read: Mapping[str, str], output: Path) -> None:
+    """Hold what the files say now against what was read while they were written."""
+    back = read_files(weight_files(output))
+    wrong = sorted(back.keys() ^ tensors.keys())
+    wrong += [
+        name
+        for name in sorted(back.keys() & tensors.keys())
+        if (back[name].dtype, back[name].shape) != (tensors[name].dtype, tensors[name].shape)
+        or digest(back[name]) != read[name]
+    ]
+    if wrong:
+        raise StageError(
+            f"{output}: after writing these are not what was read: {', '.join(wrong)}. "
+            "Look at the disk, and write them again."
+        )
+
+
+def check_recorded(folder: Path, parity: Mapping[str, Any]) -> None:
+    """Hold what was read against the parity.json that an earlier conversion left beside it.
+
+    Two tensors of one shape that changed places have no other sign.
+
+    Raises:
+        StageError: A tensor is another; where its values are a second one's, both are named.
+    """
+    path = folder / PARITY
+    if not path.is_file():
+        return
+    recorded = json.loads(path.read_text(encoding="utf-8"))["tensors"]
+    now = {name: entry["sha256"] for name, entry in parity["tensors"].items()}
+    owners = {entry["sha256"]: name for name, entry in recorded.items()}
+    wrong = [
+        f"{name} holds the values of {owners[found]}" if found in owners else f"{name} has changed"
+        for name, found in now.items()
+        if name in recorded and recorded[name]["sha256"] != found
+    ]
+    if wrong:
+        raise StageError(
+            f"{path}: not the weights that it is about: {'; '.join(wrong[:8])}"
+            f"{f'; and {len(wrong) - 8} more' if len(wrong) > 8 else ''}. Take the right files, or "
+            "delete parity.json where the weights were changed on purpose."
+        )
+
+
+def copy_others(folder: Path, output: Path) -> None:
+    """Copy configuration, tokenizer and generation settings: all files that are no weights."""
+    for path in sorted(folder.iterdir()):
+        other = path.name in _NOT_COPIED or path.name.endswith(_OTHER_WEIGHTS)
+        if path.is_file() and not other:
+            shutil.copyfile(path, output / path.name)
+
+
+def write_parity(parity: Mapping[str, Any], output: Path) -> None:
+    """Write parity.json."""
+    text = json.dumps(parity, indent=1, sort_keys=True)
+    (output / PARITY).write_text(text + "\n", encoding="utf-8")
+
+
+def convert(
+    source: Path, destination: Path, to: Style, limit: int, like: Path | None, logits: bool
+) -> dict[str, Any]:
+    """Convert a folder; the destination is there only when it is whole and compared.
+
+    Args:
+        source: A Hugging Face folder; or a MindFormers folder, checkpoint or training output.
+        destination: A folder that is not there yet.
+        to: Whose names the destination has.
+        limit: Largest file, bytes.
+        like: Folder with config.json and tokenizer; the source itself when None.
+        logits: True to compare a probe batch's logits, too.
+
+    Returns:
+        What is in parity.json.
+
+    Raises:
+        InputError: A folder is not there, or the destination is.
+        StageError: The weights are not the model's, or differ after writing.
+    """
+    model = like or source
+    for folder in (source, model):
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder.")
+    if destination.exists():
+        raise InputError(f"{destination}: is there already. Give a folder that is not there yet.")
+    shape = shape_in(model)
+    partial = destination.with_name(destination.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        found = read_files(weight_files(source)) if to == "mindformers" else open_checkpoint(source)
+        parity = write_model(found, shape, source, partial, to, limit)
+        check_recorded(source, parity)
+        copy_others(model, partial)
+        if logits:
+            parity["logits"] = compare_logits(source, partial, to)
+        write_parity(parity, partial)
+        partial.rename(destination)
+    except OSError as error:
+        raise StageError(f"{partial}: {error.strerror}; nothing was converted.") from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return parity
+
+
+def compare_logits(source: Path, output: Path, to: Style) -> dict[str, Any]:
+    """Compare a probe batch's logits: transformers with the Hugging Face folder, MindFormers with
+    the other; slices, which it could not load here, it takes from the Hugging Face folder."""
+    if to == "mindformers":
+        return compare_apart(source, weight_files(output))
+    return compare_apart(
+        output, weight_files(output) if is_by_rank(source) else whole_files(source)
+    )

@@ -1,0 +1,98 @@
+"""A model's shape, from its own config.json, by MindFormers' names.
+
+{"num_layers": 28, "hidden_size": 3584, "num_heads": 28, "n_kv_heads": 4, …}
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.stage import StageConfig
+
+ARCHITECTURE = "qwen2"
+
+
+class ModelShape(StageConfig):
+    """A Qwen2 model's shape, by MindFormers' names; read from the weights' config.json."""
+
+    num_layers: int = Field(gt=0)
+    hidden_size: int = Field(gt=0)
+    num_heads: int = Field(gt=0)
+    n_kv_heads: int = Field(gt=0)
+    intermediate_size: int = Field(gt=0)
+    vocab_size: int = Field(gt=0)
+    rms_norm_eps: float = Field(1e-5, gt=0)
+    theta: float = Field(1_000_000.0, gt=0)
+    max_position_embedding: int = Field(131072, gt=0)
+    tie_word_embeddings: bool = False
+    eos_token_id: int = 151643
+    pad_token_id: int = 151643
+
+
+def read_shape(policy: Path) -> ModelShape | None:
+    """The model's shape from its own config.json; None where there is no such file yet."""
+    value = read_config_json(policy)
+    return None if value is None else ModelShape(**value)
+
+
+def read_config_json(policy: Path) -> dict[str, Any] | None:
+    """The shape that a folder of weights says of itself, by the names of ModelShape.
+
+    Args:
+        policy: A Hugging Face folder.
+
+    Returns:
+        None where there is no config.json yet.
+
+    Raises:
+        StageError: It is of another architecture, or cannot be read.
+    """
+    path = policy / "config.json"
+    if not path.is_file():
+        return None
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StageError(
+            f"{path}: cannot be read as JSON ({error}). Fetch the weights again."
+        ) from error
+    kind = value.get("model_type") if isinstance(value, dict) else None
+    if kind != ARCHITECTURE:
+        raise StageError(
+            f"{path}: model_type is {kind!r}, expected {ARCHITECTURE!r}: the trainer "
+            "maps Qwen2 weights onto MindFormers' LlamaForCausalLM."
+        )
+    try:
+        return _by_our_names(value)
+    except KeyError as error:
+        raise StageError(
+            f"{path}: has no {error.args[0]}, which every Qwen2 model has. Give the folder that "
+            "the weights came in."
+        ) from error
+
+
+def _by_our_names(value: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "num_layers": value["num_hidden_layers"],
+        "hidden_size": value["hidden_size"],
+        "num_heads": value["num_attention_heads"],
+        "n_kv_heads": value.get("num_key_value_heads", value["num_attention_heads"]),
+        "intermediate_size": value["intermediate_size"],
+        "vocab_size": value["vocab_size"],
+        "rms_norm_eps": value["rms_norm_eps"],
+        "theta": value.get("rope_theta", 10000.0),
+        "max_position_embedding": value["max_position_embeddings"],
+        "tie_word_embeddings": value.get("tie_word_embeddings", False),
+        "eos_token_id": _first(value.get("eos_token_id"), 151643),
+        "pad_token_id": _first(value.get("pad_token_id"), 151643),
+    }
+
+
+def _first(value: Any, default: int) -> int:
+    found = value[0] if isinstance(value, list) and value else value
+    return default if found is None or isinstance(found, list) else int(found)

@@ -1,0 +1,161 @@
+"""Which tensors a Qwen2 model has, by Hugging Face's names and by MindFormers'.
+
+    model.layers.0.self_attn.q_proj.weight   <->   model.layers.0.attention.wq.weight
+    lm_head.weight                           <->   lm_head.weight
+
+Shapes and layouts are the same, so only names change and a round trip is bit-exact.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.weights.model_shape import ModelShape
+from pcl_reasoner.weights.stream import StoredTensor, Style, digest
+
+_PARTS = (
+    ("embed_tokens.weight", "tok_embeddings.embedding_weight"),
+    (".self_attn.q_proj.", ".attention.wq."),
+    (".self_attn.k_proj.", ".attention.wk."),
+    (".self_attn.v_proj.", ".attention.wv."),
+    (".self_attn.o_proj.", ".attention.wo."),
+    (".mlp.gate_proj.", ".feed_forward.w1."),
+    (".mlp.down_proj.", ".feed_forward.w2."),
+    (".mlp.up_proj.", ".feed_forward.w3."),
+    (".input_layernorm.", ".attention_norm."),
+    (".post_attention_layernorm.", ".ffn_norm."),
+    ("model.norm.", "model.norm_out."),
+)
+EMBEDDINGS = "model.embed_tokens.weight"
+HEAD = "lm_head.weight"
+FIGURES = "step_figures"
+"""The last part of the name of what the model keeps of a step: not a weight."""
+_SHOWN = 8
+
+
+def mindformers_name(hugging_face: str) -> str:
+    """Hugging Face's name of a parameter -> MindFormers'."""
+    name = hugging_face
+    for theirs, ours in _PARTS:
+        name = name.replace(theirs, ours)
+    return name
+
+
+def expected_shapes(shape: ModelShape) -> dict[str, tuple[int, ...]]:
+    """Every tensor of a Qwen2 model: Hugging Face's name -> dimensions.
+
+    Args:
+        shape: What config.json says; with tied embeddings there is no ``lm_head.weight``.
+    """
+    hidden, inner = shape.hidden_size, shape.intermediate_size
+    grouped = hidden // shape.num_heads * shape.n_kv_heads
+    layer: dict[str, tuple[int, ...]] = {
+        "self_attn.q_proj.weight": (hidden, hidden),
+        "self_attn.q_proj.bias": (hidden,),
+        "self_attn.k_proj.weight": (grouped, hidden),
+        "self_attn.k_proj.bias": (grouped,),
+        "self_attn.v_proj.weight": (grouped, hidden),
+        "self_attn.v_proj.bias": (grouped,),
+        "self_attn.o_proj.weight": (hidden, hidden),
+        "mlp.gate_proj.weight": (inner, hidden),
+        "mlp.up_proj.weight": (inner, hidden),
+        "mlp.down_proj.weight": (hidden, inner),
+        "input_layernorm.weight": (hidden,),
+        "post_attention_layernorm.weight": (hidden,),
+    }
+    found: dict[str, tuple[int, ...]] = {EMBEDDINGS: (shape.vocab_size, hidden)}
+    for index in range(shape.num_layers):
+        found |= {f"model.layers.{index}.{name}": sizes for name, sizes in layer.items()}
+    found["model.norm.weight"] = (hidden,)
+    if not shape.tie_word_embeddings:
+        found[HEAD] = (shape.vocab_size, hidden)
+    return found
+
+
+def is_weight(mindformers: str) -> bool:
+    """True for the model's own tensors: not optimizer states, counters, or step figures."""
+    return mindformers.startswith(("model.", "lm_head.")) and not mindformers.endswith(FIGURES)
+
+
+@dataclass(frozen=True)
+class Match:
+    """Which stored tensor is which of the model's.
+
+    Args:
+        names: Hugging Face name -> name under which the tensor is stored.
+        left_out: What is no weight of the model, by kind: ``{"adam_m": 339, "global_step": 1}``.
+    """
+
+    names: dict[str, str]
+    left_out: dict[str, int]
+
+
+def match(found: Mapping[str, StoredTensor], shape: ModelShape, style: Style, where: Path) -> Match:
+    """Find each tensor of the model among stored ones.
+
+    Args:
+        found: Stored tensors, by name.
+        shape: The model's shape.
+        style: Whose names ``found`` has.
+        where: Their folder, for errors.
+
+    Raises:
+        StageError: A tensor is missing, unexpected or of another shape; each is named.
+    """
+    wanted = expected_shapes(shape)
+    names = {name: name if style == "huggingface" else mindformers_name(name) for name in wanted}
+    left_out: Counter[str] = Counter()
+    wrong = list(_misfits(wanted, names, found))
+    for name in found.keys() - set(names.values()):
+        kind = _left_out_as(name, style, shape.tie_word_embeddings)
+        if kind is None:
+            wrong.append(f"{name} is unexpected")
+        elif kind == HEAD and not _equal(found[name], found.get(names[EMBEDDINGS])):
+            wrong.append(f"{name} differs from {names[EMBEDDINGS]}, to which config.json ties it")
+        else:
+            left_out[kind] += 1
+    if wrong:
+        raise StageError(_message(sorted(wrong), found, style, where))
+    return Match(names, dict(sorted(left_out.items())))
+
+
+def _equal(first: StoredTensor, second: StoredTensor | None) -> bool:
+    return second is not None and digest(first) == digest(second)
+
+
+def _misfits(
+    wanted: Mapping[str, tuple[int, ...]],
+    names: Mapping[str, str],
+    found: Mapping[str, StoredTensor],
+) -> Iterator[str]:
+    for name, stored in names.items():
+        shown = name if name == stored else f"{name} (as {stored})"
+        if stored not in found:
+            yield f"{shown} is missing"
+        elif found[stored].shape != wanted[name]:
+            yield f"{shown} has shape {list(found[stored].shape)}, expected {list(wanted[name])}"
+
+
+def _left_out_as(name: str, style: Style, tied: bool) -> str | None:
+    """The kind under which a tensor that the model has not is counted; None for an error."""
+    if name == HEAD and tied:
+        return HEAD
+    if style == "mindformers" and not is_weight(name):
+        return FIGURES if name.endswith(FIGURES) else name.split(".")[0]
+    # Transformers 4.30 and older wrote the constant table of rotary embedding.
+    return "rotary_emb.inv_freq" if name.endswith("rotary_emb.inv_freq") else None
+
+
+def _message(wrong: list[str], found: Mapping[str, StoredTensor], style: Style, where: Path) -> str:
+    shown = "; ".join(wrong[:_SHOWN])
+    more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+    other = {"mindformers": EMBEDDINGS, "huggingface": mindformers_name(EMBEDDINGS)}[style]
+    whose = {"mindformers": "Hugging Face's", "huggingface": "MindFormers'"}[style]
+    hint = f" Its names are {whose} already." if other in found else ""
+    if style == "mindformers" and any("has shape" in line for line in wrong):
+        hint += " Slices of ranks are merged where the run's folder 'strategy' is beside them."
+    return f"{where}: does not hold the model's weights: {shown}{more}.{hint}"

@@ -1,0 +1,294 @@
+"""Whole tensors from what the ranks of a distributed run saved.
+
+    checkpoint/rank_0/policy_rank_0-1_20.safetensors    a rank's slices, MindFormers' names
+    strategy/ckpt_strategy_rank_0.ckpt                  how MindSpore cut every tensor
+
+Under tensor and pipeline parallelism and optimizer sharding a rank holds a slice of some tensors.
+The layout of a tensor over the N ranks of a pipeline stage is a device matrix, e.g. [2, 4] for
+data x tensor parallelism, and for each dimension the axes of that matrix that cut it, counted from
+the last. Optimizer sharding cuts the slice once more along its first dimension:
+
+    part = rank // step % size
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.weights.stream import (
+    CHUNK_BYTES,
+    StoredTensor,
+    is_whole,
+    read_files,
+    weight_files,
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the ranks of one pipeline stage hold a tensor.
+
+    Args:
+        devices: The device matrix; its product is the stage's ranks.
+        axes: For each dimension the axes of the matrix that cut it, outermost first, counted from
+            the matrix's last; none for a dimension that is whole.
+        step: Ranks between two parts of an optimizer shard.
+        size: Parts of an optimizer shard; 1 without.
+    """
+
+    devices: tuple[int, ...]
+    axes: tuple[tuple[int, ...], ...]
+    step: int = 0
+    size: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the pipeline stage."""
+        return math.prod(self.devices)
+
+    @property
+    def parts(self) -> tuple[int, ...]:
+        """Into how many parts each dimension is cut."""
+        found = [math.prod(self.devices[-1 - axis] for axis in axes) for axes in self.axes]
+        return (found[0] * self.size, *found[1:]) if found else ()
+
+    def place(self, rank: int) -> tuple[int, ...]:
+        """Which part of each dimension a rank of the stage holds.
+
+        Args:
+            rank: Within the stage, from 0.
+        """
+        coordinates = []
+        rest = rank
+        for devices in reversed(self.devices):
+            coordinates.append(rest % devices)
+            rest //= devices
+        found = []
+        for axes in self.axes:
+            part = 0
+            for axis in axes:
+                part = part * self.devices[-1 - axis] + coordinates[axis]
+            found.append(part)
+        shard = rank // self.step % self.size if self.size > 1 else 0
+        return (found[0] * self.size + shard, *found[1:]) if found else ()
+
+
+Layouts = Mapping[str, Mapping[int, Layout]]
+"""Name -> pipeline stage -> layout."""
+
+
+def read_layouts(folder: Path) -> Layouts:
+    """Read the strategy files that MindSpore wrote while it compiled.
+
+    Args:
+        folder: ``strategy`` in MindFormers' output folder; every pipeline stage must be there.
+
+    Raises:
+        StageError: A file is damaged, or cuts a tensor in a way that is not known here.
+    """
+    import mindspore as ms
+
+    with tempfile.TemporaryDirectory() as place:
+        merged = str(Path(place) / "merged.ckpt")
+        try:
+            ms.merge_pipeline_strategys(str(folder), merged)
+            found = ms.build_searched_strategy(merged)
+        except (TypeError, ValueError) as error:
+            raise StageError(f"{folder}: cannot read the strategy files ({error}).") from error
+    layouts: dict[str, dict[int, Layout]] = {}
+    for key, value in found.items():
+        stage, _, name = key.partition("-")
+        layouts.setdefault(name, {})[int(stage)] = _layout(value, f"{folder}: {name}")
+    return layouts
+
+
+def _layout(value: Any, where: str) -> Layout:
+    """MindSpore's ParallelLayouts -> Layout."""
+    if value.field or any(part.dim for part in value.param_split_shape):
+        raise StageError(f"{where}: cut into uneven parts; only even ones are merged.")
+    devices = tuple(value.dev_matrix[0].dim)
+    # One list with an axis a dimension, or, where axes go together, a list a dimension.
+    maps = [tuple(part.dim) for part in value.tensor_map]
+    dimensions = [(axis,) for axis in maps[0]] if len(maps) == 1 else maps
+    axes = tuple(tuple(axis for axis in some if axis >= 0) for some in dimensions)
+    step, size = int(value.opt_weight_shard_step), int(value.opt_weight_shard_size)
+    if step == 0 or size == 0:
+        return Layout(devices, axes)
+    if size == -1:
+        size = math.prod(devices) // math.prod(Layout(devices, axes).parts)
+    return Layout(devices, axes, step, size)
+
+
+def rank_files(folder: Path) -> dict[int, Path]:
+    """Each rank's newest file, of the newest step that is whole on every rank.
+
+    Args:
+        folder: MindFormers' ``checkpoint`` folder, with ``rank_0``, ``rank_1``, …
+
+    Returns:
+        Rank -> file; empty where no step is whole.
+    """
+    ranks = {int(path.name[5:]): path for path in folder.glob("rank_*") if path.name[5:].isdigit()}
+    found = sorted(
+        (folder / "rank_0").glob("*.safetensors"),
+        key=lambda path: (path.stat().st_mtime_ns, path.name),
+        reverse=True,
+    )
+    for first in found:
+        files = {
+            rank: path / re.sub(r"_rank_0(?!\d)", f"_rank_{rank}", first.name)
+            for rank, path in sorted(ranks.items())
+        }
+        if all(is_whole(file) for file in files.values()):
+            return files
+    return {}
+
+
+def _inner(folder: Path) -> Path:
+    return folder / "checkpoint" if (folder / "checkpoint").is_dir() else folder
+
+
+def is_by_rank(folder: Path) -> bool:
+    """True for a checkpoint with a folder a rank."""
+    return (_inner(folder) / "rank_0").is_dir()
+
+
+def whole_files(folder: Path) -> list[Path]:
+    """The files of a checkpoint that is not by rank; ``folder`` as for ``open_checkpoint``."""
+    return weight_files(_inner(folder))
+
+
+def open_checkpoint(folder: Path) -> dict[str, StoredTensor]:
+    """The whole tensors of a checkpoint, whichever way it was saved; nothing is read yet.
+
+    Args:
+        folder: With weights; or with ``checkpoint`` in it; or with a folder a rank, whose strategy
+            files are in ``strategy`` beside them.
+
+    Raises:
+        StageError: There is no whole checkpoint, or its slices do not make whole tensors.
+    """
+    if not is_by_rank(folder):
+        return read_files(whole_files(folder))
+    inner = _inner(folder)
+    files = rank_files(inner)
+    if not files:
+        raise StageError(f"{inner}: no step has a whole file in every rank's folder.")
+    for strategy in (inner / "strategy", inner.parent / "strategy"):
+        if any(strategy.glob("*.ckpt")):
+            return merge(files, read_layouts(strategy), inner)
+    return _replicas(files, inner)
+
+
+def _replicas(files: Mapping[int, Path], where: Path) -> dict[str, StoredTensor]:
+    """Without strategy files every rank must hold every tensor: data parallelism alone."""
+    ranks = {rank: read_files([file]) for rank, file in files.items()}
+    first = {name: tensor.shape for name, tensor in ranks[0].items()}
+    for rank, tensors in ranks.items():
+        if {name: tensor.shape for name, tensor in tensors.items()} != first:
+            raise StageError(
+                f"{where}: rank {rank} holds other tensors than rank 0, so these are slices, and "
+                "there are no strategy files to merge them by. Put the folder 'strategy' of the "
+                "run's output beside it."
+            )
+    return ranks[0]
+
+
+def merge(files: Mapping[int, Path], layouts: Layouts, where: Path) -> dict[str, StoredTensor]:
+    """Tensors that are put together from the ranks' slices when they are read, one at a time.
+
+    Args:
+        files: Each rank's file.
+        layouts: How each tensor is cut; what has no layout (counters) is rank 0's.
+        where: The checkpoint, for errors.
+
+    Raises:
+        StageError: Ranks or slices are missing, or slices of a tensor do not go together.
+    """
+    # Stages are numbered in the order of their ranks.
+    ranks_of = {stage: one.ranks for some in layouts.values() for stage, one in some.items()}
+    ranks = sum(ranks_of.values())
+    if set(files) != set(range(ranks)):
+        raise StageError(
+            f"{where}: {len(files)} ranks' files, but the strategy files are of {ranks} ranks in "
+            f"{len(ranks_of)} pipeline stages. Put all files of one run together."
+        )
+    held = {rank: read_files([file]) for rank, file in files.items()}
+    found: dict[str, StoredTensor] = {}
+    for name in dict.fromkeys(name for tensors in held.values() for name in tensors):
+        if name not in layouts:
+            found[name] = next(tensors[name] for tensors in held.values() if name in tensors)
+            continue
+        stage, layout = min(layouts[name].items())
+        begin = sum(size for other, size in ranks_of.items() if other < stage)
+        own = {rank: held[begin + rank].get(name) for rank in range(layout.ranks)}
+        slices = {begin + rank: tensor for rank, tensor in own.items() if tensor is not None}
+        found[name] = _merged(slices, layout, begin, f"{where}: {name}")
+    return found
+
+
+def _merged(
+    slices: Mapping[int, StoredTensor], layout: Layout, begin: int, where: str
+) -> StoredTensor:
+    """A whole tensor of the slices of one pipeline stage, which begins with rank ``begin``."""
+    kinds = {(tensor.dtype, tensor.shape) for tensor in slices.values()}
+    if len(kinds) > 1:
+        raise StageError(f"{where}: slices differ: {sorted(kinds)}. They are of different runs.")
+    copies: dict[tuple[int, ...], list[int]] = {}
+    for rank in slices:
+        copies.setdefault(layout.place(rank - begin), []).append(rank)
+    absent = [place for place in product(*map(range, layout.parts)) if place not in copies]
+    if absent:
+        raise StageError(
+            f"{where}: part {absent[0]} of {layout.parts} is missing ({len(absent)} in all): no "
+            "rank's file holds it."
+        )
+    one = next(iter(slices.values()))
+    if len(one.shape) != len(layout.parts):
+        raise StageError(
+            f"{where}: slices have shape {list(one.shape)}, the strategy files cut "
+            f"{len(layout.parts)} dimensions. They are of another run."
+        )
+    shape = tuple(size * parts for size, parts in zip(one.shape, layout.parts, strict=True))
+
+    def chunks() -> Iterator[memoryview]:
+        data = memoryview(_assemble(slices, copies, one, shape, where)).cast("B")
+        for start in range(0, len(data), CHUNK_BYTES):
+            yield data[start : start + CHUNK_BYTES]
+
+    return StoredTensor(one.dtype, shape, one.size * math.prod(layout.parts), chunks)
+
+
+def _assemble(
+    slices: Mapping[int, StoredTensor],
+    copies: Mapping[tuple[int, ...], list[int]],
+    one: StoredTensor,
+    shape: tuple[int, ...],
+    where: str,
+) -> Any:
+    """The whole tensor in memory, as unsigned integers of its values' width."""
+    import numpy as np
+
+    whole = np.empty(shape, f"u{one.item_bytes}")
+    for place, ranks in copies.items():
+        data = b"".join(slices[ranks[0]].chunks())
+        for rank in ranks[1:]:
+            if b"".join(slices[rank].chunks()) != data:
+                raise StageError(
+                    f"{where}: ranks {ranks[0]} and {rank} should hold the same values and do "
+                    "not. Their files are of different steps, or training went apart."
+                )
+        span = tuple(
+            slice(part * size, (part + 1) * size)
+            for part, size in zip(place, one.shape, strict=True)
+        )
+        whole[span] = np.frombuffer(data, whole.dtype).reshape(one.shape)
+    return whole

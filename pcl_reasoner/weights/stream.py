@@ -1,0 +1,230 @@
+"""Safetensors files as bytes, a chunk at a time: every type stays as it is, and memory small.
+
+A file is 8 bytes (the header's length), a JSON header
+
+    {"name": {"dtype": "BF16", "shape": [272, 64], "data_offsets": [begin, end]}, …}
+
+and the tensors' bytes. NumPy has no bfloat16, so values are never looked at here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from pcl_reasoner.core.errors import StageError
+
+CHUNK_BYTES = 1 << 24
+INDEX = "model.safetensors.index.json"
+"""Which file holds which tensor, for Hugging Face's libraries."""
+NAME_MAP = "param_name_map.json"
+"""The same for MindSpore."""
+Style = Literal["huggingface", "mindformers"]
+"""Whose names the tensors have."""
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor that is not in memory.
+
+    Args:
+        dtype: Safetensors' word, e.g. ``BF16``.
+        shape: Its dimensions.
+        size: Bytes.
+        chunks: Gives its bytes in order, from the beginning at every call.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    size: int
+    chunks: Callable[[], Iterator[bytes | memoryview]]
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of one value."""
+        return self.size // max(1, math.prod(self.shape))
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a folder: those of its index, or all.
+
+    Raises:
+        StageError: There are none, or the index names one that is not there.
+    """
+    indexes = [folder / name for name in (INDEX, NAME_MAP) if (folder / name).is_file()]
+    if indexes:
+        content = json.loads(indexes[0].read_text(encoding="utf-8"))
+        names = sorted(set(content.get("weight_map", content).values()))
+        files = [folder / name for name in names]
+    else:
+        files = sorted(folder.glob("*.safetensors"))
+    absent = [path.name for path in files if not path.is_file()]
+    if absent or not files:
+        what = f"missing {', '.join(absent)}" if absent else "no safetensors file"
+        raise StageError(f"{folder}: {what}; the weights must be safetensors, whole.")
+    return files
+
+
+def _read_header(path: Path) -> tuple[int, dict[str, dict[str, Any]]]:
+    """Where the tensors' bytes begin, and their entries; the file must be whole."""
+    size = path.stat().st_size
+    with path.open("rb") as handle:
+        first = handle.read(8)
+        length = struct.unpack("<Q", first)[0] if len(first) == 8 else size
+        if 8 + length > size:
+            raise StageError(f"{path}: cut off ({size} bytes); not a whole safetensors file.")
+        entries: dict[str, dict[str, Any]] = json.loads(handle.read(length))
+    entries.pop("__metadata__", None)
+    end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
+    if 8 + length + end != size:
+        raise StageError(
+            f"{path}: {size} bytes, its header says {8 + length + end}: cut off or damaged."
+        )
+    return 8 + length, entries
+
+
+def header(path: Path) -> dict[str, dict[str, Any]]:
+    """The tensors' entries of a safetensors file, after checking that the file is whole.
+
+    Raises:
+        StageError: The file is shorter than its header says: it was cut off.
+    """
+    return _read_header(path)[1]
+
+
+def is_whole(path: Path) -> bool:
+    """True when a safetensors file is all there."""
+    try:
+        header(path)
+    except (StageError, OSError, ValueError):
+        return False
+    return True
+
+
+def read_files(files: list[Path]) -> dict[str, StoredTensor]:
+    """All tensors of the files by name; nothing but headers is read yet.
+
+    Raises:
+        StageError: A file is cut off, or two of them hold a tensor of the same name.
+    """
+    found: dict[str, StoredTensor] = {}
+    for path in files:
+        start, entries = _read_header(path)
+        for name, entry in entries.items():
+            if name in found:
+                raise StageError(f"{path}: {name} is in another file of the folder, too.")
+            begin, end = entry["data_offsets"]
+            found[name] = StoredTensor(
+                entry["dtype"],
+                tuple(entry["shape"]),
+                end - begin,
+                partial(_file_chunks, path, start + begin, start + end),
+            )
+    return found
+
+
+def _file_chunks(path: Path, begin: int, end: int) -> Iterator[bytes]:
+    with path.open("rb") as handle:
+        handle.seek(begin)
+        while begin < end:
+            data = handle.read(min(CHUNK_BYTES, end - begin))
+            if not data:
+                raise StageError(f"{path}: ended at byte {begin}; it was changed while read.")
+            yield data
+            begin += len(data)
+
+
+def digest(tensor: StoredTensor) -> str:
+    """SHA-256 of a tensor's bytes, in hexadecimal."""
+    found = hashlib.sha256()
+    for chunk in tensor.chunks():
+        found.update(chunk)
+    return found.hexdigest()
+
+
+def write_file(path: Path, tensors: Mapping[str, StoredTensor], style: Style) -> dict[str, str]:
+    """Write one safetensors file, a chunk in memory at a time.
+
+    Args:
+        path: The file.
+        tensors: What it holds, by name.
+        style: transformers refuses a file that does not say ``format: pt``.
+
+    Returns:
+        Name -> SHA-256 of the tensor's bytes.
+    """
+    # Wide values first, as the format's own writer does, so that each is aligned to its size.
+    names = sorted(tensors, key=lambda name: -tensors[name].item_bytes)
+    head: dict[str, Any] = {
+        "__metadata__": {"format": "pt" if style == "huggingface" else "ms"},
+    }
+    end = 0
+    for name in names:
+        begin, end = end, end + tensors[name].size
+        head[name] = {
+            "dtype": tensors[name].dtype,
+            "shape": list(tensors[name].shape),
+            "data_offsets": [begin, end],
+        }
+    text = json.dumps(head, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    hashes = {}
+    with path.open("wb") as handle:
+        handle.write(struct.pack("<Q", len(text)) + text)
+        for name in names:
+            found = hashlib.sha256()
+            for chunk in tensors[name].chunks():
+                handle.write(chunk)
+                found.update(chunk)
+            hashes[name] = found.hexdigest()
+    return hashes
+
+
+def write_folder(
+    folder: Path, tensors: Mapping[str, StoredTensor], limit: int, style: Style
+) -> dict[str, str]:
+    """Write tensors as files of at most ``limit`` bytes, with an index where there are several.
+
+    Args:
+        folder: Where ``model.safetensors`` or its parts go.
+        tensors: By name, in their order.
+        limit: Largest file, bytes; one larger tensor still has a file of its own.
+        style: Which index is written, and the files' ``format``.
+
+    Returns:
+        Name -> SHA-256 of the tensor's bytes.
+    """
+    groups = _groups(tensors, limit)
+    hashes: dict[str, str] = {}
+    places: dict[str, str] = {}
+    for number, group in enumerate(groups, 1):
+        file = "model.safetensors"
+        if len(groups) > 1:
+            file = f"model-{number:05d}-of-{len(groups):05d}.safetensors"
+        hashes |= write_file(folder / file, {name: tensors[name] for name in group}, style)
+        places |= dict.fromkeys(group, file)
+    if len(groups) > 1:
+        total = sum(tensor.size for tensor in tensors.values())
+        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
+        name = INDEX if style == "huggingface" else NAME_MAP
+        (folder / name).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
+    return hashes
+
+
+def _groups(tensors: Mapping[str, StoredTensor], limit: int) -> list[list[str]]:
+    groups: list[list[str]] = [[]]
+    size = 0
+    for name, tensor in tensors.items():
+        if groups[-1] and size + tensor.size > limit:
+            groups.append([])
+            size = 0
+        groups[-1].append(name)
+        size += tensor.size
+    return groups

@@ -1,0 +1,131 @@
+"""The program that a worker runs: MindFormers' Trainer on a MindFormers YAML.
+
+    python -m pcl_reasoner.worker --config finetune.yaml [runner_config.epochs=1 …]
+    msrun --worker_num=2 --local_worker_num=2 python -m pcl_reasoner.worker finetune.yaml
+
+Any MindFormers YAML will do, V1's published one included; what a CPU cannot run is changed and
+printed when the device is a CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pcl_reasoner.core.errors import InputError, PclError
+from pcl_reasoner.train import worker
+
+
+def import_mindformers() -> None:
+    """Import MindFormers and make our classes known to it, in the order that this needs."""
+    from pcl_reasoner.trainer import mindformers_1_8 as version
+
+    version.prepare_before_import()
+    import mindformers  # noqa: F401  (before what registers with it)
+
+    from pcl_reasoner import handlers
+
+    handlers.register()
+    # So that a YAML with `auto_register: pclr_ms.…` needs nothing more here.
+    os.environ.setdefault("REGISTER_PATH", next(iter(handlers.__path__)))
+
+
+def read_yaml(path: str, overrides: list[str]) -> Any:
+    """Read a MindFormers YAML and apply overrides.
+
+    Args:
+        path: The file.
+        overrides: ``key.key=value`` each, the value as YAML.
+
+    Returns:
+        A MindFormerConfig.
+
+    Raises:
+        InputError: There is no such file, or an override is not of that form.
+    """
+    from mindformers.tools.register import MindFormerConfig
+
+    if not Path(path).is_file():
+        raise InputError(f"{path}: no such file. Give a MindFormers YAML.")
+    config = MindFormerConfig(path)
+    for override in overrides:
+        dotted, equals, text = override.partition("=")
+        section = config
+        *parents, last = dotted.split(".")
+        for parent in parents:
+            section = section.get(parent) if isinstance(section, dict) else None
+        if not equals or not isinstance(section, dict):
+            raise InputError(
+                f"{override}: expected key.key=value, the sections being some that {path} has."
+            )
+        section[last] = yaml.safe_load(text)
+    return config
+
+
+def read_config(path: str, overrides: list[str], device: str | None) -> tuple[Any, list[str]]:
+    """Read a MindFormers YAML, apply overrides, and adapt it to this version and to a CPU.
+
+    Returns:
+        The MindFormerConfig, and what was changed in it.
+
+    Raises:
+        InputError: As read_yaml, or the configuration would train on a wrong attention mask.
+    """
+    from pcl_reasoner.train.adapt import adapt_to_cpu
+    from pcl_reasoner.trainer import mindformers_1_8 as version
+    from pcl_reasoner.trainer.curves import add_curves
+    from pcl_reasoner.trainer.rank_times import add_rank_times
+
+    config = read_yaml(path, overrides)
+    target = device or config["context"]["device_target"]
+    changed = [f"for MindFormers {version.VERSION}: {it}" for it in version.translate_older(config)]
+    if target == "CPU":
+        ranks = int(os.environ.get("MS_WORKER_NUM", "1"))  # set by msrun
+        changed += [f"for the CPU: {it}" for it in adapt_to_cpu(config, ranks)]
+    version.refuse_wrong_masks(config, path)
+    version.complete_tensorboard(config)
+    add_curves(config)
+    add_rank_times(config)
+    return config, changed
+
+
+def train(config: Any) -> None:
+    """Build the context and let MindFormers' Trainer train."""
+    from mindformers.core.context import build_context
+    from mindformers.trainer import Trainer
+    from mindformers.utils.file_utils import set_output_path
+
+    from pcl_reasoner.trainer import mindformers_1_8 as version
+
+    set_output_path(config.output_dir)
+    build_context(config)
+    version.install_cpu_operators()
+    Trainer(config).train()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Parse the command line and train."""
+    parser = argparse.ArgumentParser(prog="python -m pcl_reasoner.worker")
+    parser.add_argument("words", nargs="*", metavar="word", help="FILE, then key.key=value")
+    parser.add_argument("--config", help="the MindFormers YAML, in place of FILE")
+    parser.add_argument("--device", help="CPU or Ascend; the YAML's own when left out")
+    given = parser.parse_intermixed_args(arguments)
+    if not (given.config or given.words):
+        parser.error("a MindFormers YAML is needed")
+    file = given.config or given.words.pop(0)
+    if worker.DIE_WITH_PARENT in os.environ:
+        worker.die_with_parent()
+    import_mindformers()
+    try:
+        config, changed = read_config(file, given.words, given.device)
+        for change in changed:
+            sys.stdout.write(f"changed {change}\n")
+        train(config)
+    except PclError as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(error.exit_code) from error

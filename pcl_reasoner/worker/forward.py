@@ -1,0 +1,135 @@
+"""The program that evaluates a policy on packed rows without training, by the trainer's own model.
+
+    python -m pcl_reasoner.worker.forward mindformers.yaml values.f32 progress.jsonl [--gradient]
+
+The YAML is the trainer's: same model class, same configuration, weights loaded the same way. The
+rows are read in their own order. ``values.f32`` gets [K, S] float32 a row, appended batch by batch:
+log π of each label; with ``--gradient`` also the entropy at that place, and ∂loss / ∂ log π.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.train import worker
+
+VALUES = ("log_probs", "entropies", "gradient")
+
+
+def build(config: Any) -> Any:
+    """Build the context and the model, and load its weights, as MindFormers' Trainer does."""
+    from mindformers.core.context import build_context
+    from mindformers.core.parallel_config import build_parallel_config
+    from mindformers.models import build_network
+    from mindformers.trainer.utils import transform_and_load_checkpoint
+    from mindformers.utils.file_utils import set_output_path
+    from mindspore import Model
+
+    from pcl_reasoner.trainer import mindformers_1_8 as version
+
+    set_output_path(config.output_dir)
+    build_context(config)
+    build_parallel_config(config)
+    version.install_cpu_operators()
+    arguments = {"parallel_config": config.parallel_config, "moe_config": config.moe_config}
+    network = build_network(config.model, default_args=arguments)
+    network.set_train(False)
+    transform_and_load_checkpoint(config, Model(network), network, None)
+    return network
+
+
+def batches(table: Any, size: int, places: int, compressed: bool, first: int) -> Any:
+    """The model's columns of a few rows at a time; the last rows are repeated to fill a batch.
+
+    Args:
+        table: Packed rows (datasets).
+        size: Rows a batch.
+        places: G.
+        compressed: Whether the mask is ``actual_seq_len``.
+        first: Rows that are done.
+
+    Yields:
+        Rows that are not repeated, and the columns, [size, …] each.
+    """
+    import numpy as np
+
+    from pcl_reasoner.trainer import rows
+
+    counts = np.array([rows.trained_counts(row) for row in table])
+    segments, tokens = np.maximum(counts.sum(axis=0), 1)
+    for start in range(first, len(table), size):
+        chosen = [min(index, len(table) - 1) for index in range(start, start + size)]
+        made = [
+            rows.model_row(table[index], places, 1 / segments, 1 / tokens, compressed)
+            for index in chosen
+        ]
+        columns = [np.stack(column) for column in zip(*made, strict=True)]
+        if compressed:
+            # One row after the other, as MindFormers' batches have it.
+            offsets = np.arange(size, dtype=np.int32) * columns[0].shape[1]
+            columns[-1] = columns[-1] + offsets[:, None]
+        yield min(size, len(table) - start), columns
+
+
+def whole_rows(path: Path, row_bytes: int, size: int) -> int:
+    """Rows of whole batches that a file holds; what is after them is cut off."""
+    rows = path.stat().st_size // row_bytes // size * size if path.exists() else 0
+    with path.open("ab") as handle:
+        handle.truncate(rows * row_bytes)
+    return rows
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Parse the command line and evaluate."""
+    parser = argparse.ArgumentParser(prog="python -m pcl_reasoner.worker.forward")
+    parser.add_argument("config")
+    parser.add_argument("values", type=Path)
+    parser.add_argument("progress", type=Path)
+    parser.add_argument("--gradient", action="store_true")
+    given = parser.parse_args(arguments)
+    if worker.DIE_WITH_PARENT in os.environ:
+        worker.die_with_parent()
+    from pcl_reasoner.worker.entry import import_mindformers, read_config
+
+    import_mindformers()
+    config, _ = read_config(given.config, [], None)
+    run(config, given.values, given.progress, given.gradient)
+
+
+def run(config: Any, values: Path, progress: Path, gradient: bool) -> None:
+    """Evaluate all rows that the file has no values of."""
+    import datasets
+    import numpy as np
+    from mindspore import Tensor
+
+    from pcl_reasoner.trainer.forward_cell import Forward
+
+    loader, model = config.train_dataset.data_loader, config.model.model_config
+    compressed = bool(model.use_eod_attn_mask_compression)
+    table = datasets.load_from_disk(loader.path)
+    size, length, kinds = int(model.batch_size), int(model.seq_length), 3 if gradient else 1
+    done = whole_rows(values, 4 * length * kinds, size)
+    if done >= len(table):
+        return
+    forward = Forward(build(config), int(model.max_segments), compressed, gradient)
+    with values.open("ab") as handle, progress.open("a", encoding="utf-8") as log:
+        places = int(model.max_segments)
+        for number, columns in batches(table, size, places, compressed, done):
+            found = forward(*(Tensor(column) for column in columns))
+            made = np.stack([value.asnumpy() for value in found], 1)[:number]
+            handle.write(made.astype(np.float32).tobytes())
+            handle.flush()
+            os.fsync(handle.fileno())
+            done += number
+            trained = columns[1] != -100
+            loss = -float(made[:, 0].sum()) / max(1, int(trained[:number].sum()))
+            log.write(json.dumps({"step": done, "loss": loss}) + "\n")
+            log.flush()
+
+
+if __name__ == "__main__":
+    main()

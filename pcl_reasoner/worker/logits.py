@@ -1,0 +1,96 @@
+"""Logits of a probe batch by transformers and by MindFormers, from the same weights, on the CPU.
+
+``python -m pcl_reasoner.worker.logits REQUEST ANSWER``, which weights/logits.py starts.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.train.adapt import CPU_MODEL_KEYS
+from pcl_reasoner.weights.logits import TOLERANCE
+from pcl_reasoner.weights.model_shape import ModelShape, read_shape
+from pcl_reasoner.weights.names import EMBEDDINGS
+
+SEQUENCES, LENGTH = 2, 32
+
+
+def probe(vocabulary: int) -> Any:
+    """Token ids [2, 32], the same for every model of a vocabulary."""
+    import numpy as np
+
+    drawn = np.random.default_rng(20260101).integers(0, vocabulary, (SEQUENCES, LENGTH))
+    return drawn.astype(np.int32)
+
+
+def transformers_logits(folder: Path, tokens: Any) -> Any:
+    """Logits [2, 32, vocabulary] in float32 by transformers."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, torch_dtype=torch.float32).eval()
+    with torch.no_grad():
+        return model(torch.from_numpy(tokens).long()).logits.numpy()
+
+
+def mindformers_logits(files: list[Path], shape: ModelShape, tokens: Any) -> Any:
+    """Logits [2, 32, vocabulary] in float32 by MindFormers' own loading and model."""
+    from pcl_reasoner.trainer import mindformers_1_8 as version
+
+    version.prepare_before_import()
+    import mindspore as ms
+    import numpy as np
+    from mindformers.models.llama import LlamaConfig, LlamaForCausalLM
+
+    version.install_cpu_operators()
+    config = LlamaConfig(
+        batch_size=SEQUENCES,
+        seq_length=LENGTH,
+        qkv_has_bias=True,
+        **shape.model_dump(),
+        **CPU_MODEL_KEYS,
+    )
+    model = LlamaForCausalLM(config=config)
+    held: dict[str, Any] = {}
+    for file in files:
+        held |= ms.load_checkpoint(str(file), format="safetensors")
+    if EMBEDDINGS in held:
+        held = model.convert_weight_dict(held, model_config=config)
+    absent, _ = ms.load_param_into_net(model, held)
+    if absent:
+        raise StageError(f"{files[0].parent}: MindFormers finds no values for {absent[:8]}.")
+    model.set_train(False)
+    later = np.triu(np.ones((SEQUENCES, 1, LENGTH, LENGTH), np.uint8), 1)  # 1 is forbidden
+    hidden = model.model(ms.Tensor(tokens), attention_mask=ms.Tensor(later))
+    return model.lm_head(hidden).reshape(SEQUENCES, LENGTH, -1).asnumpy()
+
+
+def main(request: Path, answer: Path) -> None:
+    """Compute both, and write what is in parity.json under ``logits``."""
+    import mindspore as ms
+    import numpy as np
+
+    ms.set_device("CPU")
+    asked = json.loads(request.read_text(encoding="utf-8"))
+    folder = Path(asked["hugging_face"])
+    shape = read_shape(folder)
+    assert shape is not None
+    tokens = probe(shape.vocab_size)
+    files = [Path(file) for file in asked["mindformers"]]
+    theirs = transformers_logits(folder, tokens)
+    ours = mindformers_logits(files, shape, tokens)
+    found = {
+        "tokens": [SEQUENCES, LENGTH],
+        "largest": float(np.abs(theirs).max()),
+        "difference": float(np.abs(theirs - ours).max()),
+        "tolerance": TOLERANCE,
+    }
+    answer.write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

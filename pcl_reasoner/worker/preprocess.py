@@ -1,0 +1,78 @@
+"""Runs the handlers that a MindFormers YAML names, offline, and saves the Arrow folder.
+
+    python -m pcl_reasoner.worker.preprocess --config finetune.yaml --save_path packs/
+
+What ``datasets_preprocess`` of MindFormers' source tree does; the wheel has no such script. The
+rows are those that the same YAML gives while loading.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.core.errors import InputError, PclError
+
+
+def preprocess(config: Any, save_path: Path) -> Any:
+    """Load a YAML's data, run its handlers, and save the result.
+
+    Args:
+        config: The ``data_loader`` section of a MindFormers configuration.
+        save_path: The folder to make; it appears once it is whole.
+
+    Returns:
+        The datasets.Dataset that was saved.
+
+    Raises:
+        InputError: The section has no handler.
+    """
+    from mindformers.dataset.dataloader.hf_dataloader import HFDataLoader, process_legacy_args
+    from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
+
+    if not config.get("handler"):
+        raise InputError(
+            "the YAML's train_dataset.data_loader has no handler, so there is nothing to run. "
+            "Name some there, e.g. handler: [{type: InstructionHandler, …}]."
+        )
+    named = MindFormerRegister.get_cls(MindFormerModuleType.DATASET_LOADER, config["type"])
+    # CommonDataLoader is another name of HFDataLoader, and no class with these methods.
+    loader = named if hasattr(named, "process_dataset") else HFDataLoader
+    given = {key: config[key] for key in config if key not in ("type", "auto_register")}
+    built = loader._build_config(**process_legacy_args(**given))
+    dataset, _ = loader.process_dataset(built, loader.load_dataset(built))
+    partial = save_path.with_name(f"{save_path.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    dataset.save_to_disk(str(partial))
+    partial.rename(save_path)
+    return dataset
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Parse the command line, preprocess, and say what to put into the YAML."""
+    parser = argparse.ArgumentParser(prog="python -m pcl_reasoner.worker.preprocess")
+    parser.add_argument("--config", required=True, help="a MindFormers YAML with handlers")
+    parser.add_argument("--save_path", required=True, type=Path, help="the Arrow folder to make")
+    parser.add_argument("overrides", nargs="*", help="key.key=value")
+    given = parser.parse_intermixed_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+
+    from pcl_reasoner.worker.entry import import_mindformers, read_yaml
+
+    try:
+        if given.save_path.exists():
+            raise InputError(f"{given.save_path}: is there already. Remove it, or name another.")
+        import_mindformers()
+        config = read_yaml(given.config, given.overrides)
+        dataset = preprocess(config["train_dataset"]["data_loader"], given.save_path)
+    except PclError as error:
+        sys.stderr.write(f"{error}\n")
+        raise SystemExit(error.exit_code) from error
+    sys.stdout.write(
+        f"{given.save_path}: {len(dataset)} rows. To train on them, data_loader has load_func: "
+        f"load_from_disk, path: {given.save_path}, and no handler, data_files and split.\n"
+    )

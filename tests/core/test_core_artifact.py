@@ -1,0 +1,164 @@
+"""Artifacts: whole or not there; logs that survive a kill."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from pcl_reasoner.core import artifact
+from pcl_reasoner.core.errors import StageError
+
+MANIFEST = {"counts": {"unit": "rows", "read": 1, "kept": 1}, "fingerprint": "f"}
+
+
+def written(folder: Path) -> Path:
+    (folder / "rows").mkdir(parents=True)
+    (folder / "rows" / "a.txt").write_text("abc")
+    (folder / "kept_apart.jsonl").touch()
+    return folder
+
+
+def committed(tmp_path: Path) -> Path:
+    artifact.commit(written(tmp_path / "pack-1.partial"), tmp_path / "pack-1", dict(MANIFEST))
+    return tmp_path / "pack-1"
+
+
+def test_fingerprint_is_sha256_of_sorted_compact_json() -> None:
+    text = '{"a":[1,2.5,"é"],"b":null}'
+    expected = hashlib.sha256(text.encode()).hexdigest()
+    assert artifact.fingerprint({"b": None, "a": [1, 2.5, "é"]}) == expected
+    assert artifact.fingerprint({"a": 1}) != artifact.fingerprint({"a": "1"})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), [float("-inf")]])
+def test_what_json_cannot_say_has_no_fingerprint(value: object) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        artifact.fingerprint(value)
+
+
+def test_commit_moves_the_folder_and_records_every_file(tmp_path: Path) -> None:
+    folder = committed(tmp_path)
+    assert not (tmp_path / "pack-1.partial").exists()
+    manifest = artifact.read_manifest(folder)
+    assert manifest is not None
+    abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert manifest["files"]["rows/a.txt"] == {"sha256": abc, "bytes": 3}
+    assert set(manifest["files"]) == {"rows/a.txt", "kept_apart.jsonl"}
+    assert manifest["counts"] == MANIFEST["counts"]
+    assert artifact.verify(folder) == []
+
+
+def test_commit_takes_the_place_of_an_older_artifact(tmp_path: Path) -> None:
+    (committed(tmp_path) / "rows" / "old.txt").touch()
+    folder = committed(tmp_path)
+    assert not (folder / "rows" / "old.txt").exists()
+    assert artifact.verify(folder) == []
+
+
+def test_discard_takes_the_manifest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = committed(tmp_path)
+
+    def killed(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(artifact.shutil, "rmtree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        artifact.discard(folder)
+    assert (folder / "rows" / "a.txt").exists()
+    assert artifact.read_manifest(folder) is None
+
+
+def test_a_payload_file_may_be_called_manifest(tmp_path: Path) -> None:
+    partial = written(tmp_path / "pack-1.partial")
+    (partial / "rows" / "manifest.json").write_text("{}")
+    artifact.commit(partial, tmp_path / "pack-1", dict(MANIFEST))
+    manifest = artifact.read_manifest(tmp_path / "pack-1")
+    assert manifest is not None
+    assert "rows/manifest.json" in manifest["files"]
+
+
+def test_verify_names_what_is_missing_added_and_changed(tmp_path: Path) -> None:
+    folder = committed(tmp_path)
+    (folder / "rows" / "a.txt").write_text("abd")
+    (folder / "kept_apart.jsonl").unlink()
+    (folder / "b.txt").touch()
+    assert artifact.verify(folder) == [
+        "kept_apart.jsonl: missing",
+        "b.txt: not in the manifest",
+        "rows/a.txt: content differs from the manifest",
+    ]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff\xfe", b"[]", b"{}", b'{"counts": {}}\x00', b"null"]
+)
+def test_a_broken_manifest_is_none(tmp_path: Path, content: bytes) -> None:
+    folder = committed(tmp_path)
+    (folder / "manifest.json").write_bytes(content)
+    assert artifact.read_manifest(folder) is None
+
+
+def test_write_atomically_leaves_the_old_file_when_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.json"
+    artifact.write_atomically(path, "old")
+
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(artifact, "_fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        artifact.write_atomically(path, "new")
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("x.json", "old")]
+
+
+def test_fresh_partial_keeps_only_what_resumes(tmp_path: Path) -> None:
+    partial = written(tmp_path / "a.partial")
+    (partial / "manifest.json").write_text("{}")
+    (partial / ".manifest.json.77.tmp").write_text("{")
+    (partial / ".metrics.jsonl.78.tmp").write_text('{"st')
+    artifact.fresh_partial(partial, keep=True)
+    assert artifact.payload_files(partial) == [
+        partial / "kept_apart.jsonl",
+        partial / "rows" / "a.txt",
+    ]
+    assert not (partial / "manifest.json").exists()
+    artifact.fresh_partial(partial, keep=False)
+    assert list(partial.iterdir()) == []
+
+
+class TestAppendLog:
+    def test_goes_on_where_it_was(self, tmp_path: Path) -> None:
+        path = tmp_path / "log.jsonl"
+        log = artifact.AppendLog(path)
+        log.append([{"key": 1}, {"key": 2, "text": "é\ud800"}])
+        log.close()
+        log = artifact.AppendLog(path)
+        assert [record["key"] for record in log] == [1, 2]
+        log.append([{"key": 3}])
+        assert [record["key"] for record in log] == [1, 2, 3]
+
+    @pytest.mark.parametrize("torn", ['{"key": 3, "te', '{"key": 3}', "x" * (3 << 20)])
+    def test_cuts_off_a_torn_last_line(self, tmp_path: Path, torn: str) -> None:
+        """A last line without its newline is torn even when it happens to be JSON."""
+        path = tmp_path / "log.jsonl"
+        path.write_text('{"key": 1}\n{"key": 2}\n' + torn)
+        log = artifact.AppendLog(path)
+        log.append([{"key": 4}])
+        assert path.read_text() == '{"key": 1}\n{"key": 2}\n{"key": 4}\n'
+
+    def test_a_file_that_is_one_torn_line_becomes_empty(self, tmp_path: Path) -> None:
+        path = tmp_path / "log.jsonl"
+        path.write_text('{"key"')
+        assert list(artifact.AppendLog(path)) == []
+        assert path.read_text() == ""
+
+    def test_a_broken_whole_line_is_named(self, tmp_path: Path) -> None:
+        path = tmp_path / "log.jsonl"
+        path.write_text('{"key": 1}\n\x00\x00\n' + json.dumps({"key": 2}) + "\n")
+        with pytest.raises(StageError, match=r"log.jsonl: line 2 is not JSON"):
+            list(artifact.AppendLog(path))

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.local_sampler.draw import Filters
+from pcl_reasoner.local_sampler.sampler import EmbeddedSampler, Layout, Row
+from pcl_reasoner.weights.numpy_weights import end_tokens, read_weights
+
+VOCABULARY = 160
+PROMPTS = [
+    np.random.default_rng(length).integers(3, VOCABULARY, length).tolist() for length in (16, 9, 2)
+]
+LAYOUT = Layout(prompts=3, prompt_slots=16, rows=8, slots=16 + 24)
+GREEDY = Filters(0.0, 0, 1.0, 0.0, 1.0)
+WARM = Filters(0.9, 40, 0.95, 0.0, 1.0)
+
+
+def make_model(folder: Path, tied: bool) -> Any:
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=64,
+        intermediate_size=96,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        rope_theta=5000.0,
+        tie_word_embeddings=tied,
+        eos_token_id=2,
+        bos_token_id=None,
+        pad_token_id=0,
+    )
+    model = Qwen2ForCausalLM(config).eval()
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if name.endswith("bias"):
+                value.normal_(0, 0.5)
+            elif name.endswith("norm.weight"):
+                value.uniform_(0.5, 1.5)
+            else:
+                # Far from uniform, attention most, so that a wrong mask or position shows.
+                value.mul_(20 if "self_attn" in name else 6)
+    model.save_pretrained(folder)
+    (folder / "generation_config.json").write_text('{"eos_token_id": [2]}')
+    return model
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, EmbeddedSampler]:
+    folder = tmp_path_factory.mktemp("model")
+    model = make_model(folder, tied=False)
+    sampler = EmbeddedSampler(folder)
+    sampler.prepare(LAYOUT)
+    return model, sampler
+
+
+def reference_greedy(model: Any, prompt: list[int], tokens: int) -> list[int]:
+    ids = list(prompt)
+    with torch.no_grad():
+        for _ in range(tokens):
+            ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+            if ids[-1] == 2:
+                break
+    return ids[len(prompt) :]
+
+
+def test_prefill_logits_are_those_of_transformers(pair: tuple[Any, EmbeddedSampler]) -> None:
+    model, sampler = pair
+    logits, _ = sampler.read(PROMPTS, [0, 1, 2, 0, 1, 2, 0, 1])
+    for row, prompt in enumerate(PROMPTS):
+        with torch.no_grad():
+            expected = model(torch.tensor([prompt])).logits[0, -1].numpy()
+        assert np.abs(expected).max() > 1
+        assert np.abs(logits[row] - expected).max() < 1e-4
+
+
+def test_greedy_is_transformers_token_for_token(pair: tuple[Any, EmbeddedSampler]) -> None:
+    model, sampler = pair
+    rows = [Row(index % 3, seed=index) for index in range(8)]
+    drawn = sampler.sample(PROMPTS, rows, [24] * 8, GREEDY)
+    references = [reference_greedy(model, prompt, 24) for prompt in PROMPTS]
+    assert len(set(sum(references, []))) > 9
+    for row, found in zip(rows, drawn, strict=True):
+        expected = references[row.prompt]
+        assert found.token_ids == expected
+        assert found.finish_reason == ("stop" if expected[-1] == 2 else "length")
+
+
+def test_what_shares_the_batch_does_not_matter(pair: tuple[Any, EmbeddedSampler]) -> None:
+    _, sampler = pair
+    rows = [Row(index % 3, seed=100 + index) for index in range(8)]
+    together = sampler.sample(PROMPTS, rows, [24] * 8, WARM)
+    alone = sampler.sample([PROMPTS[2]], [Row(0, seed=105)], [24], WARM)
+    assert alone == [together[5]]
+    turned = sampler.sample(
+        PROMPTS[::-1], [Row(2 - r.prompt, r.seed) for r in rows], [24] * 8, WARM
+    )
+    assert turned == together
+    assert len({tuple(one.token_ids) for one in together}) == 8
+
+
+def test_ends_and_limits(pair: tuple[Any, EmbeddedSampler]) -> None:
+    _, sampler = pair
+    rows = [Row(index % 3, seed=200 + index) for index in range(8)]
+    free = sampler.sample(PROMPTS, rows, [24] * 8, WARM)
+    # End at the token that row 3 drew fourth; a row of limit 5 is cut, others go on.
+    end = free[3].token_ids[3]
+    before, sampler.ends = sampler.ends, [2, end]
+    try:
+        found = sampler.sample(PROMPTS, rows, [24, 24, 24, 24, 5, 24, 24, 24], WARM)
+    finally:
+        sampler.ends = before
+    for index, (one, whole) in enumerate(zip(found, free, strict=True)):
+        limit = 5 if index == 4 else 24
+        ids = whole.token_ids[:limit]
+        cut = ids.index(end) + 1 if end in ids else len(ids)
+        assert one.token_ids == ids[:cut]
+        assert one.finish_reason == ("stop" if ids[cut - 1] in (2, end) else "length")
+    assert found[3].finish_reason == "stop"
+
+
+def test_a_large_repetition_penalty_never_repeats(pair: tuple[Any, EmbeddedSampler]) -> None:
+    _, sampler = pair
+    penalised = Filters(0.0, 0, 1.0, 0.0, 1e9)
+    drawn = sampler.sample([PROMPTS[2]], [Row(0, seed=1)], [24], penalised)[0].token_ids
+    ids = [token for token in PROMPTS[2] + drawn if token != 2]
+    assert len(set(ids)) == len(ids)
+
+
+def test_tied_embeddings_and_half_precision_weights(tmp_path: Path) -> None:
+    model = make_model(tmp_path, tied=True).to(torch.bfloat16)
+    weights = {
+        name: value for name, value in model.state_dict().items() if name != "lm_head.weight"
+    }
+    save_file(
+        {name: value.clone() for name, value in weights.items()},
+        tmp_path / "model.safetensors",
+        {"format": "pt"},
+    )
+    read = read_weights(tmp_path)
+    for name, value in load_file(tmp_path / "model.safetensors").items():
+        assert value.dtype == torch.bfloat16
+        assert read[name].tolist() == value.float().tolist()
+    sampler = EmbeddedSampler(tmp_path)
+    sampler.prepare(Layout(prompts=1, prompt_slots=16, rows=1, slots=17))
+    logits, _ = sampler.read([PROMPTS[1]], [0])
+    with torch.no_grad():
+        # Loaded anew: converting back would keep a rotary table in half precision.
+        model = Qwen2ForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+        expected = model(torch.tensor([PROMPTS[1]])).logits[0, -1].numpy()
+    assert np.abs(logits[0] - expected).max() < 1e-4
+
+
+def test_end_tokens_come_from_either_file(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"eos_token_id": 7}')
+    assert end_tokens(tmp_path) == [7]
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": [5, 6]}')
+    assert end_tokens(tmp_path) == [5, 6]
+    (tmp_path / "generation_config.json").write_text("{}")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(StageError, match="eos_token_id"):
+        end_tokens(tmp_path)
+
+
+def test_other_models_and_caches_too_large_are_refused(
+    tmp_path: Path, pair: tuple[Any, EmbeddedSampler]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    with pytest.raises(StageError, match="'llama'.*engine: server"):
+        EmbeddedSampler(tmp_path)
+    with pytest.raises(StageError, match="GiB"):
+        pair[1].prepare(Layout(prompts=1, prompt_slots=16, rows=400, slots=131072))
