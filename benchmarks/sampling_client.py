@@ -148,15 +148,15 @@ def plain(url: str, work: Path, given: argparse.Namespace) -> dict[str, float]:
     import httpx
 
     from pcl_reasoner.inference.dialogue import Dialogue
-    from pcl_reasoner.inference.records import Records
     from pcl_reasoner.inference.requests import body_of, requests_for
+    from pcl_reasoner.inference.response_log import ResponseLog
     from pcl_reasoner.sample.stage import read_problems
 
     config = settings(given)
     dialogue = Dialogue(work / "policy", config)
     problems, _ = read_problems(work / "problems" / "clean.parquet")
     with tempfile.TemporaryDirectory() as empty:
-        nothing = Records(Path(empty) / "log.jsonl")
+        nothing = ResponseLog(Path(empty) / "log.jsonl")
         prompts = [dialogue.prompt(problem) for problem in problems]
         bodies = [body_of(r, config) for r in requests_for(prompts, config, dialogue, nothing)]
     answers: list[bytes] = []

@@ -195,7 +195,6 @@ def test_every_yaml_example_is_valid(
 def check_mindformers_names(value: dict[str, Any]) -> None:
     """Our classes exist, the handlers take their keywords, the columns are the loader's."""
     import pcl_reasoner.handlers as handlers
-
     from pcl_reasoner.train.columns import column_names
 
     dataset = value["train_dataset"]

@@ -197,22 +197,28 @@ class AppendLog:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The records that are there."""
+        return (record for _, record in self.sized())
+
+    def sized(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The records that are there, each after the bytes of its line."""
         with self.path.open("rb") as handle:
             for number, line in enumerate(handle, start=1):
                 try:
-                    yield json.loads(line)
+                    yield len(line), json.loads(line)
                 except ValueError as error:
                     raise StageError(
                         f"{self.path}: line {number} is not JSON ({error}). Remove the line, or "
                         "the folder to start this stage anew."
                     ) from error
 
-    def append(self, records: list[dict[str, Any]]) -> None:
-        """Add records and make them durable before returning."""
-        lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-        self._handle.write(lines.encode("utf-8", "surrogatepass"))
+    def append(self, records: list[dict[str, Any]]) -> list[int]:
+        """Add records and make them durable before returning; gives the bytes of each line."""
+        texts = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
+        lines = [text.encode("utf-8", "surrogatepass") for text in texts]
+        self._handle.write(b"".join(lines))
         self._handle.flush()
         os.fsync(self._handle.fileno())
+        return [len(line) for line in lines]
 
     def close(self) -> None:
         """Close the file."""

@@ -21,7 +21,7 @@ from pcl_reasoner.stages import inputs_of
 
 if TYPE_CHECKING:
     from pcl_reasoner.evaluate.benchmark import Question
-    from pcl_reasoner.inference.records import Records
+    from pcl_reasoner.inference.response_log import ResponseLog
 
 _LOG = "generations.partial.jsonl"
 
@@ -109,7 +109,7 @@ def _answer_and_grade(
 
 
 def _grade_all(
-    config: EvaluateConfig, questions: Sequence[Question], records: Records, file: Path
+    config: EvaluateConfig, questions: Sequence[Question], records: ResponseLog, file: Path
 ) -> list[Graded]:
     """Grade question by question and write each one's generations."""
     graded = []

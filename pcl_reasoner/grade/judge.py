@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import httpx
-
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.grade.answers import after_thinking, last_boxed
+from pcl_reasoner.inference.asking import Asker
 from pcl_reasoner.inference.dialogue import Prompt
-from pcl_reasoner.inference.fleet import Fleet, Server
-from pcl_reasoner.inference.post import GivenUp, Passing, kind_of, overloaded
+from pcl_reasoner.inference.post import GivenUp, Passing
 from pcl_reasoner.inference.requests import Request, body_of
 from pcl_reasoner.inference.settings import SamplingConfig
 
@@ -80,15 +77,13 @@ class Judge:
     """A judge behind the servers of a fleet.
 
     Args:
-        fleet: The servers; its settings are the judge's.
+        asker: Of its servers; the fleet's settings are the judge's.
         thinking: Whether it thinks first, where its template can be told.
         attempts: Times that it is asked about one response.
-        retried: Where requests that failed and were sent again are counted, by kind.
     """
 
-    def __init__(self, fleet: Fleet, thinking: bool, attempts: int, retried: Counter[str]) -> None:
-        self.fleet, self.thinking, self.attempts = fleet, thinking, attempts
-        self.retried = retried
+    def __init__(self, asker: Asker, thinking: bool, attempts: int) -> None:
+        self.asker, self.thinking, self.attempts = asker, thinking, attempts
 
     async def ask(self, name: str, prompt: str) -> Judgement:
         """Ask until a reply can be read.
@@ -100,51 +95,24 @@ class Judge:
         Raises:
             StageError: No server answers, or one refuses the request.
         """
+        settings = self.asker.fleet.settings
         text, right, asked = "", None, 0
         while right is None and asked < self.attempts:
-            text = await self._reply(name, prompt, self.fleet.settings.seed + asked)
+            body = body_for(prompt, settings, self.thinking, settings.seed + asked)
+            try:
+                text = await self.asker.ask(body, _content)
+            except GivenUp as refusal:
+                raise _no_answer(name, refusal) from refusal
             right, asked = read_reply(text), asked + 1
         return Judgement(right, text, asked)
 
-    async def _reply(self, name: str, prompt: str, seed: int) -> str:
-        """One reply; a failure that may pass is waited for, elsewhere first."""
-        body = body_for(prompt, self.fleet.settings, self.thinking, seed)
-        failed_on: list[str] = []
-        while True:
-            server = await self.fleet.take(failed_on)
-            url, lives = server.url, server.lives
-            try:
-                content = _content(await self.fleet.ask(server, url, body))
-                self.fleet.answered(server)
-                return content
-            except GivenUp as refusal:
-                raise self._no_answer(name, url, refusal) from refusal
-            except (httpx.TransportError, Passing) as failure:
-                last: Exception = failure
-                self._note(server, failure)
-            finally:
-                self.fleet.give_back(server)
-            if await self.fleet.was_lost(server, lives):
-                continue  # the server's end, not the question's
-            failed_on.append(url)
-            retries = self.fleet.settings.retries
-            if len(failed_on) > retries or self.fleet.all_fail(retries):
-                raise self._no_answer(name, url, last)
 
-    def _note(self, server: Server, failure: Exception) -> None:
-        """Count a failure by its kind, and let the server rest."""
-        self.retried[kind_of(failure)] += 1
-        if isinstance(failure, httpx.ReadTimeout):
-            return  # one answer that takes too long says nothing of the others
-        retry_after = failure.retry_after if isinstance(failure, Passing) else None
-        self.fleet.failed(server, retry_after, overloaded(failure))
-
-    def _no_answer(self, name: str, url: str, why: Exception) -> StageError:
-        return StageError(
-            f"the judge does not answer about {name} ({url}: {type(why).__name__}: {why}). Check "
-            "placement.judge_urls or placement.judging, and the settings judge_*, then run again: "
-            "verdicts that are there already are kept."
-        )
+def _no_answer(name: str, why: Exception) -> StageError:
+    return StageError(
+        f"the judge does not answer about {name} ({why}). Check placement.judge_urls or "
+        "placement.judging, and the settings judge_*, then run again: verdicts that are there "
+        "already are kept."
+    )
 
 
 def body_for(prompt: str, settings: SamplingConfig, thinking: bool, seed: int) -> dict[str, Any]:
@@ -158,7 +126,7 @@ def body_for(prompt: str, settings: SamplingConfig, thinking: bool, seed: int) -
     return {**body_of(request, settings), **told}
 
 
-def _content(answer: Mapping[str, Any]) -> str:
+def _content(answer: Mapping[str, Any], seconds: float, url: str) -> str:
     try:
         content = answer["choices"][0]["message"]["content"]
     except (LookupError, TypeError) as error:

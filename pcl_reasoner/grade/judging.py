@@ -162,6 +162,7 @@ class _Asking:
     async def run(self, urls: Addresses, servers: list[SupervisedServer], total: int) -> None:
         """Ask all of them, as many at a time as the servers take."""
         from pcl_reasoner.grade.judge import Judge
+        from pcl_reasoner.inference.asking import Asker
         from pcl_reasoner.inference.fleet import Fleet, Keys, connections
 
         keys = Keys("judge_urls", "judge_model", "judge_max_model_len")
@@ -170,7 +171,8 @@ class _Asking:
             for facts in await fleet.open():
                 self.log.add_server(facts)
             config = self.config
-            judge = Judge(fleet, config.judge_thinking, config.judge_attempts, self.log.retried)
+            asker = Asker(fleet, self.log.retried, lambda: f"{len(self.log)} verdicts are kept")
+            judge = Judge(asker, config.judge_thinking, config.judge_attempts)
             await fleet.run(lambda: self._work(judge, total))
 
     async def _work(self, judge: Judge, total: int) -> None:
@@ -178,7 +180,7 @@ class _Asking:
             key, prompt = question
             judgement = await judge.ask(f"{key[0]}/{key[1]}", prompt)
             async with self.writing:
-                await asyncio.to_thread(self.log.add, key, judgement)
+                await asyncio.to_thread(self.log.judged, key, judgement)
             self.context.progress.update(len(self.log.judgements), total, "judgements")
 
     async def _next(self) -> tuple[Key, str] | None:

@@ -13,28 +13,27 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import httpx
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.inference.addresses import Addresses, addresses
+from pcl_reasoner.inference.answer_log import Record
+from pcl_reasoner.inference.asking import Asker
 from pcl_reasoner.inference.dialogue import Dialogue, Prompt
-from pcl_reasoner.inference.fleet import Fleet, Server, connections
-from pcl_reasoner.inference.post import GivenUp, Passing, kind_of, overloaded
+from pcl_reasoner.inference.fleet import Fleet, connections
+from pcl_reasoner.inference.post import GivenUp
 from pcl_reasoner.inference.proof import compare, compare_templates
-from pcl_reasoner.inference.records import RETOKENISED, Record, Records, record
 from pcl_reasoner.inference.requests import Request, body_of, requests_for
+from pcl_reasoner.inference.response_log import RETOKENISED, ResponseLog, record
 from pcl_reasoner.inference.serve_command import devices_each
 from pcl_reasoner.inference.server import SupervisedServer, started
 from pcl_reasoner.inference.settings import SamplingConfig
 
 FEW_FAILURES = 64
 """Up to this many failed responses never stop a stage, whatever share they are."""
-OVERLOAD_PATIENCE = 4
-"""Times as many failures in a row of all servers, before the stage stops, where these are busy."""
 TOLD_FAILURES = 5
 """So many are told one by one, the others only counted."""
 
@@ -43,7 +42,7 @@ def ask_servers(
     prompts: list[Prompt],
     settings: SamplingConfig,
     dialogue: Dialogue,
-    records: Records,
+    records: ResponseLog,
     context: StageContext,
     model: Path,
     log: Path,
@@ -86,7 +85,7 @@ class _Client:
         self,
         settings: SamplingConfig,
         dialogue: Dialogue,
-        records: Records,
+        records: ResponseLog,
         context: StageContext,
         problems: int,
     ) -> None:
@@ -97,6 +96,7 @@ class _Client:
         self.began, self.tokens_before = time.monotonic(), records.tokens
         self.writing = asyncio.Lock()
         self.fleet: Fleet
+        self.asker: Asker
 
     async def run(
         self, urls: Addresses, supervised: list[SupervisedServer], prompts: list[Prompt]
@@ -105,6 +105,7 @@ class _Client:
         settings = self.settings
         async with connections(settings, len(urls) + len(supervised)) as http:
             self.fleet = Fleet(urls, settings, http, supervised)
+            self.asker = Asker(self.fleet, self.records.retried, self._kept)
             await self._check(prompts)
             requests = requests_for(prompts, settings, self.dialogue, self.records)
             self.began = time.monotonic()
@@ -136,6 +137,9 @@ class _Client:
                 await asyncio.to_thread(self.records.add, records)
             self.context.progress.update(len(self.records), self.total, "responses", self._pace())
 
+    def _kept(self) -> str:
+        return f"{len(self.records)} of {self.total} responses are kept"
+
     def _pace(self) -> str:
         """``1,200 tokens/s, 4.3 M a device-hour, length 3 %``."""
         rate = (self.records.tokens - self.tokens_before) / max(time.monotonic() - self.began, 1e-9)
@@ -151,59 +155,8 @@ class _Client:
         return ", ".join([f"{rate:,.0f} tokens/s", f"{millions:,.1f} M a device-hour", *others])
 
     async def _ask(self, request: Request) -> list[Record]:
-        """Send a request until it is answered, or failed for good.
-
-        Raises:
-            GivenUp: The server refuses it, or it failed ``retries`` times and others do not.
-            StageError: The servers are not there any more.
-        """
-        failed_on: list[str] = []
-        body = body_of(request, self.settings)
-        while True:
-            server = await self.fleet.take(failed_on)
-            url, lives, sent = server.url, server.lives, time.monotonic()
-            try:
-                answer = await self.fleet.ask(server, url, body)
-                records = self._records(request, answer, time.monotonic() - sent, url)
-                self.fleet.answered(server)
-                return records
-            except (httpx.TransportError, Passing) as failure:
-                last: Exception = failure
-                self._note(server, failure)
-            finally:
-                self.fleet.give_back(server)
-            if await self.fleet.was_lost(server, lives):
-                continue  # the server's end, not the request's
-            failed_on.append(url)
-            if len(failed_on) > self.settings.retries:
-                raise await self._verdict(server, last)
-            patience = OVERLOAD_PATIENCE if overloaded(last) else 1
-            if self.fleet.all_fail(patience * (self.settings.retries + 1) - 1):
-                verdict = await self._verdict(server, last)
-                if isinstance(verdict, StageError):
-                    raise verdict
-
-    def _note(self, server: Server, failure: Exception) -> None:
-        """Count a failure by its kind, and let the server rest."""
-        self.records.retried[kind_of(failure)] += 1
-        if isinstance(failure, httpx.ReadTimeout):
-            return  # one answer that takes too long says nothing of the others
-        retry_after = failure.retry_after if isinstance(failure, Passing) else None
-        self.fleet.failed(server, retry_after, overloaded(failure))
-
-    async def _verdict(self, server: Server, last: Exception) -> Exception:
-        """A failure that did not pass: the request's if its server is well, or the stage's."""
-        why = str(last) or type(last).__name__
-        busy = overloaded(last)
-        models = await self.fleet.models(server)
-        offered = models is not None and (not models or self.settings.served_model in models)
-        if not busy and offered:
-            reason = "timeout" if isinstance(last, httpx.TimeoutException) else "error"
-            return GivenUp(reason, kind_of(last), why)
-        return StageError(
-            f"{server.url}: {why}, after {self.settings.retries} retries. "
-            + ("Lower concurrency" if busy else "Start the server again")
-            + f" and run again: {len(self.records)} of {self.total} responses are kept."
+        return await self.asker.ask(
+            body_of(request, self.settings), partial(self._records, request)
         )
 
     def _failed(self, request: Request, given_up: GivenUp) -> list[Record]:

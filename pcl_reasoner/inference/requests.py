@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pcl_reasoner.inference.dialogue import Dialogue, Prompt
-from pcl_reasoner.inference.records import Records
+from pcl_reasoner.inference.response_log import ResponseLog
 from pcl_reasoner.inference.settings import SamplingConfig
 
 
@@ -30,7 +30,7 @@ class Request:
 
 
 def requests_for(
-    prompts: list[Prompt], settings: SamplingConfig, dialogue: Dialogue, records: Records
+    prompts: list[Prompt], settings: SamplingConfig, dialogue: Dialogue, records: ResponseLog
 ) -> Iterator[Request]:
     """The requests that fill what is missing, as few as there are runs of missing samples.
 

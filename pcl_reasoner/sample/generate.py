@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.core.artifact import fingerprint, hash_file
 from pcl_reasoner.core.stage import StageContext
+from pcl_reasoner.inference.answer_log import Key, Record
 from pcl_reasoner.inference.dialogue import Dialogue, Problem, Prompt
-from pcl_reasoner.inference.records import Key, Record, Records, record
+from pcl_reasoner.inference.response_log import ResponseLog, record
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.prompt.template import load_template
 from pcl_reasoner.weights.numpy_weights import end_tokens, weight_files
@@ -31,7 +32,7 @@ def generate(
     folder: Path,
     log: Path,
     context: StageContext,
-) -> Records:
+) -> ResponseLog:
     """Draw every response that is not in the log yet.
 
     Args:
@@ -48,7 +49,7 @@ def generate(
     Raises:
         StageError: An engine cannot work; what has been drawn stays in the log.
     """
-    records = Records(log)
+    records = ResponseLog(log)
     dialogue = Dialogue(folder, settings)
     if dialogue.end_of_turn is not None and dialogue.end_of_turn not in dialogue.ends:
         context.warn(
@@ -99,7 +100,7 @@ def draw_embedded(
     settings: SamplingConfig,
     folder: Path,
     dialogue: Dialogue,
-    records: Records,
+    records: ResponseLog,
     context: StageContext,
 ) -> None:
     """Draw with the embedded engine, in batches that are the same in every run.

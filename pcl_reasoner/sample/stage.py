@@ -19,7 +19,7 @@ from pcl_reasoner.inference.settings import SamplingConfig
 
 if TYPE_CHECKING:
     from pcl_reasoner.inference.dialogue import Problem
-    from pcl_reasoner.inference.records import Records
+    from pcl_reasoner.inference.response_log import ResponseLog
 
 _LOG = "responses.partial.jsonl"
 _LENGTHS = "mean_cot_tokens"
@@ -117,7 +117,7 @@ def _schema() -> Any:
     )
 
 
-def _write_responses(folder: Path, records: Records) -> None:
+def _write_responses(folder: Path, records: ResponseLog) -> None:
     """Write all records by problem_id and sample_index, a row group at a time."""
     import pyarrow as pa
     import pyarrow.parquet as pq

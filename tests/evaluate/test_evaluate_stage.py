@@ -196,7 +196,9 @@ def test_a_resumed_evaluation_asks_for_the_rest_and_is_the_same(
     for name in ("whole", "cut"):
         (tmp_path / name).mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pcl_reasoner.inference.records.Records.delete", lambda self: self.close())
+        patch.setattr(
+            "pcl_reasoner.inference.response_log.ResponseLog.delete", lambda self: self.close()
+        )
         evaluate(CONFIG, inputs, tmp_path / "whole", context(tmp_path / "whole", url))
     log = (tmp_path / "whole" / "generations.partial.jsonl").read_text().splitlines(keepends=True)
     first = [line for line in log if '"benchmark/a"' in line]

@@ -13,6 +13,7 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.files import shipped
 from pcl_reasoner.grade.judge import Judge, Judgement, candidate_text, fill_prompt, read_reply
 from pcl_reasoner.inference import fleet as fleet_module
+from pcl_reasoner.inference.asking import Asker
 from pcl_reasoner.inference.fleet import Fleet, Keys, connections
 from pcl_reasoner.inference.settings import SamplingConfig
 
@@ -75,7 +76,8 @@ def ask(urls: list[str], *names: str, **settings: Any) -> list[Judgement]:
         async with connections(config, len(urls)) as http:
             fleet = Fleet(dict.fromkeys(urls), config, http, keys=Keys("judge_urls", "judge_model"))
             await fleet.open()
-            judge = Judge(fleet, thinking=False, attempts=3, retried=RETRIED)
+            asker = Asker(fleet, RETRIED, lambda: "nothing is kept")
+            judge = Judge(asker, thinking=False, attempts=3)
             for name in names or ("a/0",):
                 found.append(await judge.ask(name, "?"))
         return found

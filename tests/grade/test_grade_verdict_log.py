@@ -13,8 +13,8 @@ def test_judgements_servers_and_failures_are_kept_over_a_kill(tmp_path: Path) ->
     killed = VerdictLog(path)
     killed.add_server({"url": "http://a/v1", "version": "1"})
     killed.retried.update({"connection": 2})
-    killed.add(("a", 0), Judgement(True, "x" * 2001 + "ü", asked=2))
-    killed.add(("a", 1), Judgement(None, "hm", asked=3))
+    killed.judged(("a", 0), Judgement(True, "x" * 2001 + "ü", asked=2))
+    killed.judged(("a", 1), Judgement(None, "hm", asked=3))
     path.write_bytes(path.read_bytes() + b'{"problem_id": "b", "sample_ind')  # a torn line
     stopped = VerdictLog(path)
     stopped.add_server({"url": "http://a/v1", "version": "1"})

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, load_from_disk
 from pack_helpers import samples
-from pcl_reasoner.handlers.packing import SegmentPackingHandler
 
 from pcl_reasoner.core.stage import StageContext
+from pcl_reasoner.handlers.packing import SegmentPackingHandler
 from pcl_reasoner.pack.arrow_folder import write_arrow_folder
 from pcl_reasoner.pack.stage import PackConfig, pack
 from pcl_reasoner.pack.tokens import SCHEMA

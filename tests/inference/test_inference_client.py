@@ -258,7 +258,9 @@ def test_other_prompts_than_ours_are_told(
 def test_the_log_holds_one_line_a_response(
     inputs: dict[str, Path], tmp_path: Path, server: CompletionServer, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("pcl_reasoner.inference.records.Records.delete", lambda self: self.close())
+    monkeypatch.setattr(
+        "pcl_reasoner.inference.response_log.ResponseLog.delete", lambda self: self.close()
+    )
     sample(CONFIG, inputs, tmp_path, context(tmp_path, server_urls=[server.url]))
     _, *lines = (tmp_path / "responses.partial.jsonl").read_text().splitlines()
     keys = [(r["problem_id"], r["sample_index"]) for r in map(json.loads, lines)]

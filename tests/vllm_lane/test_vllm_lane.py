@@ -93,7 +93,9 @@ def test_what_a_kill_left_out_is_drawn_as_it_would_have_been(
     problems = {**inputs, "problems": few_problems(tmp_path / "p", inputs["problems"], 6)}
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     with monkeypatch.context() as patch:
-        patch.setattr("pcl_reasoner.inference.records.Records.delete", lambda self: self.close())
+        patch.setattr(
+            "pcl_reasoner.inference.response_log.ResponseLog.delete", lambda self: self.close()
+        )
         sample(CONFIG, problems, whole, context(whole, server_urls=[url]))
     cut.mkdir()
     lines = (whole / "responses.partial.jsonl").read_text().splitlines()

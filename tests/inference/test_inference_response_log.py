@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from pcl_reasoner.inference.records import RETOKENISED, Records, record
+from pcl_reasoner.inference.response_log import RETOKENISED, ResponseLog, record
 from pcl_reasoner.sample.stage import _write_responses
 
 
@@ -13,7 +13,7 @@ def one(name: str, index: int, text: str = "ü", reason: str = "stop") -> dict[s
 
 
 def test_a_key_is_recorded_once(tmp_path: Path) -> None:
-    records = Records(tmp_path / "log.jsonl")
+    records = ResponseLog(tmp_path / "log.jsonl")
     records.add([one("b", 0), one("a", 1)])
     records.add([one("b", 0, "again"), one("a", 0), one("a", 0, "twice")])
     assert records.keys() == [("a", 0), ("a", 1), ("b", 0)]
@@ -27,11 +27,11 @@ def test_a_key_is_recorded_once(tmp_path: Path) -> None:
 
 def test_what_a_kill_left_is_found_and_a_torn_line_is_not(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    first = Records(path)
+    first = ResponseLog(path)
     first.add([one("a", 0, "𝛑" * 5), one("a", 1, "", "error"), {**one("b", 0), RETOKENISED: True}])
     first.close()
     path.write_bytes(path.read_bytes() + b'{"problem_id": "c", "sample_in')
-    second = Records(path)
+    second = ResponseLog(path)
     assert len(second) == 3
     assert ("c", 0) not in second
     second.add([one("c", 0, "new")])
@@ -50,17 +50,17 @@ def test_what_a_kill_left_is_found_and_a_torn_line_is_not(tmp_path: Path) -> Non
 
 def test_failed_requests_are_counted_over_all_runs_of_a_stage(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    killed = Records(path)
+    killed = ResponseLog(path)
     killed.retried.update({"connection": 2})
     killed.add([one("a", 0)])
     killed.retried.update({"connection": 1, "status 503": 4})
     killed.add([one("a", 1)])
     killed.retried["timeout"] += 1  # and is killed before another answer comes
-    stopped = Records(path)
+    stopped = ResponseLog(path)
     assert stopped.retried == {"connection": 3, "status 503": 4}
     stopped.retried["connection"] += 1
     stopped.close()  # as after an error
-    last = Records(path)
+    last = ResponseLog(path)
     last.add([one("b", 0)])
     assert last.info()["retried"] == {"connection": 4, "status 503": 4}
     assert [item["problem_id"] for item in last.read(last.keys())] == ["a", "a", "b"]
@@ -69,7 +69,7 @@ def test_failed_requests_are_counted_over_all_runs_of_a_stage(tmp_path: Path) ->
 
 def test_responses_are_written_a_few_at_a_time(tmp_path: Path) -> None:
     """A published response has up to 131 072 tokens: 64 of them are 300 MB as Python's numbers."""
-    records = Records(tmp_path / "log.jsonl")
+    records = ResponseLog(tmp_path / "log.jsonl")
     keys = [(f"p{number // 8:02d}", number % 8) for number in range(130)]
     records.add([record(key, "x", [7, 8], "stop", 0, 0.1, "s") for key in reversed(keys)])
     _write_responses(tmp_path / "responses", records)

@@ -1,0 +1,100 @@
+"""One request to the servers of a fleet, sent until it is answered or given up.
+
+A request that fails goes to another server where there is one; a server that failed rests. What
+fails again and again is the request's fault where its server is well, and else the servers'.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import httpx
+
+from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.inference.fleet import Fleet, Server
+from pcl_reasoner.inference.post import GivenUp, Passing, kind_of, overloaded
+
+Read = TypeVar("Read")
+
+OVERLOAD_PATIENCE = 4
+"""Times as many failures in a row of all servers, before the stage stops, where these are busy."""
+
+
+class Asker:
+    """Sends requests to a fleet's servers.
+
+    Args:
+        fleet: The servers; its settings say how often a request is sent again.
+        retried: Where requests that failed and were sent again are counted, by kind.
+        kept: Says what a stage that stops has already, e.g. ``12 of 80 responses are kept``.
+    """
+
+    def __init__(self, fleet: Fleet, retried: Counter[str], kept: Callable[[], str]) -> None:
+        self.fleet, self.retried, self.kept = fleet, retried, kept
+
+    async def ask(
+        self, body: dict[str, Any], read: Callable[[dict[str, Any], float, str], Read]
+    ) -> Read:
+        """Send a request until it is answered, or failed for good.
+
+        Args:
+            body: Its JSON.
+            read: Makes of an answer, its seconds and the server's URL what is wanted; it raises
+                Passing where the answer is none.
+
+        Raises:
+            GivenUp: The server refuses it, or it failed ``retries`` times and others do not.
+            StageError: The servers are not there any more.
+        """
+        retries = self.fleet.settings.retries
+        failed_on: list[str] = []
+        while True:
+            server = await self.fleet.take(failed_on)
+            url, lives, sent = server.url, server.lives, time.monotonic()
+            try:
+                answer = await self.fleet.ask(server, url, body)
+                found = read(answer, time.monotonic() - sent, url)
+                self.fleet.answered(server)
+                return found
+            except (httpx.TransportError, Passing) as failure:
+                last: Exception = failure
+                self._note(server, failure)
+            finally:
+                self.fleet.give_back(server)
+            if await self.fleet.was_lost(server, lives):
+                continue  # the server's end, not the request's
+            failed_on.append(url)
+            if len(failed_on) > retries:
+                raise await self._verdict(server, last)
+            patience = OVERLOAD_PATIENCE if overloaded(last) else 1
+            if self.fleet.all_fail(patience * (retries + 1) - 1):
+                verdict = await self._verdict(server, last)
+                if isinstance(verdict, StageError):
+                    raise verdict
+
+    def _note(self, server: Server, failure: Exception) -> None:
+        """Count a failure by its kind, and let the server rest."""
+        self.retried[kind_of(failure)] += 1
+        if isinstance(failure, httpx.ReadTimeout):
+            return  # one answer that takes too long says nothing of the others
+        retry_after = failure.retry_after if isinstance(failure, Passing) else None
+        self.fleet.failed(server, retry_after, overloaded(failure))
+
+    async def _verdict(self, server: Server, last: Exception) -> Exception:
+        """A failure that did not pass: the request's if its server is well, or the stage's."""
+        why = str(last) or type(last).__name__
+        busy = overloaded(last)
+        settings = self.fleet.settings
+        models = await self.fleet.models(server)
+        offered = models is not None and (not models or settings.served_model in models)
+        if not busy and offered:
+            reason = "timeout" if isinstance(last, httpx.TimeoutException) else "error"
+            return GivenUp(reason, kind_of(last), why)
+        return StageError(
+            f"{server.url}: {why}, after {settings.retries} retries. "
+            + ("Lower concurrency" if busy else "Start the server again")
+            + f" and run again: {self.kept()}."
+        )
