@@ -58,7 +58,7 @@ def transformers_side(folder: Path, prompts: Ids, given: argparse.Namespace) -> 
     import torch
     from transformers import AutoModelForCausalLM
 
-    from pcl_reasoner.weights.numpy_weights import end_tokens
+    from pcl_reasoner.weights.model_config import end_tokens
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     ends, longest = end_tokens(folder), max(map(len, prompts))

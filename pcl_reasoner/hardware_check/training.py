@@ -21,7 +21,7 @@ from pcl_reasoner.hardware_check import small
 from pcl_reasoner.hardware_check.outcome import Outcome, Setting, against_figures, compare
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.config import TrainConfig
-from pcl_reasoner.weights.model_shape import ModelShape
+from pcl_reasoner.weights.model_config import ModelShape
 
 SIZES = tuple(8 + (37 * index) % 71 for index in range(40))
 """Tokens of each response: 8 to 78."""

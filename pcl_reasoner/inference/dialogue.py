@@ -12,7 +12,7 @@ from pathlib import Path
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.prompt.template import ChatTemplate, load_template, prompt_messages
-from pcl_reasoner.weights.numpy_weights import end_tokens
+from pcl_reasoner.weights.model_config import end_tokens
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,14 @@ from numpy.typing import NDArray
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.local_sampler.draw import Filters, Streams, draw, penalise
-from pcl_reasoner.weights.numpy_weights import Shape, end_tokens, read_shape, read_weights
+from pcl_reasoner.weights.float32 import read_weights
+from pcl_reasoner.weights.model_config import (
+    ARCHITECTURE,
+    ModelShape,
+    end_tokens,
+    read_json,
+    read_shape,
+)
 
 MASKED = -1e30
 """Added to the attention scores of slots that a token may not see."""
@@ -69,14 +76,16 @@ class Layer(nn.Cell):
     and the scores' scale are in the matrices that follow them.
     """
 
-    def __init__(self, shape: Shape, weights: dict[str, NDArray[np.float32]], index: int) -> None:
+    def __init__(
+        self, shape: ModelShape, weights: dict[str, NDArray[np.float32]], index: int
+    ) -> None:
         super().__init__()
         prefix = f"model.layers.{index}."
         attention = [f"{prefix}self_attn.{name}_proj" for name in "qkv"]
         qkv = np.concatenate([weights[f"{name}.weight"] for name in attention]).T
         bias = np.concatenate([weights[f"{name}.bias"] for name in attention])
         scale = np.ones(len(bias), np.float32)
-        scale[: shape.heads * shape.head_dim] = 1.0 / math.sqrt(shape.head_dim)
+        scale[: shape.num_heads * shape.head_dim] = 1.0 / math.sqrt(shape.head_dim)
         norm1 = weights[f"{prefix}input_layernorm.weight"]
         norm2 = weights[f"{prefix}post_attention_layernorm.weight"]
         gate_up = [weights[f"{prefix}mlp.{name}_proj.weight"] for name in ("gate", "up")]
@@ -85,8 +94,8 @@ class Layer(nn.Cell):
         self.out = _parameter(weights[f"{prefix}self_attn.o_proj.weight"].T, f"{prefix}out")
         self.gate_up = _parameter(norm2[:, None] * np.concatenate(gate_up).T, f"{prefix}gate_up")
         self.down = _parameter(weights[f"{prefix}mlp.down_proj.weight"].T, f"{prefix}down")
-        self.eps = shape.norm_eps
-        self.heads, self.kv_heads, self.head_dim = shape.heads, shape.kv_heads, shape.head_dim
+        self.eps = shape.rms_norm_eps
+        self.heads, self.kv_heads, self.head_dim = shape.num_heads, shape.n_kv_heads, shape.head_dim
 
     def rotate(self, x: Any, cos: Any, sin: Any) -> Any:
         """Rotary embedding of x [tokens, heads, head_dim]; cos, sin [tokens, 1, head_dim]."""
@@ -117,16 +126,16 @@ def normalise(x: Any, eps: Any) -> Any:
 class Model(nn.Cell):
     """Embedding, layers, final norm and head, with the rotary tables."""
 
-    def __init__(self, shape: Shape, weights: dict[str, NDArray[np.float32]]) -> None:
+    def __init__(self, shape: ModelShape, weights: dict[str, NDArray[np.float32]]) -> None:
         super().__init__()
         embedding = weights["model.embed_tokens.weight"]
-        head = embedding if shape.tied else weights["lm_head.weight"]
-        self.layers = nn.CellList([Layer(shape, weights, i) for i in range(shape.layers)])
+        head = embedding if shape.tie_word_embeddings else weights["lm_head.weight"]
+        self.layers = nn.CellList([Layer(shape, weights, i) for i in range(shape.num_layers)])
         self.embedding = _parameter(embedding, "embedding")
         self.head = _parameter(weights["model.norm.weight"][:, None] * head.T, "head")
-        self.eps = shape.norm_eps
+        self.eps = shape.rms_norm_eps
         exponents = np.arange(0, shape.head_dim, 2) / shape.head_dim
-        angles = np.arange(shape.context)[:, None] / shape.rope_theta**exponents
+        angles = np.arange(shape.max_position_embedding)[:, None] / shape.theta**exponents
         angles = np.concatenate([angles, angles], -1)[:, None]  # [context, 1, head_dim]
         self.cos = _parameter(np.cos(angles).astype(np.float32), "cos")
         self.sin = _parameter(np.sin(angles).astype(np.float32), "sin")
@@ -148,30 +157,32 @@ class Cache(nn.Cell):
     as [rows, kv_heads, slots, head_dim].
     """
 
-    def __init__(self, shape: Shape, layout: Layout) -> None:
+    def __init__(self, shape: ModelShape, layout: Layout) -> None:
         super().__init__()
-        lines = layout.rows * shape.kv_heads * layout.slots
+        lines = layout.rows * shape.n_kv_heads * layout.slots
         empty = np.zeros((lines, shape.head_dim), np.float32)
-        self.keys = ms.ParameterTuple([_parameter(empty, f"key{i}") for i in range(shape.layers)])
+        self.keys = ms.ParameterTuple(
+            [_parameter(empty, f"key{i}") for i in range(shape.num_layers)]
+        )
         self.values = ms.ParameterTuple(
-            [_parameter(empty, f"value{i}") for i in range(shape.layers)]
+            [_parameter(empty, f"value{i}") for i in range(shape.num_layers)]
         )
 
 
 class Prefill(nn.Cell):
     """One pass over the distinct prompts; their keys and values go to the rows of the cache."""
 
-    def __init__(self, model: Model, cache: Cache, shape: Shape, layout: Layout) -> None:
+    def __init__(self, model: Model, cache: Cache, shape: ModelShape, layout: Layout) -> None:
         super().__init__()
         self.model, self.cache = model, cache
         self.keys, self.values = cache.keys, cache.values
         self.layout = layout
-        self.heads, self.kv_heads, self.head_dim = shape.heads, shape.kv_heads, shape.head_dim
+        self.heads, self.kv_heads, self.head_dim = shape.num_heads, shape.n_kv_heads, shape.head_dim
         self.scores = ops.BatchMatMul(transpose_b=True)
         self.weigh = ops.BatchMatMul()
-        rest = (layout.rows, shape.kv_heads, layout.slots - layout.prompt_slots, shape.head_dim)
+        rest = (layout.rows, shape.n_kv_heads, layout.slots - layout.prompt_slots, shape.head_dim)
         self.rest = Tensor(np.zeros(rest, np.float32))
-        self.lines = (layout.rows * shape.kv_heads * layout.slots, shape.head_dim)
+        self.lines = (layout.rows * shape.n_kv_heads * layout.slots, shape.head_dim)
 
     def spread(self, x: Any, prompt_of_row: Any) -> Any:
         """[prompts, kv_heads, prompt slots, head_dim] -> the cache's lines of every row."""
@@ -205,17 +216,22 @@ class Prefill(nn.Cell):
 class Step(nn.Cell):
     """One token a row: writes its keys and values at the step's slot, returns its logits."""
 
-    def __init__(self, model: Model, cache: Cache, shape: Shape, layout: Layout) -> None:
+    def __init__(self, model: Model, cache: Cache, shape: ModelShape, layout: Layout) -> None:
         super().__init__()
         self.model, self.cache = model, cache
         self.keys, self.values = cache.keys, cache.values
-        self.split = (layout.rows, shape.kv_heads, layout.slots, shape.head_dim)
-        self.grouped = (layout.rows, shape.kv_heads, shape.heads // shape.kv_heads, shape.head_dim)
-        self.flat = (layout.rows * shape.kv_heads, shape.head_dim)
+        self.split = (layout.rows, shape.n_kv_heads, layout.slots, shape.head_dim)
+        self.grouped = (
+            layout.rows,
+            shape.n_kv_heads,
+            shape.num_heads // shape.n_kv_heads,
+            shape.head_dim,
+        )
+        self.flat = (layout.rows * shape.n_kv_heads, shape.head_dim)
         self.write = ops.ScatterUpdate()
         self.scores = ops.BatchMatMul(transpose_b=True)
         self.weigh = ops.BatchMatMul()
-        first = np.arange(layout.rows * shape.kv_heads) * layout.slots
+        first = np.arange(layout.rows * shape.n_kv_heads) * layout.slots
         self.first_lines = Tensor(first.astype(np.int32))
         self.slots = Tensor(np.arange(layout.slots, dtype=np.int32)[None])
 
@@ -247,6 +263,24 @@ def _use_cpu() -> None:
             raise
 
 
+def _shape_of(folder: Path) -> ModelShape:
+    """The model's shape.
+
+    Raises:
+        StageError: It is not a Qwen2 model, or one with scaled or windowed attention.
+    """
+    config = read_json(folder / "config.json")
+    unknown = [name for name in ("rope_scaling", "use_sliding_window") if config.get(name)]
+    shape = None if unknown or config.get("model_type") != ARCHITECTURE else read_shape(folder)
+    if shape is None:
+        found = ", ".join(unknown) or f"model_type {config.get('model_type')!r}"
+        raise StageError(
+            f"{folder / 'config.json'}: the local sampler does not know {found}, only plain "
+            "Qwen2. Sample with engine: server instead."
+        )
+    return shape
+
+
 class EmbeddedSampler:
     """Draws samples for rows of prompts; one instance serves any number of prompt sets.
 
@@ -257,7 +291,7 @@ class EmbeddedSampler:
     def __init__(self, folder: Path) -> None:
         ms.set_context(mode=ms.GRAPH_MODE)
         _use_cpu()
-        self.shape = read_shape(folder)
+        self.shape = _shape_of(folder)
         self.ends = end_tokens(folder)
         self.model = Model(self.shape, read_weights(folder))
         self.layout: Layout | None = None
@@ -272,7 +306,7 @@ class EmbeddedSampler:
         """
         if layout == self.layout:
             return
-        line = 2 * 4 * self.shape.layers * self.shape.kv_heads * self.shape.head_dim
+        line = 2 * 4 * self.shape.num_layers * self.shape.n_kv_heads * self.shape.head_dim
         if layout.rows * layout.slots * line > CACHE_LIMIT_BYTES:
             raise StageError(
                 f"the KV cache of {layout.rows} rows × {layout.slots} tokens needs "

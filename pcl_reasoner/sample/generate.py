@@ -19,7 +19,8 @@ from pcl_reasoner.inference.dialogue import Dialogue, Problem, Prompt
 from pcl_reasoner.inference.response_log import ResponseLog, record
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.prompt.template import load_template
-from pcl_reasoner.weights.numpy_weights import end_tokens, weight_files
+from pcl_reasoner.weights.model_config import end_tokens
+from pcl_reasoner.weights.stream import weight_files
 
 if TYPE_CHECKING:
     from pcl_reasoner.local_sampler.draw import Filters
@@ -120,7 +121,7 @@ def draw_embedded(
     from pcl_reasoner.local_sampler.sampler import EmbeddedSampler
 
     sampler = EmbeddedSampler(folder)
-    longest = min(settings.max_model_len, sampler.shape.context)
+    longest = min(settings.max_model_len, sampler.shape.max_position_embedding)
     rooms = {prompt.problem_id: dialogue.room(prompt, longest) for prompt in prompts}
     records.add(_too_long(rooms, settings.n))
     fitting = {p.problem_id: p for p in prompts if rooms[p.problem_id] > 0}

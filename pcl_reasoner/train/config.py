@@ -16,7 +16,7 @@ from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.losses import LOSSES
 from pcl_reasoner.train.layout import batch_problems, device_problems, layout_problems
 from pcl_reasoner.train.stopping import Stop
-from pcl_reasoner.weights.model_shape import ModelShape, read_config_json
+from pcl_reasoner.weights.model_config import ModelShape, read_config_json
 
 
 class Probe(SamplingConfig):

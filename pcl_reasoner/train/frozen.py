@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.columns import check_columns
 from pcl_reasoner.train.config import TrainConfig
-from pcl_reasoner.weights.model_shape import ModelShape
+from pcl_reasoner.weights.model_config import ModelShape
 from pcl_reasoner.weights.stream import header, weight_files
 
 if TYPE_CHECKING:

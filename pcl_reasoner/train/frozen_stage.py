@@ -24,7 +24,7 @@ from pydantic import Field
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
-from pcl_reasoner.weights.model_shape import ModelShape
+from pcl_reasoner.weights.model_config import ModelShape
 
 __all__ = ["FrozenConfig", "frozen"]
 

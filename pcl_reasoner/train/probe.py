@@ -98,7 +98,7 @@ class Prober:
             settings.repetition_penalty,
         )
         prompts = [self.dialogue.prompt(Problem(one["id"], one["problem"])) for one in problems]
-        longest = min(settings.max_model_len, self.sampler.shape.context)
+        longest = min(settings.max_model_len, self.sampler.shape.max_position_embedding)
         rooms = [self.dialogue.room(prompt, longest) for prompt in prompts]
         if min(rooms) < 1:
             name = problems[rooms.index(min(rooms))]["id"]

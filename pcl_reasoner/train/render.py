@@ -17,7 +17,7 @@ from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.probe import PROBE, PROBLEMS
 from pcl_reasoner.train.shape import planned_shape
 from pcl_reasoner.train.sizes import dataset_strategy, mock_rows
-from pcl_reasoner.weights.model_shape import ModelShape
+from pcl_reasoner.weights.model_config import ModelShape
 
 
 def render(config: TrainConfig, shape: ModelShape, paths: Mapping[str, str]) -> dict[str, Any]:

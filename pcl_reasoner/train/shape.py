@@ -8,7 +8,7 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.runner.plan import Plan, PlannedStage
 from pcl_reasoner.runner.recipe import Recipe
 from pcl_reasoner.train.config import TrainConfig
-from pcl_reasoner.weights.model_shape import ModelShape, read_shape
+from pcl_reasoner.weights.model_config import ModelShape, read_shape
 
 
 def shape_of(config: TrainConfig, policy: Path) -> ModelShape:

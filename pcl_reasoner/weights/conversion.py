@@ -20,7 +20,7 @@ from typing import Any
 
 from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.weights.logits import compare_apart
-from pcl_reasoner.weights.model_shape import ModelShape, read_shape
+from pcl_reasoner.weights.model_config import ModelShape, read_shape
 from pcl_reasoner.weights.names import match, mindformers_name
 from pcl_reasoner.weights.slices import is_by_rank, open_checkpoint, whole_files
 from pcl_reasoner.weights.stream import (

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.weights.model_shape import ModelShape
+from pcl_reasoner.weights.model_config import ModelShape
 from pcl_reasoner.weights.stream import StoredTensor, Style, digest
 
 _PARTS = (

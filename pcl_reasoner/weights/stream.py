@@ -53,18 +53,18 @@ class StoredTensor:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a folder: those of its index, or all.
+    """The safetensors files of a folder: those of its index, else model.safetensors, else all.
 
     Raises:
         StageError: There are none, or the index names one that is not there.
     """
     indexes = [folder / name for name in (INDEX, NAME_MAP) if (folder / name).is_file()]
+    single = folder / "model.safetensors"
     if indexes:
         content = json.loads(indexes[0].read_text(encoding="utf-8"))
-        names = sorted(set(content.get("weight_map", content).values()))
-        files = [folder / name for name in names]
+        files = [folder / name for name in sorted(set(content.get("weight_map", content).values()))]
     else:
-        files = sorted(folder.glob("*.safetensors"))
+        files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
     absent = [path.name for path in files if not path.is_file()]
     if absent or not files:
         what = f"missing {', '.join(absent)}" if absent else "no safetensors file"

@@ -13,7 +13,7 @@ from typing import Any
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.train.adapt import CPU_MODEL_KEYS
 from pcl_reasoner.weights.logits import TOLERANCE
-from pcl_reasoner.weights.model_shape import ModelShape, read_shape
+from pcl_reasoner.weights.model_config import ModelShape, read_shape
 from pcl_reasoner.weights.names import EMBEDDINGS
 
 SEQUENCES, LENGTH = 2, 32

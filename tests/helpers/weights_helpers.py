@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pcl_reasoner.weights.model_shape import read_shape
+from pcl_reasoner.weights.model_config import read_shape
 from pcl_reasoner.weights.names import expected_shapes, mindformers_name
 from pcl_reasoner.weights.stream import StoredTensor, digest, write_folder
 

@@ -13,7 +13,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.local_sampler.draw import Filters
 from pcl_reasoner.local_sampler.sampler import EmbeddedSampler, Layout, Row
-from pcl_reasoner.weights.numpy_weights import end_tokens, read_weights
+from pcl_reasoner.weights.float32 import read_weights
+from pcl_reasoner.weights.model_config import end_tokens
 
 VOCABULARY = 160
 PROMPTS = [

@@ -16,7 +16,7 @@ from pcl_reasoner.runner.recipe import load_recipe
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.layout import layout_problems, stage_layers
 from pcl_reasoner.train.shape import shape_of
-from pcl_reasoner.weights.model_shape import ModelShape
+from pcl_reasoner.weights.model_config import ModelShape
 
 V15 = Layout(data=4, tensor=8, stages=4)
 GB = 1_000_000_000

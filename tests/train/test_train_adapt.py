@@ -11,7 +11,7 @@ from train_helpers import train_config
 from pcl_reasoner.cli.compare import flatten
 from pcl_reasoner.train.adapt import adapt_to_cpu
 from pcl_reasoner.train.render import render
-from pcl_reasoner.weights.model_shape import ModelShape
+from pcl_reasoner.weights.model_config import ModelShape
 
 SMALL = ModelShape(
     num_layers=1, hidden_size=8, num_heads=1, n_kv_heads=1, intermediate_size=8, vocab_size=8

@@ -81,7 +81,7 @@ def test_a_stopped_run_says_why_and_goes_on_where_it_is_not_stopped(
 
 def asked(policy: Path, changed: float = 0.0) -> dict[str, Any]:
     """A prober on the policy's own weights, in this process."""
-    from pcl_reasoner.weights.numpy_weights import read_weights
+    from pcl_reasoner.weights.float32 import read_weights
 
     weights = read_weights(policy)
     prober = Prober(Probe(**PROBE), policy, PROBLEMS[:2])

@@ -17,7 +17,7 @@ from pcl_reasoner.runner.recipe import load_recipe
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.render import render, to_yaml
 from pcl_reasoner.train.shape import shape_of
-from pcl_reasoner.weights.model_shape import ModelShape, read_shape
+from pcl_reasoner.weights.model_config import ModelShape, read_shape
 
 PUBLISHED = HELPERS / "published_v1.yaml"
 PATHS = {"packs": "../pack", "policy": "../policy", "metrics": "m.jsonl", "output_dir": "work"}

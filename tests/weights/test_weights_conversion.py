@@ -19,7 +19,7 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.train.stage import ExportConfig, export
 from pcl_reasoner.weights import conversion
-from pcl_reasoner.weights.model_shape import ModelShape
+from pcl_reasoner.weights.model_config import ModelShape
 from pcl_reasoner.weights.names import expected_shapes, mindformers_name
 from pcl_reasoner.weights.stream import header, is_whole, read_files, weight_files, write_file
 

@@ -20,7 +20,7 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.train.adapt import CPU_MODEL_KEYS
 from pcl_reasoner.weights import conversion
 from pcl_reasoner.weights.logits import check_difference, compare_apart
-from pcl_reasoner.weights.model_shape import read_shape
+from pcl_reasoner.weights.model_config import read_shape
 from pcl_reasoner.weights.names import expected_shapes
 from pcl_reasoner.weights.stream import (
     StoredTensor,

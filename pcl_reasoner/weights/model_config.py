@@ -1,4 +1,4 @@
-"""A model's shape, from its own config.json, by MindFormers' names.
+"""What a model's folder says of it: its shape, by MindFormers' names, and its end tokens.
 
 {"num_layers": 28, "hidden_size": 3584, "num_heads": 28, "n_kv_heads": 4, …}
 """
@@ -33,6 +33,11 @@ class ModelShape(StageConfig):
     eos_token_id: int = 151643
     pad_token_id: int = 151643
 
+    @property
+    def head_dim(self) -> int:
+        """Numbers in a head."""
+        return self.hidden_size // self.num_heads
+
 
 def read_shape(policy: Path) -> ModelShape | None:
     """The model's shape from its own config.json; None where there is no such file yet."""
@@ -55,13 +60,8 @@ def read_config_json(policy: Path) -> dict[str, Any] | None:
     path = policy / "config.json"
     if not path.is_file():
         return None
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StageError(
-            f"{path}: cannot be read as JSON ({error}). Fetch the weights again."
-        ) from error
-    kind = value.get("model_type") if isinstance(value, dict) else None
+    value = read_json(path)
+    kind = value.get("model_type")
     if kind != ARCHITECTURE:
         raise StageError(
             f"{path}: model_type is {kind!r}, expected {ARCHITECTURE!r}: the trainer "
@@ -96,3 +96,32 @@ def _by_our_names(value: dict[str, Any]) -> dict[str, Any]:
 def _first(value: Any, default: int) -> int:
     found = value[0] if isinstance(value, list) and value else value
     return default if found is None or isinstance(found, list) else int(found)
+
+
+def end_tokens(folder: Path) -> list[int]:
+    """Ids that end a response: generation_config.json's, else config.json's.
+
+    Raises:
+        StageError: Neither file names one.
+    """
+    for name in ("generation_config.json", "config.json"):
+        value = read_json(folder / name).get("eos_token_id")
+        if value is not None:
+            return [int(item) for item in (value if isinstance(value, list) else [value])]
+    raise StageError(
+        f"{folder}: neither generation_config.json nor config.json has eos_token_id, so no "
+        "response could end. Add it: the id of the template's end-of-turn token."
+    )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object of a model's folder; an absent file is an empty one."""
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StageError(
+            f"{path}: cannot be read as JSON ({error}). Fetch the weights again."
+        ) from error
+    return value if isinstance(value, dict) else {}
