@@ -25,7 +25,6 @@ import numpy as np
 from workload import SMALL, drawn_lengths, machine, samples_of, write_job
 
 from pcl_reasoner.pack.rows import plan_packing
-from pcl_reasoner.train.columns import column_names
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.trainer.rows import model_row
 
@@ -62,11 +61,11 @@ def few_lengths(lengths: list[int], length: int) -> list[int]:
 def packed_rows(samples: Any, length: int, one_a_row: bool) -> list[Columns]:
     """The loader's columns of the rows, each a micro-batch of one."""
     packing = plan_packing(samples, length, PLACES, 0, 0, one_a_row)
-    names, found = column_names(False), []
+    found = []
     for batch in packing.batches():
         for row in batch.to_pylist():
             values = model_row(row, PLACES, 1.0, 1.0, False)
-            found.append({name: value[None] for name, value in zip(names, values, strict=True)})
+            found.append({name: value[None] for name, value in values.items()})
     return found
 
 

@@ -26,7 +26,6 @@ import numpy as np
 from workload import QWEN_05B, SMALL, drawn_lengths, machine, samples_of, write_job
 
 from pcl_reasoner.pack.rows import plan_packing
-from pcl_reasoner.train.columns import column_names
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.trainer.rows import model_row, trained_counts
 
@@ -70,7 +69,7 @@ def our_step(work: Path, row: dict[str, Any]) -> Step:
     config = prepare(str(work / "mindformers.yaml"))
     step = step_of(config, network_of(config, work / "model.safetensors"))
     values = model_row(row, PLACES, 1.0, 1.0 / trained_counts(row)[1], False)
-    named = {name: value[None] for name, value in zip(column_names(False), values, strict=True)}
+    named = {name: value[None] for name, value in values.items()}
     columns = tensors(named, list(config.train_dataset.construct_args_key))
     return lambda: float(step(*columns)[0].asnumpy())
 
@@ -85,10 +84,7 @@ def torch_step(work: Path, row: dict[str, Any]) -> Step:
     config["optimizer"]["weight_decay"] = 0.1
     optimizer = optimizer_of(config, model)
     values = model_row(row, PLACES, 1.0, 1.0 / trained_counts(row)[1], False)
-    batch = {
-        name: torch.from_numpy(value[None])
-        for name, value in zip(column_names(False), values, strict=True)
-    }
+    batch = {name: torch.from_numpy(value[None]) for name, value in values.items()}
 
     def step() -> float:
         optimizer.zero_grad(set_to_none=True)

@@ -195,7 +195,7 @@ def test_every_yaml_example_is_valid(
 def check_mindformers_names(value: dict[str, Any]) -> None:
     """Our classes exist, the handlers take their keywords, the columns are the loader's."""
     import pcl_reasoner.handlers as handlers
-    from pcl_reasoner.train.columns import column_names
+    from pcl_reasoner.losses.columns import column_names
 
     dataset = value["train_dataset"]
     names = column_names(dataset["data_loader"]["create_compressed_eod_mask"])

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from pcl_reasoner.hardware_check.devices import use
 from pcl_reasoner.hardware_check.outcome import Check, Outcome, Setting, compare
-from pcl_reasoner.losses import LOSSES, OPTIONAL_COLUMNS
+from pcl_reasoner.losses import LOSSES
+from pcl_reasoner.losses.columns import LOSS_COLUMNS
 
 if TYPE_CHECKING:
     from pcl_reasoner.losses.segments import Batch
@@ -21,15 +22,7 @@ PLACES, LENGTH = 4, 24
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-5, 1e-4
 """Losses are float32 on every device; a device's exp is good to fewer digits than NumPy's."""
 
-ORDER = (
-    "log_probs",
-    "rewards",
-    "segment_weights",
-    "token_weights",
-    "trained",
-    "segment_ids",
-    *OPTIONAL_COLUMNS,
-)
+ORDER = ("log_probs", *LOSS_COLUMNS)
 
 
 def loss_cells(setting: Setting, folder: Path) -> Outcome:

@@ -94,7 +94,7 @@ class LossAndGradients:
         total, sums = 0.0, None
         for row in rows:
             columns = model_row(row, PLACES, 1 / len(SIZES), 0.0, self.compressed)
-            loss, gradients = self.run(*(ms.Tensor(column[None]) for column in columns))
+            loss, gradients = self.run(*(ms.Tensor(column[None]) for column in columns.values()))
             total += float(loss.asnumpy())
             arrays = [gradient.asnumpy().astype(np.float64) for gradient in gradients]
             sums = arrays if sums is None else [a + b for a, b in zip(sums, arrays, strict=True)]

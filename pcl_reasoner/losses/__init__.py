@@ -10,10 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-PASS_RATES, ADVANTAGES = "pass_rates", "advantages"
-FROZEN_LOG_PROBS, FROZEN_MEAN = "frozen_log_probs", "frozen_mean"
-OPTIONAL_COLUMNS = (PASS_RATES, ADVANTAGES, FROZEN_LOG_PROBS, FROZEN_MEAN)
-"""Columns that not all data have, in the order in which a Cell takes them."""
+from pcl_reasoner.losses.columns import ADVANTAGES, FROZEN_LOG_PROBS, FROZEN_MEAN, PASS_RATES
 
 
 @dataclass(frozen=True)

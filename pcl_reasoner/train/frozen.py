@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcl_reasoner.train import worker
-from pcl_reasoner.train.columns import check_columns
 from pcl_reasoner.train.config import TrainConfig
+from pcl_reasoner.train.needs import check_columns
 from pcl_reasoner.weights.model_config import ModelShape
 from pcl_reasoner.weights.stream import header, weight_files
 

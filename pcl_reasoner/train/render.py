@@ -127,7 +127,7 @@ def _schedule(config: TrainConfig) -> dict[str, Any]:
 
 
 def _columns(config: TrainConfig) -> list[str]:
-    from pcl_reasoner.train.columns import column_names
+    from pcl_reasoner.losses.columns import column_names
 
     return column_names(config.compressed_mask)
 

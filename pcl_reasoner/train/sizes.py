@@ -68,7 +68,7 @@ def mock_rows(config: TrainConfig, rows: int) -> int:
 
 def dataset_strategy(config: TrainConfig) -> list[list[int]]:
     """How every column of a batch is cut over ranks: its rows, and nothing else."""
-    from pcl_reasoner.train.columns import column_names
+    from pcl_reasoner.losses.columns import column_names
 
     shards = [[config.data_parallel, 1] for _ in column_names(config.compressed_mask)]
     if not config.compressed_mask:

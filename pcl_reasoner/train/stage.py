@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.train import worker
-from pcl_reasoner.train.columns import check_columns
 from pcl_reasoner.train.config import ExportConfig, Probe, TrainConfig
+from pcl_reasoner.train.needs import check_columns
 from pcl_reasoner.train.on_hosts import remove_logs_of_hosts, run_on_hosts
 from pcl_reasoner.train.stopping import STOPPED, Stop, mean_p, right_share
 from pcl_reasoner.weights import conversion

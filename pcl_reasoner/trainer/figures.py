@@ -16,7 +16,8 @@ from typing import Any
 import mindspore as ms
 from mindspore import Tensor, nn, ops
 
-from pcl_reasoner.losses import ADVANTAGES, LOSSES, PASS_RATES
+from pcl_reasoner.losses import LOSSES
+from pcl_reasoner.losses.columns import ADVANTAGES, PASS_RATES
 
 COLUMNS = ("count", "tokens", "m", "p", "weight", "entropy", "no_advantage", "clipped")
 VERDICTS = ("right", "wrong")
@@ -51,19 +52,43 @@ class StepFigures(nn.Cell):
         self.by_segment = ops.BatchMatMul()
         self.by_verdict = ops.BatchMatMul(transpose_b=True)
 
-    def construct(self, log_probs, mean, tokens, entropies, rewards, *columns):
-        """The loss's own columns, with T [B, G] and entropies [B, S] -> [2, columns]."""
-        trained, segment_ids = columns[2], columns[3]
+    def construct(
+        self,
+        tokens,
+        entropies,
+        log_probs,
+        mean,
+        rewards,
+        segment_weights,
+        token_weights,
+        trained,
+        segment_ids,
+        pass_rates,
+        advantages,
+        *others,
+    ):
+        """T [B, G], entropies [B, S], and what a loss takes -> [2, columns]."""
         by_token, by_mean = ops.zeros_like(log_probs), ops.zeros_like(mean)
         silent = ops.zeros_like(log_probs)  # nothing is clipped where no gradient is made
         if self.has_gradients:
-            found = self.gradients(self.loss)(log_probs, mean, rewards, *columns)
+            found = self.gradients(self.loss)(
+                log_probs,
+                mean,
+                rewards,
+                segment_weights,
+                token_weights,
+                trained,
+                segment_ids,
+                pass_rates,
+                advantages,
+                *others,
+            )
             by_token, by_mean = found[0], ops.abs(found[1])
             silent = trained * (by_token == 0).astype(ms.float32)
         of_tokens = ops.stack((ops.abs(by_token), silent, entropies * trained), 1)  # [B, 3, S]
         member = self.one_hot(segment_ids, self.places, self.on, self.off)  # [B, S, G]
         sums = self.by_segment(of_tokens, member)  # [B, 3, G]
-        flat = self._no_advantage(columns[4], columns[5])
+        flat = self._no_advantage(pass_rates, advantages)
         # A loss goes through tokens or through means: the other gradient is 0 everywhere.
         clipped = sums[:, 1] * (by_mean == 0).astype(ms.float32) * (1.0 - flat)
         weight = sums[:, 0] + by_mean

@@ -21,7 +21,7 @@ from mindformers.dataset.dataloader.hf_dataloader import HFDataLoader
 from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
 from mindspore.dataset import GeneratorDataset
 
-from pcl_reasoner.train.columns import column_names
+from pcl_reasoner.losses.columns import column_names
 from pcl_reasoner.train.order import DataOrder, balanced_order, batch_totals, data_order
 from pcl_reasoner.trainer import rows
 
@@ -56,13 +56,14 @@ class OrderedRows:
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         """The model's columns of one place in the order."""
         step = int(index) // self.order.global_batch_size
-        return rows.model_row(
+        columns = rows.model_row(
             self.dataset[int(self.order.rows[index])],
             self.max_segments,
             self.segment_weights[step],
             self.token_weights[step],
             self.create_compressed_eod_mask,
         )
+        return tuple(columns[name] for name in self.column_names)
 
 
 @MindFormerRegister.register(MindFormerModuleType.DATASET_LOADER)

@@ -146,7 +146,7 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
             frozen_mean,
         )
         loss = self.policy_loss(log_probs, mean, *columns)
-        figures = self.step_figures(log_probs, mean, tokens, entropies, *columns)
+        figures = self.step_figures(tokens, entropies, log_probs, mean, *columns)
         # No gradient goes through what is only written down.
         return ops.depend(loss, self.keep_figures(self.figures, ops.stop_gradient(figures)))
 

@@ -3,7 +3,7 @@
 pack:    input_ids   [a b c d e . .]     two segments: a b c and d e, then padding
          labels      [- b c - e - -]     unshifted: a label stands on its own token
          actual_seq_len [3 5]
-model:   labels      [b c - e - - -]     shifted here, and nowhere else: predict the next token
+model:   labels      [b c - e - - -]     shifted: each place predicts the next token
          position_ids[0 1 2 0 1 0 1]     restart in each segment
          segment_ids [0 0 0 1 1 2 2]     padding is a segment of its own, never trained
          frozen_log_probs                shifted as the labels are: of token i + 1, at place i
@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pcl_reasoner.losses.columns import ADVANTAGES, FROZEN_LOG_PROBS, FROZEN_MEAN, PASS_RATES
 
 IGNORED_LABEL = -100
 
@@ -100,8 +102,8 @@ def model_row(
     segment_weight: float,
     token_weight: float,
     compressed_mask: bool,
-) -> tuple[NDArray[Any], ...]:
-    """Make the columns of one row, in the order of ``column_names``; the mask column is last.
+) -> dict[str, NDArray[Any]]:
+    """Make the columns of one row, by the names of ``column_names``.
 
     Args:
         row: A row of the pack artifact; a column of OPTIONAL_COLUMNS that it lacks becomes 0.
@@ -117,21 +119,22 @@ def model_row(
     inside = trained & (segments < places)
     has_token = np.bincount(segments[inside], minlength=places)[:places] > 0
     length = len(segments)
-    mask = compressed_ends(ends, length, places) if compressed_mask else attention_mask(segments)
-    return (
-        np.asarray(row["input_ids"], np.int32),
-        labels,
-        position_ids(ends, length),
-        np.minimum(segments, places).astype(np.int32),
-        pad_places(row["rewards"], places),
-        has_token.astype(np.float32) * np.float32(segment_weight),
-        trained.astype(np.float32) * np.float32(token_weight),
-        pad_places(row.get("pass_rates"), places),
-        pad_places(row.get("advantages"), places),
-        shift_log_probs(row.get("frozen_log_probs"), trained),
-        pad_places(row.get("frozen_mean"), places),
-        mask,
-    )
+    columns = {
+        "input_ids": np.asarray(row["input_ids"], np.int32),
+        "labels": labels,
+        "position_ids": position_ids(ends, length),
+        "segment_ids": np.minimum(segments, places).astype(np.int32),
+        "rewards": pad_places(row["rewards"], places),
+        "segment_weights": has_token.astype(np.float32) * np.float32(segment_weight),
+        "token_weights": trained.astype(np.float32) * np.float32(token_weight),
+        PASS_RATES: pad_places(row.get(PASS_RATES), places),
+        ADVANTAGES: pad_places(row.get(ADVANTAGES), places),
+        FROZEN_LOG_PROBS: shift_log_probs(row.get(FROZEN_LOG_PROBS), trained),
+        FROZEN_MEAN: pad_places(row.get(FROZEN_MEAN), places),
+    }
+    if compressed_mask:
+        return {**columns, "actual_seq_len": compressed_ends(ends, length, places)}
+    return {**columns, "attention_mask": attention_mask(segments)}
 
 
 def trained_counts(row: dict[str, Any]) -> tuple[int, int]:

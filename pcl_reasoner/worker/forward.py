@@ -67,11 +67,11 @@ def batches(table: Any, size: int, places: int, compressed: bool, first: int) ->
             rows.model_row(table[index], places, 1 / segments, 1 / tokens, compressed)
             for index in chosen
         ]
-        columns = [np.stack(column) for column in zip(*made, strict=True)]
+        columns = {name: np.stack([row[name] for row in made]) for name in made[0]}
         if compressed:
             # One row after the other, as MindFormers' batches have it.
-            offsets = np.arange(size, dtype=np.int32) * columns[0].shape[1]
-            columns[-1] = columns[-1] + offsets[:, None]
+            offsets = np.arange(size, dtype=np.int32) * columns["labels"].shape[1]
+            columns["actual_seq_len"] = columns["actual_seq_len"] + offsets[:, None]
         yield min(size, len(table) - start), columns
 
 
@@ -119,13 +119,13 @@ def run(config: Any, values: Path, progress: Path, gradient: bool) -> None:
     with values.open("ab") as handle, progress.open("a", encoding="utf-8") as log:
         places = int(model.max_segments)
         for number, columns in batches(table, size, places, compressed, done):
-            found = forward(*(Tensor(column) for column in columns))
+            found = forward(*(Tensor(column) for column in columns.values()))
             made = np.stack([value.asnumpy() for value in found], 1)[:number]
             handle.write(made.astype(np.float32).tobytes())
             handle.flush()
             os.fsync(handle.fileno())
             done += number
-            trained = columns[1] != -100
+            trained = columns["labels"] != -100
             loss = -float(made[:, 0].sum()) / max(1, int(trained[:number].sum()))
             log.write(json.dumps({"step": done, "loss": loss}) + "\n")
             log.flush()

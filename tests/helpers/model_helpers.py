@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from train_helpers import train_config
 
-from pcl_reasoner.train.columns import column_names
 from pcl_reasoner.train.render import render
 from pcl_reasoner.train.shape import shape_of
 from pcl_reasoner.trainer.rows import model_row
@@ -50,8 +49,7 @@ def columns(rows: list[dict[str, Any]], places: int, compressed: bool = False) -
     import mindspore as ms
 
     given = [model_row(row, places, 0.5, 0.1, compressed) for row in rows]
-    stacked = [ms.Tensor(np.stack(values)) for values in zip(*given, strict=True)]
-    return dict(zip(column_names(compressed), stacked, strict=True))
+    return {name: ms.Tensor(np.stack([row[name] for row in given])) for name in given[0]}
 
 
 def logits_cell(model: Any) -> Any:

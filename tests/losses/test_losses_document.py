@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from losses_helpers import batch_of, cell, drawn_batch, finite_differences, reference
 
-from pcl_reasoner.losses import LOSSES, OPTIONAL_COLUMNS, Loss
+from pcl_reasoner.losses import LOSSES, Loss
+from pcl_reasoner.losses.columns import OPTIONAL_COLUMNS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "losses.md").read_text()
 

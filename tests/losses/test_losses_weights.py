@@ -24,7 +24,6 @@ from transformers import AutoModelForCausalLM
 from pcl_reasoner.losses import LOSSES, Loss, build_loss
 from pcl_reasoner.losses.segments import Batch
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder
-from pcl_reasoner.train.columns import column_names
 from pcl_reasoner.trainer.rows import model_row, trained_counts
 from pcl_reasoner.weights.names import mindformers_name
 
@@ -121,8 +120,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Any:
         rows = with_frozen(plain, torch_log_probs(theirs, plain).numpy())
     segments, tokens = np.sum([trained_counts(row) for row in rows], axis=0)
     made = [model_row(row, PLACES, 1 / segments, 1 / tokens, False) for row in rows]
-    arrays = [np.stack(values) for values in zip(*made, strict=True)]
-    named = dict(zip(column_names(False), arrays, strict=True))
+    named = {name: np.stack([row[name] for row in made]) for name in made[0]}
     given = {key: named[key] for key in named if key in Batch.__dataclass_fields__}
     zeros = np.zeros(named["labels"].shape, np.float32)
     trained = (named["labels"] != -100).astype(np.float32)
@@ -136,7 +134,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Any:
         ours = build(policy, loss="all_losses")
         ours.set_train(True)
         gradient = ms.value_and_grad(ours, None, ours.trainable_params())
-        columns = [Tensor(array) for array in arrays]
+        columns = [Tensor(array) for array in named.values()]
         yield Both(ours, columns, gradient, theirs, rows, batch)
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from log_probs_cases import log_shares_of
 from rank_cases import Case, part_of_rank, relative_error, results
 
+from pcl_reasoner.losses.columns import column_names
 from pcl_reasoner.losses.segments import Batch, segment_means
-from pcl_reasoner.train.columns import column_names
 
 PROGRAM = Path(__file__).parent / "losses_rank.py"
 HIDDEN, VOCABULARY, LENGTH, PLACES = 16, 32, 18, 4
@@ -99,7 +99,8 @@ def expected(loss: str) -> dict[str, np.ndarray]:
 
 def expected_figures(loss: str, given: dict[str, np.ndarray], batch: Batch) -> np.ndarray:
     """StepFigures' sums, segment by segment; gradients are not made where operators are cut."""
-    from pcl_reasoner.losses import ADVANTAGES, LOSSES, PASS_RATES
+    from pcl_reasoner.losses import LOSSES
+    from pcl_reasoner.losses.columns import ADVANTAGES, PASS_RATES
 
     log_probs, entropies = log_probs_of(given["hidden"], given["weight"], given["labels"])
     figures = np.zeros((2, 8))

@@ -37,10 +37,10 @@ class Figures(nn.Cell):
     ):
         mean, tokens = self.means(log_probs, trained, segment_ids)
         return self.figures(
-            log_probs,
-            mean,
             tokens,
             0.0 * log_probs + 2.0,
+            log_probs,
+            mean,
             rewards,
             segment_weights,
             token_weights,

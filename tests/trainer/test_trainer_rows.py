@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pcl_reasoner.losses import OPTIONAL_COLUMNS
-from pcl_reasoner.train.columns import column_names
+from pcl_reasoner.losses.columns import OPTIONAL_COLUMNS
 from pcl_reasoner.trainer.rows import model_row, trained_counts
 
 ROW: dict[str, Any] = {
@@ -27,8 +26,7 @@ ROW: dict[str, Any] = {
 
 
 def columns(row: dict[str, Any], compressed: bool, places: int = 4) -> dict[str, np.ndarray]:
-    values = model_row(row, places, 1 / 8, 1 / 32, compressed)
-    return dict(zip(column_names(compressed), values, strict=True))
+    return model_row(row, places, 1 / 8, 1 / 32, compressed)
 
 
 def test_a_row_by_hand() -> None:

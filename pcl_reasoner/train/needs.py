@@ -1,15 +1,15 @@
-"""The columns that the loader gives and the model's ``construct`` takes, in their order."""
+"""Whether packed rows have what a loss needs."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.losses import (
+from pcl_reasoner.losses import LOSSES
+from pcl_reasoner.losses.columns import (
     ADVANTAGES,
     FROZEN_LOG_PROBS,
     FROZEN_MEAN,
-    LOSSES,
     OPTIONAL_COLUMNS,
     PASS_RATES,
 )
@@ -20,25 +20,6 @@ _MADE_BY = {
     FROZEN_LOG_PROBS: "`frozen` makes them: run it after tokenize and pack its samples",
     FROZEN_MEAN: "`frozen` makes them: run it after tokenize and pack its samples",
 }
-
-
-def column_names(compressed_mask: bool) -> list[str]:
-    """Names in order; the mask is last because MindFormers offsets whatever is last.
-
-    Args:
-        compressed_mask: ``actual_seq_len`` [G] in place of the dense ``attention_mask`` [1, S, S].
-    """
-    return [
-        "input_ids",
-        "labels",
-        "position_ids",
-        "segment_ids",
-        "rewards",
-        "segment_weights",
-        "token_weights",
-        *OPTIONAL_COLUMNS,
-        "actual_seq_len" if compressed_mask else "attention_mask",
-    ]
 
 
 def check_columns(loss: str, packs: Path) -> None:
