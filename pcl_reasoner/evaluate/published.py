@@ -1,18 +1,14 @@
-"""Published AIME scores, and whether a measured score fits one of them."""
+"""Published AIME scores."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-from pcl_reasoner.evaluate.scores import NORMAL_95
-
 SOURCE = "PCL-Reasoner-V1.5, arXiv 2601.14716, table of results (avg@32, per cent)"
 ABSTRACT = "PCL-Reasoner-V1.5, arXiv 2601.14716, abstract (avg@32, per cent)"
 ROUNDING = 0.05
 """Published scores have one decimal, so the true one is within this many points."""
-
-Fit = Literal["consistent", "above", "below", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -44,26 +40,3 @@ SCORES = (
 
 CONTRADICTION = Published("PCL-Reasoner-V1.5", "32B", 90.9, 85.6, ABSTRACT)
 """The same paper's abstract gives another AIME25 score than its table."""
-
-
-def fit(score: float, standard_error: float | None, published: float) -> Fit:
-    """Is a measured score consistent with a published one?
-
-    Consistent when |100·score − published| ≤ 1.96 · 100·standard_error + 0.05 (rounding). That
-    is not proof: a benchmark of 30 problems has a standard error of some points.
-
-    Args:
-        score: Measured, a fraction.
-        standard_error: Of the score, a fraction; None when it is not known.
-        published: Per cent, as printed.
-
-    Returns:
-        ``consistent``, ``above`` or ``below`` (the published score), or ``unknown``.
-    """
-    if standard_error is None:
-        return "unknown"
-    difference = 100 * score - published
-    # The last term is for the rounding of binary fractions: 0.8575 is not 85.75 / 100.
-    if abs(difference) <= NORMAL_95 * 100 * standard_error + ROUNDING + 1e-9:
-        return "consistent"
-    return "above" if difference > 0 else "below"

@@ -76,13 +76,21 @@ def verdict(model: str, published: float, score: float, error: float, n: int) ->
     a_sample = (100 * error) ** 2 * n
     half = _half_width(a_sample, n)
     difference = 100 * score - published
-    word: Word = "consistent"
-    if abs(difference) > half + 1e-9:
-        word = "better" if difference > 0 else "worse"
-    elif half > RESOLUTION:
-        word = "too few to tell"
+    word = word_of(difference, half)
     needed = _samples_that_tell(a_sample) if word == "too few to tell" else None
     return Verdict(model, published, difference, half, word, needed)
+
+
+def word_of(difference: float, half_width: float) -> Word:
+    """What a difference says.
+
+    Args:
+        difference: In points.
+        half_width: Of its 95 % interval, in points.
+    """
+    if abs(difference) > half_width + 1e-9:
+        return "better" if difference > 0 else "worse"
+    return "too few to tell" if half_width > RESOLUTION else "consistent"
 
 
 def _half_width(a_sample: float, n: int) -> float:

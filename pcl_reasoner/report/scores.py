@@ -15,8 +15,9 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pcl_reasoner.evaluate.published import fit
+from pcl_reasoner.evaluate.published import ROUNDING
 from pcl_reasoner.evaluate.scores import NORMAL_95
+from pcl_reasoner.evaluate.verdict import Word, verdict, word_of
 from pcl_reasoner.report.records import StageRecord, finite
 
 FRACTIONS = ("avg_at_n", "pass_at_n", "maj_at_n", "gain")
@@ -25,6 +26,7 @@ _FIGURES = (
     "n",
     "avg_at_n",
     "standard_error",
+    "sampling_error",
     "pass_at_n",
     "maj_at_n",
     "mean_length",
@@ -127,11 +129,12 @@ def check_expected(
 
     ``expect`` maps ``stage.benchmark.figure`` (nested or dotted; parts that are unique may be left
     out) to a number, to [low, high], or to a mapping with any of ``value``, ``at_least``,
-    ``at_most`` and ``source``. Figures: those of a score, ``gain``, or a stage's ``kept``. A score
-    is met as ``evaluate.published.fit`` says. Fractions over 1.5 are taken as per cent.
+    ``at_most`` and ``source``. Figures: those of a score, ``gain``, or a stage's ``kept``. A single
+    score is judged as evaluate/verdict.py judges it. Fractions over 1.5 are taken as per cent.
 
     Returns:
-        A row each: name, wanted, got, verdict (met, above, below, not measured), source.
+        A row each: name, wanted, got, verdict (met, above, below, too few to tell, unknown, not
+        measured), source.
     """
     counts = [{"recipe": r.recipe, "stage": r.name, **r.counts} for r in records if r.counts]
     gains = [{**pair["after"], **pair} for pair in comparison]
@@ -168,12 +171,11 @@ def _judge(wanted: Any, row: Mapping[str, Any], figure: str) -> dict[str, Any]:
     got = finite(row.get(figure))
     scaled = {name: _scaled(wanted.get(name), figure) for name in ("value", "at_least", "at_most")}
     bounds = {name: bound for name, bound in scaled.items() if bound is not None}
-    error = {"avg_at_n": "standard_error", "gain": "gain_error"}.get(figure, "")
     return {
         "figure": figure,
         "wanted": bounds,
         "got": got,
-        "verdict": _verdict(got, bounds, figure, finite(row.get(error))),
+        "verdict": _verdict(got, bounds, figure, row),
         "source": str(wanted.get("source", "")),
     }
 
@@ -184,15 +186,28 @@ def _scaled(value: Any, figure: str) -> float | None:
     return number / 100 if percent and number is not None else number
 
 
+_MET: dict[Word, str] = {"consistent": "met", "better": "above", "worse": "below"}
+
+
 def _verdict(
-    got: float | None, bounds: Mapping[str, float], figure: str, error: float | None
+    got: float | None, bounds: Mapping[str, float], figure: str, row: Mapping[str, Any]
 ) -> str:
     if got is None:
         return "not measured"
     wanted = bounds.get("value")
     if wanted is not None and figure in FRACTIONS:
-        fitting = fit(got, error or 0.0, 100 * wanted)
-        return "met" if fitting == "consistent" else fitting
+        word = _word(got, wanted, figure, row)
+        return _MET.get(word, word) if word else "unknown"
     if got < bounds.get("at_least", wanted if wanted is not None else got):
         return "below"
     return "above" if got > bounds.get("at_most", wanted if wanted is not None else got) else "met"
+
+
+def _word(got: float, wanted: float, figure: str, row: Mapping[str, Any]) -> Word | None:
+    """What a fraction says about the one that was wanted; None where its error is not known."""
+    gain_error, error = finite(row.get("gain_error")), finite(row.get("sampling_error"))
+    if figure == "gain" and gain_error is not None:
+        return word_of(100 * (got - wanted), NORMAL_95 * 100 * gain_error + ROUNDING)
+    if figure == "avg_at_n" and error is not None:
+        return verdict("", 100 * wanted, got, error, int(row["n"])).word
+    return None

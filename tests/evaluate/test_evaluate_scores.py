@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pcl_reasoner.evaluate.published import CONTRADICTION, SCORES, SOURCE, fit
+from pcl_reasoner.evaluate.published import CONTRADICTION, SCORES, SOURCE
 from pcl_reasoner.evaluate.scores import average, interval_95, majority, pass_at, standard_error
 
 T, F = True, False
@@ -56,18 +56,6 @@ def test_majority() -> None:
     assert majority(answers, right) == pytest.approx(0.5)
     # Mostly wrong, but no wrong answer as frequent as the right one.
     assert majority([["1", "8", "2", "8", "3"]], [[F, T, F, T, F]]) == 1
-
-
-def test_fit_to_a_published_score() -> None:
-    # 1.96 · 2 points + 0.05 = 3.97 points around 90.9: 86.93 to 94.87.
-    assert fit(0.8694, 0.02, 90.9) == "consistent"
-    assert fit(0.8692, 0.02, 90.9) == "below"
-    assert fit(0.9486, 0.02, 90.9) == "consistent"
-    assert fit(0.9488, 0.02, 90.9) == "above"
-    # Rounding alone: 85.65 to 85.75.
-    assert fit(0.8575, 0.0, 85.7) == "consistent"
-    assert fit(0.8576, 0.0, 85.7) == "above"
-    assert fit(0.5, None, 50.0) == "unknown"
 
 
 def test_the_published_table() -> None:
