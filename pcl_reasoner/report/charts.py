@@ -56,6 +56,23 @@ class Estimate:
     high: float
 
 
+@dataclass(frozen=True)
+class Bar:
+    """One bar of parts.
+
+    Args:
+        name: Shown to the left.
+        parts: One value for each part of the chart.
+        note: Shown at the bar's end.
+        style: A CSS class more, e.g. for a bar that is paler than others.
+    """
+
+    name: str
+    parts: Sequence[float]
+    note: str = ""
+    style: str = ""
+
+
 def nice_ticks(low: float, high: float, about: int = 4) -> list[float]:
     """Round numbers from at or below ``low`` to at or above ``high``, in equal steps.
 
@@ -130,15 +147,21 @@ def _text(anchor: str, x: float, y: float, text: str) -> Markup:
     )
 
 
+def _rect(style: str, x: float, y: float, width: float, height: float, tooltip: str) -> Markup:
+    return Markup(
+        '<rect class="{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>'
+    ).format(style, _px(x), _px(y), _px(width), _px(height), tooltip)
+
+
 def _px(value: float) -> str:
     return f"{value:.1f}"
 
 
-def _svg(label: str, height: float, body: Markup) -> Markup:
+def _svg(label: str, height: float, body: Markup, width: float = WIDTH) -> Markup:
     return Markup(
         '<svg viewBox="0 0 {} {}" role="img" aria-label="{}" '
         'xmlns="http://www.w3.org/2000/svg">{}</svg>'
-    ).format(_px(WIDTH), _px(height), label, body)
+    ).format(_px(width), _px(height), label, body)
 
 
 def bucket_means(points: Sequence[Point], buckets: int) -> list[tuple[Point, Point]]:
@@ -217,15 +240,7 @@ def histogram(
         tooltip = f"{tick_text(low)}–{tick_text(high)}: {group(int(count))}"
         left, right, top = frame.x(low), frame.x(high), frame.y(count)
         parts.append(
-            Markup(
-                '<rect class="bar" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>'
-            ).format(
-                _px(left),
-                _px(top),
-                _px(max(right - left - 0.6, 0.6)),
-                _px(frame.y(0.0) - top),
-                tooltip,
-            )
+            _rect("bar", left, top, max(right - left - 0.6, 0.6), frame.y(0.0) - top, tooltip)
         )
     if threshold is not None and edges[0] <= threshold <= edges[-1]:
         x = frame.x(threshold)
@@ -260,3 +275,52 @@ def interval_chart(label: str, estimates: Sequence[Estimate]) -> Markup:
             parts.append(_line(f"whisker {one.style}", place(end), y - 5, place(end), y + 5))
         parts.append(_dot(one.style, place(one.value), y, tooltip, 4.5))
     return _svg(label, height, Markup("").join(parts))
+
+
+def bar_chart(
+    label: str, parts: Sequence[tuple[str, str]], bars: Sequence[Bar], unit: str
+) -> Markup:
+    """Bars from the left, each cut into the same parts, with a legend above.
+
+    Args:
+        label: What it shows, for those who do not see it.
+        parts: Name and CSS class of each part.
+        bars: From the top.
+        unit: Of the values, e.g. ``h``.
+    """
+    width, left, right, top, row = 720.0, 170.0, 110.0, 40.0, 22.0
+    height = top + row * len(bars) + 24
+    ticks = nice_ticks(0.0, max(sum(bar.parts) for bar in bars), 5)
+
+    def place(value: float) -> float:
+        return left + value / ticks[-1] * (width - left - right)
+
+    drawn = [_legend(parts, left)]
+    for tick in ticks:
+        drawn.append(_line("grid", place(tick), top - 6, place(tick), height - 20))
+        drawn.append(_text("middle", place(tick), height - 6, f"{tick_text(tick)} {unit}"))
+    for index, bar in enumerate(bars):
+        y, start = top + row * index, 0.0
+        drawn.append(_text("end", left - 8, y + 13, bar.name))
+        for (name, style), value in zip(parts, bar.parts, strict=True):
+            x, end = place(start), place(start + value)
+            tooltip = f"{bar.name}: {name} {value:.1f} {unit}"
+            drawn.append(_rect(f"{style} {bar.style}".strip(), x, y + 2, end - x, row - 7, tooltip))
+            start += value
+        drawn.append(_text("start", place(start) + 5, y + 13, bar.note))
+    return _svg(label, height, Markup("").join(drawn), width)
+
+
+def _legend(parts: Sequence[tuple[str, str]], x: float) -> Markup:
+    drawn = []
+    for name, style in parts:
+        drawn.append(_rect(style, x, 10.0, 10.0, 10.0, name))
+        drawn.append(_text("start", x + 14, 19.0, name))
+        x += 34 + 6.2 * len(name)
+    return Markup("").join(drawn)
+
+
+def alone(chart: Markup, style: str) -> str:
+    """A chart as a file of its own, with its style inside."""
+    head, _, body = str(chart).partition(">")
+    return f"{head}><style>{style}</style>{body}\n"

@@ -246,12 +246,14 @@ def _training(run: FakeRun) -> None:
 
 def _scores(run: FakeRun) -> None:
     before = {
-        "problems": 200, "n": 8, "avg_at_n": 0.544, "standard_error": 0.015, "sampling_error": 0.009,
+        "problems": 200, "n": 8, "avg_at_n": 0.544, "standard_error": 0.015,
+        "sampling_error": 0.009,
         "interval": [0.514, 0.573], "pass_at_n": 0.96, "maj_at_n": 0.71, "mean_length": 38.25,
         "unfinished": 0.02,
     }  # fmt: skip
     after = {
-        "problems": 200, "n": 8, "avg_at_n": 0.903, "standard_error": 0.014, "sampling_error": 0.008,
+        "problems": 200, "n": 8, "avg_at_n": 0.903, "standard_error": 0.014,
+        "sampling_error": 0.008,
         "interval": [0.876, 0.928], "pass_at_n": 0.98, "maj_at_n": 0.95, "mean_length": 41.5,
         "unfinished": 0.0,
     }  # fmt: skip
