@@ -23,8 +23,8 @@ import pyarrow as pa
 from curation_speed import measured
 from workload import machine
 
+from pcl_reasoner.core.schemas import SEGMENTS
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder, write_arrow_folder
-from pcl_reasoner.pack.tokens import SCHEMA
 
 SEQ_LENGTH, BATCH = 32_768, 50
 
@@ -50,7 +50,7 @@ def batches(segments: int, tokens: int) -> Iterator[pa.RecordBatch]:
             "pass_rate": np.full(number, 0.5),
             "advantage": np.zeros(number),
         }
-        yield pa.table(columns).cast(SCHEMA).combine_chunks().to_batches()[0]
+        yield pa.table(columns).cast(SEGMENTS).combine_chunks().to_batches()[0]
 
 
 def run_pack(samples: Path, output: Path) -> None:
@@ -68,7 +68,7 @@ def compare(work: Path, segments: int, tokens: int) -> None:
     for folder in (samples, output):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    write_arrow_folder(samples, SCHEMA, batches(segments, tokens))
+    write_arrow_folder(samples, SEGMENTS, batches(segments, tokens))
     (samples / "meta.json").write_text('{"pad_token_id": 0}\n')
     seconds, peak = measured([__file__, "--pack", str(samples), str(output)])
     figures = json.loads((output / "accounting.json").read_text())

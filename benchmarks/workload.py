@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from pcl_reasoner.core.schemas import PACKED_ROWS, SEGMENTS
 from pcl_reasoner.pack.arrow_folder import write_arrow_folder
 from pcl_reasoner.pack.packing import accounting
-from pcl_reasoner.pack.rows import SCHEMA, plan_packing
-from pcl_reasoner.pack.tokens import SCHEMA as SAMPLES
+from pcl_reasoner.pack.rows import plan_packing
 from pcl_reasoner.train.worker import environment
 
 QWEN_05B = {
@@ -94,14 +94,14 @@ def samples_of(lengths: Sequence[int], vocabulary: int, words: int = 64, seed: i
         row = {"problem_id": f"p{index}", "sample_index": 0, "input_ids": ids, "length": length}
         row |= {"labels": [-100] * prompt + ids[prompt:], "reward": float(index % 3 == 0)}
         rows.append(row | {"pass_rate": 1 / 3, "advantage": (2.0, -1.0, -1.0)[index % 3] / 2**0.5})
-    return pa.Table.from_pylist(rows, schema=SAMPLES)
+    return pa.Table.from_pylist(rows, schema=SEGMENTS)
 
 
 def write_packs(folder: Path, samples: Any, length: int, places: int, one_a_row: bool) -> Path:
     """Pack samples into a folder as the pack stage does."""
     folder.mkdir(parents=True)
     packing = plan_packing(samples, length, places, 0, 0, one_a_row)
-    write_arrow_folder(folder, SCHEMA, packing.batches())
+    write_arrow_folder(folder, PACKED_ROWS, packing.batches())
     text = json.dumps(accounting(packing.plan, places))
     (folder / "accounting.json").write_text(text, encoding="utf-8")
     return folder

@@ -241,21 +241,18 @@ def test_tables_of_stages_name_each_in_its_order() -> None:
 
 
 def test_tables_of_columns_name_every_column() -> None:
-    from pcl_reasoner.curate.records import PROBLEMS_SCHEMA, ROWS_SCHEMA
-    from pcl_reasoner.grade import stage as grade
-    from pcl_reasoner.pack import rows, tokens
-    from pcl_reasoner.sample import stage as sample
+    from pcl_reasoner.core import schemas
 
-    schemas = {
-        "convert": ROWS_SCHEMA,
-        "unique": PROBLEMS_SCHEMA,
-        "sample": sample._schema(),
-        "grade": grade._schema(),
-        "tokenize": tokens.SCHEMA,
-        "pack": rows.SCHEMA,
+    by_stage = {
+        "convert": schemas.ROWS,
+        "unique": schemas.PROBLEMS,
+        "sample": schemas.RESPONSES,
+        "grade": schemas.VERDICTS,
+        "tokenize": schemas.SEGMENTS,
+        "pack": schemas.PACKED_ROWS,
     }
     named = {code_in(row[0])[0]: row for row in table(ROOT / "docs" / "recipes.md", "stage")}
-    for stage, schema in schemas.items():
+    for stage, schema in by_stage.items():
         assert code_in(named[stage][2]) == schema.names, stage
 
 

@@ -125,6 +125,7 @@ def convert_piece(config: ConvertConfig, output: Path, piece: Piece) -> Converte
         output: The stage's folder.
         piece: The piece.
     """
+    from pcl_reasoner.core.schemas import ROWS
     from pcl_reasoner.curate import records
     from pcl_reasoner.curate.part_writer import whole_part
 
@@ -132,7 +133,7 @@ def convert_piece(config: ConvertConfig, output: Path, piece: Piece) -> Converte
     refused: Counter[str] = Counter()
     part = output / "rows" / f"part-{piece.index:05d}.parquet"
     with (
-        whole_part(part, records.ROWS_SCHEMA, config.jsonl) as write,
+        whole_part(part, ROWS, config.jsonl) as write,
         whole_file(output / ".apart" / f"{piece.index:05d}.jsonl") as apart,
     ):
         apart.touch()

@@ -21,6 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pcl_reasoner.core.schemas import ROWS
 from pcl_reasoner.curate import normalise_problem, problem_id
 
 MALFORMED_JSON = "malformed_json"
@@ -39,30 +40,6 @@ MALFORMED_RESPONSE = "malformed_response"
 """The response is null, no string, or blank."""
 MALFORMED_METADATA = "malformed_metadata"
 """The metadata are null, no JSON object, or have no expected_answer."""
-
-ROWS_SCHEMA = pa.schema(
-    [
-        ("row_id", pa.string()),
-        ("problem_id", pa.string()),
-        ("problem", pa.string()),
-        ("cot", pa.string()),
-        ("ground_truth", pa.string()),
-        ("problem_source", pa.string()),
-        ("extra", pa.string()),
-    ]
-)
-
-PROBLEMS_SCHEMA = pa.schema(
-    [
-        ("problem_id", pa.string()),
-        ("problem", pa.string()),
-        ("ground_truth", pa.string()),
-        ("pass_rate", pa.float32()),
-        ("mean_cot_tokens", pa.float32()),
-        ("source_row_id", pa.string()),
-    ]
-)
-"""Of unique's problems.parquet; the last is the row_id of the row that was taken."""
 
 
 @dataclass(frozen=True)
@@ -182,4 +159,4 @@ def to_batch(file: str, rows: Sequence[tuple[int, Row]]) -> pa.RecordBatch:
         "problem_source": [row.problem_source for _, row in rows],
         "extra": [row.extra for _, row in rows],
     }
-    return pa.RecordBatch.from_pydict(columns, schema=ROWS_SCHEMA)
+    return pa.RecordBatch.from_pydict(columns, schema=ROWS)

@@ -30,19 +30,19 @@ def unique(
     Raises:
         StageError: A part cannot be read or lacks columns.
     """
+    from pcl_reasoner.core.schemas import PROBLEMS
     from pcl_reasoner.curate import queries
     from pcl_reasoner.curate.part_writer import whole_part
-    from pcl_reasoner.curate.records import PROBLEMS_SCHEMA
 
-    needed = [*PROBLEMS_SCHEMA.names[:-1], "row_id"]
+    needed = [*PROBLEMS.names[:-1], "row_id"]
     parts = parts_of(inputs["rows"] / "rows", needed)
     problems = output / "problems.parquet"
     with workspace(output, context) as (connection, _):
         queries.find_answered(connection, parts)
         found = queries.unique_figures(connection, parts)
-        with whole_part(problems, PROBLEMS_SCHEMA, config.jsonl) as write:
+        with whole_part(problems, PROBLEMS, config.jsonl) as write:
             for batch in queries.first_rows(connection, parts):
-                write(batch.cast(PROBLEMS_SCHEMA))
+                write(batch.cast(PROBLEMS))
     read, answered, kept = found["rows"], found["answered"], found["problems"]
     if not kept:
         context.warn("no row has a ground truth; does the source have answers?")

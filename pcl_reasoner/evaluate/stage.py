@@ -200,15 +200,8 @@ def _write_per_problem(path: Path, graded: Sequence[Graded]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = pa.schema(
-        [
-            ("benchmark", pa.string()),
-            ("id", pa.string()),
-            ("n", pa.int32()),
-            ("right", pa.int32()),
-            ("avg", pa.float32()),
-        ]
-    )
+    from pcl_reasoner.core.schemas import PER_PROBLEM
+
     rows = [
         {
             "benchmark": item.question.benchmark,
@@ -219,4 +212,4 @@ def _write_per_problem(path: Path, graded: Sequence[Graded]) -> None:
         }
         for item in graded
     ]
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, compression="zstd")
+    pq.write_table(pa.Table.from_pylist(rows, schema=PER_PROBLEM), path, compression="zstd")

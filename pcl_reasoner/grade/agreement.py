@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core.schemas import Key
 from pcl_reasoner.grade.answers import Verdict, plain_integer
 
 END_CHARACTERS = 1500
-
-Key = tuple[str, int]
 
 
 def unsure(answer: str | None, ground_truth: str) -> bool:

@@ -21,9 +21,9 @@ from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.grade.reading import READ_COLUMNS, batches, truth_of
 
 if TYPE_CHECKING:
+    from pcl_reasoner.core.schemas import Key
     from pcl_reasoner.grade.config import GradeConfig
     from pcl_reasoner.grade.judge import Judge, Judgement
-    from pcl_reasoner.grade.rewards import Key
     from pcl_reasoner.grade.verdict_log import VerdictLog
     from pcl_reasoner.inference.addresses import Addresses
     from pcl_reasoner.inference.server import SupervisedServer

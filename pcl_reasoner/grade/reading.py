@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pcl_reasoner.core.errors import StageError
 
 if TYPE_CHECKING:
-    from pcl_reasoner.grade.rewards import Key
+    from pcl_reasoner.core.schemas import Key
 
 _BATCH_ROWS = 256
 """Responses held at a time: at 100 000 tokens each they are ~150 MB."""

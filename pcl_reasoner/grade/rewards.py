@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from pcl_reasoner.core.errors import InputError, StageError
+from pcl_reasoner.core.schemas import Key
 
-Key = tuple[str, int]
-"""(problem_id, sample_index): what identifies a response."""
 COLUMNS = ("problem_id", "sample_index", "reward")
 """What a file of verdicts must have."""
 

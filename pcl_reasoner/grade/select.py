@@ -7,7 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from pcl_reasoner.grade.rewards import Key, pass_rates
+from pcl_reasoner.core.schemas import Key
+from pcl_reasoner.grade.rewards import pass_rates
 
 DropGroups = Literal["none", "all_wrong", "both"]
 

@@ -28,10 +28,10 @@ from pcl_reasoner.grade.reading import (
 )
 
 if TYPE_CHECKING:
+    from pcl_reasoner.core.schemas import Key
     from pcl_reasoner.grade.answers import Verdict
     from pcl_reasoner.grade.judge import Judgement
     from pcl_reasoner.grade.judging import Judged
-    from pcl_reasoner.grade.rewards import Key
 
 
 def grade(
@@ -104,9 +104,10 @@ def _write_verdicts(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from pcl_reasoner.core.schemas import VERDICTS
     from pcl_reasoner.grade.audit import Example
 
-    with pq.ParquetWriter(output / "verdicts.parquet", _schema(), compression="zstd") as writer:
+    with pq.ParquetWriter(output / "verdicts.parquet", VERDICTS, compression="zstd") as writer:
         for batch in batches(files, READ_COLUMNS):
             rows = []
             for record in batch.to_pylist():
@@ -117,7 +118,7 @@ def _write_verdicts(
                 name = f"{record['problem_id']}/{record['sample_index']}"
                 shown = (name, truth, row["answer"], record["response"], row["judge_text"])
                 found.audit.add(row["verdict"], Example(*shown))
-            writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=_schema()))
+            writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=VERDICTS))
             context.progress.update(sum(found.audit.outcomes.values()), total, "responses")
 
 
@@ -149,6 +150,7 @@ def select(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from pcl_reasoner.core.schemas import REWARDED
     from pcl_reasoner.grade import select as rules
     from pcl_reasoner.grade.rewards import Rewards, pass_rates, read_rewards
 
@@ -160,9 +162,7 @@ def select(
         context.warn("rewards were exchanged among the responses: a control experiment.")
     rewards = Rewards.of(by_key, rates)
     known = ground_truths(inputs["problems"])
-    schema = pq.read_schema(files[0])
-    for name in ("reward", "pass_rate", "advantage"):
-        schema = schema.append(pa.field(name, pa.float32()))
+    schema = pa.schema([*pq.read_schema(files[0]), *REWARDED])
     dropped: Counter[str] = Counter()
     kept: Counter[float] = Counter()
     with pq.ParquetWriter(output / "responses.parquet", schema, compression="zstd") as writer:
@@ -254,19 +254,3 @@ def _by_rule(config: GradeConfig, record: Mapping[str, Any], truth: str) -> Verd
     candidate = candidate_of(config, record)
     answer = last_boxed(candidate or "")
     return Verdict(why_no_answer(candidate, reason) or "error", answer)
-
-
-def _schema() -> Any:
-    import pyarrow as pa
-
-    return pa.schema(
-        [
-            ("problem_id", pa.string()),
-            ("sample_index", pa.int32()),
-            ("verdict", pa.string()),
-            ("reward", pa.float32()),
-            ("answer", pa.string()),
-            ("graded_by", pa.string()),
-            ("judge_text", pa.string()),
-        ]
-    )

@@ -9,8 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pcl_reasoner.core.schemas import Key
 from pcl_reasoner.grade.judge import Judgement
-from pcl_reasoner.inference.answer_log import AnswerLog, Key, Record
+from pcl_reasoner.inference.answer_log import AnswerLog, Record
 
 _TEXT_CHARACTERS = 2000
 """What is kept of a judge's reply: its end, where its reasons and its verdict are."""

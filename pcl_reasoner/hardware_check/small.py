@@ -100,7 +100,7 @@ def samples(sizes: Sequence[int]) -> Any:
     """
     import pyarrow as pa
 
-    from pcl_reasoner.pack.tokens import SCHEMA
+    from pcl_reasoner.core.schemas import SEGMENTS
 
     rng = np.random.default_rng(1)
     rows = []
@@ -122,7 +122,7 @@ def samples(sizes: Sequence[int]) -> Any:
                 "advantage": (1.0, -1.0, -0.5)[index % 3],
             }
         )
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+    return pa.Table.from_pylist(rows, schema=SEGMENTS)
 
 
 def write_packs(folder: Path, table: Any, length: int = LENGTH, places: int = PLACES) -> int:

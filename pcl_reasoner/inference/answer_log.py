@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core.artifact import AppendLog
+from pcl_reasoner.core.schemas import Key
 
-Key = tuple[str, int]
 Record = dict[str, Any]
 
 _ANSWERED_BY, _RETRIED = "answered_by", "retried"

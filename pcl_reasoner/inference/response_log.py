@@ -11,7 +11,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.inference.answer_log import AnswerLog, Key, Record
+from pcl_reasoner.core.schemas import Key
+from pcl_reasoner.inference.answer_log import AnswerLog, Record
 
 FAILED = ("error", "timeout")
 """Finish reasons of a request that was given up: an empty response, graded as not right."""

@@ -27,30 +27,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schemas import PACKED_FROZEN, PACKED_ROWS
 from pcl_reasoner.pack.packing import RowPlan, accounting, plan_rows
 from pcl_reasoner.pack.tokens import IGNORED
 
 _BATCH_TOKENS = 1 << 20
 """Row tokens held before they are written, about 12 MB."""
 
-SCHEMA = pa.schema(
-    [
-        ("input_ids", pa.list_(pa.int32())),
-        ("labels", pa.list_(pa.int32())),
-        ("actual_seq_len", pa.list_(pa.int32())),
-        ("segment_ids", pa.list_(pa.int32())),
-        ("rewards", pa.list_(pa.float32())),
-        ("pass_rates", pa.list_(pa.float32())),
-        ("advantages", pa.list_(pa.float32())),
-        ("problem_ids", pa.list_(pa.string())),
-        ("sample_indices", pa.list_(pa.int32())),
-    ]
-)
-"""Columns of a packed folder."""
-FROZEN = pa.schema(
-    [("frozen_log_probs", pa.list_(pa.float32())), ("frozen_mean", pa.list_(pa.float32()))]
-)
-"""Columns after those, where the samples have been through the stage ``frozen``."""
 _PER_SEGMENT = {
     "rewards": "reward",
     "pass_rates": "pass_rate",
@@ -112,7 +95,7 @@ class Packing:
     @property
     def schema(self) -> pa.Schema:
         """Columns of the rows."""
-        return pa.unify_schemas([SCHEMA, FROZEN]) if self.frozen else SCHEMA
+        return pa.unify_schemas([PACKED_ROWS, PACKED_FROZEN]) if self.frozen else PACKED_ROWS
 
     @cached_property
     def _frozen_log_probs(self) -> ListColumn:

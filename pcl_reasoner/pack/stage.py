@@ -86,9 +86,10 @@ def tokenize(
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from pcl_reasoner.core.schemas import SEGMENTS
     from pcl_reasoner.pack.arrow_folder import write_arrow_folder
     from pcl_reasoner.pack.encoder import Encoder, load_encoder
-    from pcl_reasoner.pack.tokens import SCHEMA, Segmenter
+    from pcl_reasoner.pack.tokens import Segmenter
 
     prompt = config.model_dump(include=set(Encoder.PROMPT_KEYS))
     encoder = load_encoder(inputs["policy"], **prompt)
@@ -104,13 +105,13 @@ def tokenize(
             for table in _tables(config, file, problems):
                 columns = {name: table[name].to_pylist() for name in table.column_names}
                 encoded = segmenter.encode(columns, range(table.num_rows), file.name)
-                yield pa.record_batch(encoded, SCHEMA)
+                yield pa.record_batch(encoded, SEGMENTS)
                 _keep_apart(tally.malformed, table, file.name, first, context)
                 tally.malformed.clear()
                 first += table.num_rows
                 context.progress.update(first, total, "segments", file.name)
 
-    kept = write_arrow_folder(output, SCHEMA, segments())
+    kept = write_arrow_folder(output, SEGMENTS, segments())
     _write_meta(output, inputs["policy"], encoder)
     return Counts(
         unit="segments",

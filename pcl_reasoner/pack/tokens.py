@@ -15,10 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import pyarrow as pa
-
 from pcl_reasoner.core.artifact import fingerprint
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schemas import SEGMENTS
 from pcl_reasoner.curate import problem_id
 from pcl_reasoner.grade.rewards import checked_reward
 from pcl_reasoner.pack.encoder import Encoder, Sample
@@ -45,19 +44,6 @@ class Tally:
     seen: Counter[str] = field(default_factory=Counter)
 
 
-SCHEMA = pa.schema(
-    [
-        ("problem_id", pa.string()),
-        ("sample_index", pa.int32()),
-        ("input_ids", pa.list_(pa.int32())),
-        ("labels", pa.list_(pa.int32())),
-        ("length", pa.int32()),
-        ("reward", pa.float32()),
-        ("pass_rate", pa.float32()),
-        ("advantage", pa.float32()),
-    ]
-)
-"""Columns of a tokenized folder, in order; ``advantage`` is null where the data have none."""
 RECORD_KEYS = (
     *("conversations", "prompt", "problem", "response", "cot", "token_ids", "finish_reason"),
     *("problem_id", "sample_index", "reward", "pass_rate", "advantage"),
@@ -91,20 +77,20 @@ class Segmenter:
             where: What the records are from, for errors.
 
         Returns:
-            SCHEMA's columns, one value for each segment.
+            SEGMENTS's columns, one value for each segment.
 
         Raises:
             StageError: A reward is missing or outside of [0, 1], or a segment is too long and
                 ``over_length`` is ``error``.
         """
-        found: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
+        found: dict[str, list[Any]] = {name: [] for name in SEGMENTS.names}
         for at, row in enumerate(rows):
             record = {key: values[at] for key, values in columns.items()}
             if "reward" in record:
                 checked_reward(record["reward"], f"{where}: {_name(record, row)}")
             segment = self._segment(record, row)
             if segment is not None:
-                for column, value in zip(SCHEMA.names, segment, strict=True):
+                for column, value in zip(SEGMENTS.names, segment, strict=True):
                     found[column].append(value)
         return found
 
@@ -130,13 +116,13 @@ class Segmenter:
             batch_size=64,
             with_indices=True,
             remove_columns=dataset.column_names,
-            features=Features.from_arrow_schema(SCHEMA),
+            features=Features.from_arrow_schema(SEGMENTS),
             load_from_cache_file=False,
             new_fingerprint=fingerprint([dataset._fingerprint, settings])[:16],
         )
 
     def _segment(self, record: Mapping[str, Any], row: int) -> tuple[Any, ...] | None:
-        """One segment's values, in SCHEMA's order; None where the record gives none."""
+        """One segment's values, in SEGMENTS's order; None where the record gives none."""
         try:
             sample = self.encoder.read(record)
         except ValueError as error:
@@ -178,7 +164,7 @@ def _values(
     response: list[int],
     tally: Tally,
 ) -> tuple[Any, ...]:
-    """One segment's values, in SCHEMA's order. Data without rewards is all to be learnt: 1.0."""
+    """One segment's values, in SEGMENTS's order. Data without rewards is all to be learnt: 1.0."""
     name = record.get("problem_id") or problem_id(sample.problem)
     index = record.get("sample_index")
     number = tally.seen[name] if index is None else index

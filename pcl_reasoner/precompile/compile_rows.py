@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pcl_reasoner.core.schemas import PACKED_ROWS
 from pcl_reasoner.pack.arrow_folder import write_arrow_folder
-from pcl_reasoner.pack.rows import SCHEMA
 from pcl_reasoner.pack.tokens import IGNORED
 
 _A_TOKEN = ("input_ids", "labels", "segment_ids", "frozen_log_probs")
@@ -22,9 +22,9 @@ def write_rows(folder: Path, count: int, length: int) -> None:
     """
     import pyarrow as pa
 
-    arrays = [_column(field, length) for field in SCHEMA]
-    row = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
-    write_arrow_folder(folder, SCHEMA, (row for _ in range(count)))
+    arrays = [_column(field, length) for field in PACKED_ROWS]
+    row = pa.RecordBatch.from_arrays(arrays, schema=PACKED_ROWS)
+    write_arrow_folder(folder, PACKED_ROWS, (row for _ in range(count)))
 
 
 def _column(field: Any, length: int) -> Any:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.core.artifact import fingerprint, hash_file
+from pcl_reasoner.core.schemas import Key
 from pcl_reasoner.core.stage import StageContext
-from pcl_reasoner.inference.answer_log import Key, Record
+from pcl_reasoner.inference.answer_log import Record
 from pcl_reasoner.inference.dialogue import Dialogue, Problem, Prompt
 from pcl_reasoner.inference.response_log import ResponseLog, record
 from pcl_reasoner.inference.settings import SamplingConfig

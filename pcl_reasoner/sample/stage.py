@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageContext
@@ -99,35 +99,19 @@ def read_problems(path: Path) -> tuple[list[Problem], int]:
     return [found[name] for name in sorted(found)], len(table) - len(found)
 
 
-def _schema() -> Any:
-    import pyarrow as pa
-
-    return pa.schema(
-        [
-            ("problem_id", pa.string()),
-            ("sample_index", pa.int32()),
-            ("response", pa.string()),
-            ("token_ids", pa.list_(pa.int32())),
-            ("finish_reason", pa.string()),
-            ("n_tokens", pa.int32()),
-            ("seed", pa.int64()),
-            ("seconds", pa.float32()),
-            ("server", pa.string()),
-        ]
-    )
-
-
 def _write_responses(folder: Path, records: ResponseLog) -> None:
     """Write all records by problem_id and sample_index, a row group at a time."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from pcl_reasoner.core.schemas import RESPONSES
+
     folder.mkdir(exist_ok=True)
-    keys, schema = records.keys(), _schema()
-    with pq.ParquetWriter(folder / "part-00000.parquet", schema, compression="zstd") as writer:
+    keys = records.keys()
+    with pq.ParquetWriter(folder / "part-00000.parquet", RESPONSES, compression="zstd") as writer:
         for start in range(0, len(keys), _ROWS_A_GROUP):
             rows = [
-                {name: item[name] for name in schema.names}
+                {name: item[name] for name in RESPONSES.names}
                 for item in records.read(keys[start : start + _ROWS_A_GROUP])
             ]
-            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+            writer.write_table(pa.Table.from_pylist(rows, schema=RESPONSES))

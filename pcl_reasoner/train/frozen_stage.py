@@ -59,6 +59,9 @@ def frozen(
     Raises:
         StageError: A sample is longer than a row, or the forward pass failed.
     """
+    import pyarrow as pa
+
+    from pcl_reasoner.core.schemas import FROZEN
     from pcl_reasoner.pack.arrow_folder import read_arrow_folder, write_arrow_folder
     from pcl_reasoner.train.frozen import Evaluation, evaluate, forward_config
 
@@ -77,19 +80,12 @@ def frozen(
     log = output.parent / "logs" / f"{output.name.removesuffix('.partial')}.log"
     env = context.placement.get("env", {})
     found = evaluate(what, output / WORK, log, env, context.progress)
-    schema = _schema(samples)
+    kept_fields = [field for field in samples.schema if field.name not in FROZEN.names]
+    schema = pa.schema([*kept_fields, *FROZEN])
     kept = write_arrow_folder(output, schema, _with_columns(samples, found, schema))
     shutil.copyfile(inputs["samples"] / "meta.json", output / "meta.json")
     shutil.rmtree(output / WORK)
     return Counts(unit="segments", read=samples.num_rows, kept=kept)
-
-
-def _schema(samples: Any) -> Any:
-    import pyarrow as pa
-
-    names = {"frozen_log_probs": pa.list_(pa.float32()), "frozen_mean": pa.float32()}
-    kept = [field for field in samples.schema if field.name not in names]
-    return pa.schema(kept + [pa.field(name, kind) for name, kind in names.items()])
 
 
 def _with_columns(samples: Any, found: Iterator[Any], schema: Any) -> Iterator[Any]:

@@ -13,10 +13,10 @@ from datasets import Dataset, load_from_disk
 from pack_helpers import CHATML, write_model
 
 from pcl_reasoner.core.errors import InputError, StageError
+from pcl_reasoner.core.schemas import SEGMENTS
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.handlers.instruction import InstructionHandler
 from pcl_reasoner.pack.stage import TokenizeConfig, tokenize
-from pcl_reasoner.pack.tokens import SCHEMA
 from pcl_reasoner.synthetic.base_model import write_model_folder
 
 ROWS = {
@@ -45,7 +45,7 @@ def test_agrees_with_the_stage(tmp_path: Path) -> None:
     found = handler(Dataset.from_dict(ROWS))
     assert found.to_list() == load_from_disk(str(tmp_path / "tokens")).to_list()
     assert len(found) == 150
-    assert found.data.table.schema.remove_metadata().equals(SCHEMA)
+    assert found.data.table.schema.remove_metadata().equals(SEGMENTS)
 
 
 def test_another_setting_is_never_answered_from_a_cache(tmp_path: Path) -> None:

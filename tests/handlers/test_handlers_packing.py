@@ -11,11 +11,11 @@ import numpy as np
 from datasets import Dataset, load_from_disk
 from pack_helpers import samples
 
+from pcl_reasoner.core.schemas import SEGMENTS
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.handlers.packing import SegmentPackingHandler
 from pcl_reasoner.pack.arrow_folder import write_arrow_folder
 from pcl_reasoner.pack.stage import PackConfig, pack
-from pcl_reasoner.pack.tokens import SCHEMA
 
 TABLE = samples(np.random.default_rng(0).integers(2, 60, 100).tolist())
 
@@ -23,7 +23,7 @@ TABLE = samples(np.random.default_rng(0).integers(2, 60, 100).tolist())
 def test_agrees_with_the_stage_in_memory_and_on_disk(tmp_path: Path) -> None:
     for name in ("tokens", "rows"):
         (tmp_path / name).mkdir()
-    write_arrow_folder(tmp_path / "tokens", SCHEMA, TABLE.to_batches(max_chunksize=9))
+    write_arrow_folder(tmp_path / "tokens", SEGMENTS, TABLE.to_batches(max_chunksize=9))
     (tmp_path / "tokens" / "meta.json").write_text(json.dumps({"pad_token_id": 7}))
     context = StageContext(name="x", kept_apart=tmp_path / "kept_apart.jsonl")
     config = PackConfig(seq_length=100, seed=5)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from pcl_reasoner.pack.tokens import SCHEMA
+from pcl_reasoner.core.schemas import SEGMENTS
 
 CHATML = (
     "{% for message in messages %}"
@@ -63,7 +63,7 @@ def samples(lengths: list[int], prompt: int = 1) -> pa.Table:
                 "advantage": (number % 3) - 1.0,
             }
         )
-    return pa.Table.from_pylist(rows, schema=SCHEMA)
+    return pa.Table.from_pylist(rows, schema=SEGMENTS)
 
 
 def log_normal(number: int, mean: float, sigma: float, seq_length: int) -> np.ndarray:

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
 
+from pcl_reasoner.core.schemas import PACKED_ROWS, SEGMENTS
 from pcl_reasoner.pack.arrow_folder import write_arrow_folder
 from pcl_reasoner.pack.packing import accounting
-from pcl_reasoner.pack.rows import SCHEMA, plan_packing
-from pcl_reasoner.pack.tokens import SCHEMA as SAMPLES
+from pcl_reasoner.pack.rows import plan_packing
 from pcl_reasoner.synthetic import base_model
 from pcl_reasoner.train.config import TrainConfig
 
@@ -85,13 +85,13 @@ def samples_of(sizes: list[int], seed: int = 0, without_advantage: tuple[int, ..
                 "advantage": None if index in without_advantage else (1.5, -0.5, -1.0)[index % 3],
             }
         )
-    return pa.Table.from_pylist(samples, schema=SAMPLES)
+    return pa.Table.from_pylist(samples, schema=SEGMENTS)
 
 
 def write_samples(folder: Path, sizes: list[int]) -> Path:
     """A tokenized folder."""
     folder.mkdir(parents=True)
-    write_arrow_folder(folder, SAMPLES, samples_of(sizes).to_batches())
+    write_arrow_folder(folder, SEGMENTS, samples_of(sizes).to_batches())
     (folder / "meta.json").write_text(json.dumps({"pad_token_id": 0}))
     return folder
 
@@ -103,7 +103,7 @@ def write_packs(
     folder.mkdir(parents=True)
     table = samples_of(sizes, seed, without_advantage)
     packing = plan_packing(table, LENGTH, PLACES, seed, pad_token_id=0)
-    write_arrow_folder(folder, SCHEMA, packing.batches())
+    write_arrow_folder(folder, PACKED_ROWS, packing.batches())
     (folder / "accounting.json").write_text(json.dumps(accounting(packing.plan, PLACES)))
     return folder
 

@@ -10,9 +10,8 @@ import pytest
 from pack_helpers import samples
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schemas import PACKED_ROWS, SEGMENTS
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder, write_arrow_folder
-from pcl_reasoner.pack.rows import SCHEMA as ROWS_SCHEMA
-from pcl_reasoner.pack.tokens import SCHEMA
 
 
 def write(folder: Path, table: pa.Table, rows: int = 2, shard_bytes: int = 1 << 30) -> Path:
@@ -29,16 +28,16 @@ def test_datasets_reads_it(tmp_path: Path) -> None:
     folder = write(tmp_path / "a", table)
     loaded = datasets.load_from_disk(str(folder))
     assert loaded.to_list() == table.to_pylist()
-    assert loaded.features == datasets.Features.from_arrow_schema(SCHEMA)
-    assert loaded.data.table.schema.equals(SCHEMA)
+    assert loaded.features == datasets.Features.from_arrow_schema(SEGMENTS)
+    assert loaded.data.table.schema.equals(SEGMENTS)
 
 
 def test_all_types_of_a_packed_folder(tmp_path: Path) -> None:
     import datasets
 
-    folder = write(tmp_path / "a", ROWS_SCHEMA.empty_table())
+    folder = write(tmp_path / "a", PACKED_ROWS.empty_table())
     loaded = datasets.load_from_disk(str(folder))
-    assert loaded.features == datasets.Features.from_arrow_schema(ROWS_SCHEMA)
+    assert loaded.features == datasets.Features.from_arrow_schema(PACKED_ROWS)
     assert len(loaded) == 0
 
 
@@ -77,7 +76,7 @@ def test_written_as_a_stream(tmp_path: Path) -> None:
                 assert sum(sizes) > 5 * 100
             yield batch
 
-    assert write_arrow_folder(tmp_path, SCHEMA, batches()) == 6
+    assert write_arrow_folder(tmp_path, SEGMENTS, batches()) == 6
     assert asked == list(range(6))
 
 

@@ -10,11 +10,10 @@ from pack_helpers import write_model
 from tokenizers import Tokenizer
 
 from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core.schemas import PACKED_ROWS, SEGMENTS
 from pcl_reasoner.pack.arrow_folder import write_arrow_folder
 from pcl_reasoner.pack.preview import Span, preview_rows
-from pcl_reasoner.pack.rows import SCHEMA as ROWS_SCHEMA
 from pcl_reasoner.pack.rows import plan_packing
-from pcl_reasoner.pack.tokens import SCHEMA
 
 
 def sample(tokenizer: Tokenizer, name: str, prompt: str, response: str, reward: float):  # type: ignore[no-untyped-def]
@@ -36,9 +35,9 @@ def test_spans_of_both_kinds_of_folder(tmp_path: Path) -> None:
     first = sample(tokenizer, "a", "1 + 1?", "it is 2<|im_end|>", 1.0)
     second = sample(tokenizer, "b", "9?", "ü<|im_end|>", 0.25)
     second["labels"][-1] = -100
-    table = pa.Table.from_pylist([first, second], schema=SCHEMA)
+    table = pa.Table.from_pylist([first, second], schema=SEGMENTS)
     (tmp_path / "segments").mkdir()
-    write_arrow_folder(tmp_path / "segments", SCHEMA, table.to_batches())
+    write_arrow_folder(tmp_path / "segments", SEGMENTS, table.to_batches())
     expected_second = [
         Span("9?", "prompt", 0, 0.25),
         Span("ü", "trained", 0, 0.25),
@@ -47,7 +46,7 @@ def test_spans_of_both_kinds_of_folder(tmp_path: Path) -> None:
     assert preview_rows(tmp_path / "segments", file, [1]) == [expected_second]
     packing = plan_packing(table, first["length"] + second["length"] + 2, 128, 0, pad_token_id=0)
     (tmp_path / "rows").mkdir()
-    write_arrow_folder(tmp_path / "rows", ROWS_SCHEMA, packing.batches())
+    write_arrow_folder(tmp_path / "rows", PACKED_ROWS, packing.batches())
     assert preview_rows(tmp_path / "rows", file, [0]) == [
         [
             Span("1 + 1?", "prompt", 0, 1.0),

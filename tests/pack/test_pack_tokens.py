@@ -8,9 +8,10 @@ import pytest
 from pack_helpers import write_model
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schemas import SEGMENTS
 from pcl_reasoner.curate import problem_id
 from pcl_reasoner.pack.encoder import Encoder, load_encoder, sample_of, with_newlines
-from pcl_reasoner.pack.tokens import SCHEMA, Segmenter
+from pcl_reasoner.pack.tokens import Segmenter
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def encoder(tmp_path: Path) -> Encoder:
 
 def encode(encoder: Encoder, *records: dict[str, object], limit: int = 1000, policy: str = "drop"):  # type: ignore[no-untyped-def]
     segmenter = Segmenter(encoder, limit, policy)  # type: ignore[arg-type]
-    found = {name: [] for name in SCHEMA.names}  # type: ignore[var-annotated]
+    found = {name: [] for name in SEGMENTS.names}  # type: ignore[var-annotated]
     for row, record in enumerate(records):
         one = segmenter.encode({name: [value] for name, value in record.items()}, [row], "here")
         found = {name: [*values, *one[name]] for name, values in found.items()}

@@ -1,0 +1,113 @@
+"""The columns of every artifact that is a table, and what each of them means.
+
+A column of one name means one thing in every table. Where tables get columns from the one before,
+those that come on top stand here.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+Key = tuple[str, int]
+"""(problem_id, sample_index): what identifies a response."""
+
+ROWS = pa.schema(
+    [
+        ("row_id", pa.string()),
+        ("problem_id", pa.string()),
+        ("problem", pa.string()),
+        ("cot", pa.string()),
+        ("ground_truth", pa.string()),
+        ("problem_source", pa.string()),
+        ("extra", pa.string()),
+    ]
+)
+"""``convert``: rows/*.parquet."""
+PASS_COUNTS = pa.schema([("pass_count", pa.int32()), ("pass_rate", pa.float32())])
+"""``difficulty``, after ROWS."""
+LENGTHS = pa.schema([("cot_tokens", pa.int32()), ("mean_cot_tokens", pa.float32())])
+"""``lengths``, after PASS_COUNTS."""
+PROBLEMS = pa.schema(
+    [
+        ("problem_id", pa.string()),
+        ("problem", pa.string()),
+        ("ground_truth", pa.string()),
+        ("pass_rate", pa.float32()),
+        ("mean_cot_tokens", pa.float32()),
+        ("source_row_id", pa.string()),
+    ]
+)
+"""``unique``: problems.parquet; ``contamination``: clean.parquet."""
+RESPONSES = pa.schema(
+    [
+        ("problem_id", pa.string()),
+        ("sample_index", pa.int32()),
+        ("response", pa.string()),
+        ("token_ids", pa.list_(pa.int32())),
+        ("finish_reason", pa.string()),
+        ("n_tokens", pa.int32()),
+        ("seed", pa.int64()),
+        ("seconds", pa.float32()),
+        ("server", pa.string()),
+    ]
+)
+"""``sample``: responses/*.parquet."""
+VERDICTS = pa.schema(
+    [
+        ("problem_id", pa.string()),
+        ("sample_index", pa.int32()),
+        ("verdict", pa.string()),
+        ("reward", pa.float32()),
+        ("answer", pa.string()),
+        ("graded_by", pa.string()),
+        ("judge_text", pa.string()),
+    ]
+)
+"""``grade``: verdicts.parquet."""
+REWARDED = pa.schema(
+    [("reward", pa.float32()), ("pass_rate", pa.float32()), ("advantage", pa.float32())]
+)
+"""``select``: responses.parquet, after RESPONSES."""
+SEGMENTS = pa.schema(
+    [
+        ("problem_id", pa.string()),
+        ("sample_index", pa.int32()),
+        ("input_ids", pa.list_(pa.int32())),
+        ("labels", pa.list_(pa.int32())),
+        ("length", pa.int32()),
+        ("reward", pa.float32()),
+        ("pass_rate", pa.float32()),
+        ("advantage", pa.float32()),
+    ]
+)
+"""``tokenize``: an Arrow folder; ``advantage`` is null where the data have none."""
+FROZEN = pa.schema([("frozen_log_probs", pa.list_(pa.float32())), ("frozen_mean", pa.float32())])
+"""``frozen``: an Arrow folder, after SEGMENTS."""
+PACKED_ROWS = pa.schema(
+    [
+        ("input_ids", pa.list_(pa.int32())),
+        ("labels", pa.list_(pa.int32())),
+        ("actual_seq_len", pa.list_(pa.int32())),
+        ("segment_ids", pa.list_(pa.int32())),
+        ("rewards", pa.list_(pa.float32())),
+        ("pass_rates", pa.list_(pa.float32())),
+        ("advantages", pa.list_(pa.float32())),
+        ("problem_ids", pa.list_(pa.string())),
+        ("sample_indices", pa.list_(pa.int32())),
+    ]
+)
+"""``pack``: an Arrow folder."""
+PACKED_FROZEN = pa.schema(
+    [("frozen_log_probs", pa.list_(pa.float32())), ("frozen_mean", pa.list_(pa.float32()))]
+)
+"""``pack``, after PACKED_ROWS, where the segments have been through the stage ``frozen``."""
+PER_PROBLEM = pa.schema(
+    [
+        ("benchmark", pa.string()),
+        ("id", pa.string()),
+        ("n", pa.int32()),
+        ("right", pa.int32()),
+        ("avg", pa.float32()),
+    ]
+)
+"""``evaluate``: per_problem.parquet."""
