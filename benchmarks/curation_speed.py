@@ -74,6 +74,7 @@ def run_step(
         return
     if not fast:
         sys.modules["fastokens"] = None  # type: ignore[assignment]  # as if not installed
+    from pcl_reasoner.core.schema import Placement
     from pcl_reasoner.core.stage import StageContext
     from pcl_reasoner.curate import stage as curate
 
@@ -87,7 +88,7 @@ def run_step(
         "lengths": curate.LengthsConfig(min_mean_tokens=tokens),
         "unique": curate.UniqueConfig(),
     }
-    context = StageContext(stage, work / "apart.jsonl", PLACEMENT)
+    context = StageContext(stage, work / "apart.jsonl", Placement(**PLACEMENT))
     counts = getattr(curate, stage)(configs[stage], inputs, output, context)
     print(counts.info, context.warnings, file=sys.stderr)
 

@@ -214,7 +214,7 @@ def run_stage(work: Path) -> None:
     from pcl_reasoner.grade.stage import grade
 
     (work / "out").mkdir()
-    context = StageContext("grade", work / "apart.jsonl", {})
+    context = StageContext("grade", work / "apart.jsonl")
     began = time.perf_counter()
     counts = grade(GradeConfig(), {"responses": work, "problems": work}, work / "out", context)
     seconds = time.perf_counter() - began

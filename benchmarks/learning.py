@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 
 from pcl_reasoner.core.stage import Counts
-from pcl_reasoner.runner.plan import PlannedStage
+from pcl_reasoner.runner.plan import PlannedStage, make_plan
 from pcl_reasoner.runner.recipe import load_recipe
 from pcl_reasoner.runner.runner import run
 
@@ -58,7 +58,8 @@ def measure(seed: int, runs: Path) -> list[tuple[str, float, float]]:
     for name, overrides in VARIANTS.items():
         print(f"seed {seed}: {name}", flush=True)
         recipe = load_recipe("v15_opg.yaml", overrides=overrides, seed=seed)
-        plan = run(recipe, runs, Lines(), until="evaluate_after")
+        plan = make_plan(recipe, runs, until="evaluate_after")
+        run(plan, Lines())
         if not rows:
             before = load_recipe("v15_opg.yaml", seed=seed)
             planned = run(before, runs, Lines(), until="evaluate_before")

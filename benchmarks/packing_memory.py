@@ -56,7 +56,8 @@ def batches(segments: int, tokens: int) -> Iterator[pa.RecordBatch]:
 def run_pack(samples: Path, output: Path) -> None:
     """The pack stage, in this process."""
     from pcl_reasoner.core.stage import StageContext
-    from pcl_reasoner.pack.stage import PackConfig, pack
+    from pcl_reasoner.pack.config import PackConfig
+    from pcl_reasoner.pack.stage import pack
 
     context = StageContext("pack", output / "kept_apart.jsonl")
     pack(PackConfig(seq_length=SEQ_LENGTH), {"samples": samples}, output, context)

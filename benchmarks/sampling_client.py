@@ -182,6 +182,7 @@ def plain(url: str, work: Path, given: argparse.Namespace) -> dict[str, float]:
 
 def ours(url: str, work: Path, given: argparse.Namespace) -> dict[str, float]:
     """The stage, with a clock around its asking."""
+    from pcl_reasoner.core.schema import Placement
     from pcl_reasoner.core.stage import StageContext
     from pcl_reasoner.inference import client
     from pcl_reasoner.sample.stage import sample
@@ -199,7 +200,7 @@ def ours(url: str, work: Path, given: argparse.Namespace) -> dict[str, float]:
     with tempfile.TemporaryDirectory(dir=work) as folder:
         output = Path(folder) / "sample"
         output.mkdir()
-        context = StageContext("sample", Path(folder) / "apart.jsonl", {"server_urls": [url]})
+        context = StageContext("sample", Path(folder) / "apart.jsonl", Placement(server_urls=[url]))
         began = time.perf_counter()
         counts = sample(settings(given), inputs, output, context)
         whole = time.perf_counter() - began

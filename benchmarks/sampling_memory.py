@@ -30,12 +30,13 @@ def run_stage(url: str, work: Path, given: argparse.Namespace) -> None:
     """The stage in this process; prints what it took."""
     from sampling_client import settings
 
+    from pcl_reasoner.core.schema import Placement
     from pcl_reasoner.core.stage import StageContext
     from pcl_reasoner.sample.stage import sample
 
     output = work / "sample"
     output.mkdir()
-    context = StageContext("sample", work / "apart.jsonl", {"server_urls": [url]})
+    context = StageContext("sample", work / "apart.jsonl", Placement(server_urls=[url]))
     inputs = {"problems": work / "problems", "policy": work / "policy"}
     began = time.perf_counter()
     counts = sample(settings(given), inputs, output, context)

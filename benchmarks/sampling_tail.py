@@ -72,6 +72,7 @@ def settings(given: argparse.Namespace) -> Any:
 
 def run(url: str, work: Path, order: str, given: argparse.Namespace) -> dict[str, float]:
     """The stage in one order; the server's own figures."""
+    from pcl_reasoner.core.schema import Placement
     from pcl_reasoner.core.stage import StageContext
     from pcl_reasoner.sample.stage import sample
 
@@ -80,7 +81,7 @@ def run(url: str, work: Path, order: str, given: argparse.Namespace) -> dict[str
     with tempfile.TemporaryDirectory(dir=work) as folder:
         output = Path(folder) / "sample"
         output.mkdir()
-        context = StageContext("sample", Path(folder) / "apart.jsonl", {"server_urls": [url]})
+        context = StageContext("sample", Path(folder) / "apart.jsonl", Placement(server_urls=[url]))
         sample(
             settings(given), {"problems": work / order, "policy": work / "policy"}, output, context
         )

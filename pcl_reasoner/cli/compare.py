@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.files import read_yaml
 from pcl_reasoner.runner.plan import make_plan
 from pcl_reasoner.runner.recipe import Recipe
@@ -47,11 +46,10 @@ def rendered(recipe: Recipe, runs: Path) -> dict[str, Any]:
         InputError: The recipe does not train.
     """
     from pcl_reasoner.train.render import render_for_plan
+    from pcl_reasoner.train.shape import training_stages
 
-    trains = [name for name, spec in recipe.stages.items() if spec.type == "train"]
-    if not trains:
-        raise InputError(f"{recipe.path}: has no train stage to compare with a MindFormers YAML.")
-    value: dict[str, Any] = render_for_plan(make_plan(recipe, runs, until=trains[0]).stages[-1])
+    first = training_stages(recipe, "to compare with a MindFormers YAML")[0]
+    value: dict[str, Any] = render_for_plan(make_plan(recipe, runs, until=first).stages[-1])
     return value
 
 

@@ -32,7 +32,7 @@ def show(recipe: Recipe, plan: Plan, repeated: list[PlannedStage], runs: Path) -
     for file in write_dry_run(recipe, plan, runs):
         click.echo(f"written: {file}")
     for planned in plan.stages:
-        if planned.spec.type == "train":
+        if planned.spec.config.runs_on_hosts:
             click.echo("\n".join(sizes_of(planned)))
     say_scripts(recipe, plan, runs)
     for host, commands in commands_for_plan(plan).items():

@@ -33,7 +33,7 @@ def write_dry_run(recipe: Recipe, plan: Plan, runs: Path) -> list[Path]:
     folder = runs / recipe.name / "dry_run"
     texts = {"recipe.resolved.yaml": yaml_text(recipe.resolved())}
     for planned in plan.stages:
-        if planned.spec.type == "train":
+        if planned.spec.config.runs_on_hosts:
             own = planned.recipe.name == recipe.name
             name = planned.spec.name if own else f"{planned.recipe.name}.{planned.spec.name}"
             texts[f"mindformers.{name}.yaml"] = yaml_text(render_for_plan(planned))

@@ -11,6 +11,7 @@ import click
 from pcl_reasoner.cli.options import example, runs_option, where_options
 
 if TYPE_CHECKING:
+    from pcl_reasoner.core.schema import Placement
     from pcl_reasoner.evaluate.checkpoints import Checkpoint
     from pcl_reasoner.evaluate.rescore import Rescored
 
@@ -115,13 +116,13 @@ def evaluate(
     files = checkpoints.benchmark_files(benchmarks, runs) if benchmarks else files
     if not files:
         raise InputError("nothing to answer: give --benchmark FILE, or a recipe that has some.")
-    placement = load_launch(options["launch"]).placement.model_dump()
+    placement = load_launch(options["launch"]).placement
     if servers:
-        placement |= _asked(servers, key_variable, placement["api_keys"])
+        placement = _asked(servers, key_variable, placement)
     elif key_variable:
         raise InputError("--key-variable is for --server; a launch file's has placement.api_keys.")
     by_server = any(one.config.engine == "server" for one in found)
-    if len(found) > 1 and by_server and placement["server_urls"]:
+    if len(found) > 1 and by_server and placement.server_urls:
         raise InputError(
             f"{len(found)} models and servers that answer for one: evaluate one at a time, or let "
             "a launch file start a server for each (placement.sampling)."
@@ -136,22 +137,21 @@ def evaluate(
     _write(scored, output)
 
 
-def _asked(
-    servers: tuple[str, ...], key_variable: str | None, api_keys: dict[str, str]
-) -> dict[str, Any]:
+def _asked(servers: tuple[str, ...], key_variable: str | None, placement: Placement) -> Placement:
     """The placement for servers that the command line names; of these the launch file has keys."""
     from pcl_reasoner.core.api_keys import check_variable, without_slash
     from pcl_reasoner.core.errors import InputError
 
     named = {without_slash(url) for url in servers}
-    keys = {url: name for url, name in api_keys.items() if without_slash(url) in named}
+    keys = {url: name for url, name in placement.api_keys.items() if without_slash(url) in named}
     if key_variable:
         try:
             check_variable(key_variable, "--key-variable")
         except ValueError as error:
             raise InputError(f"{error}.") from error
         keys |= dict.fromkeys(servers, key_variable)
-    return {"server_urls": list(servers), "sampling": None, "api_keys": keys}
+    asked = {"server_urls": list(servers), "sampling": None, "api_keys": keys}
+    return placement.model_copy(update=asked)
 
 
 def _checkpoints(

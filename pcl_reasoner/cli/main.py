@@ -90,7 +90,7 @@ def run(
     recipe = load(**options)
     click.echo(terminal.headline(recipe))
     plan = make_plan(recipe, runs, until)
-    repeated = runner.again(plan, recipe, from_stage)
+    repeated = runner.again(plan, from_stage)
     if dry_run:
         dry_run_command.show(recipe, plan, repeated, runs)
         return
@@ -105,7 +105,7 @@ def run(
     if len(recipe.launch.placement.hosts) > 1 and start is None:
         dry_run_command.say_scripts(recipe, plan, runs)
     with terminal.run_view() as view:
-        plan = runner.run(recipe, runs, view, until, from_stage, start, ray_around)
+        runner.run(plan, view, repeated, start, ray_around)
     click.echo()
     terminal.funnel(plan)
     terminal.warnings(plan)

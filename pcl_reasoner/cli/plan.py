@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pcl_reasoner.cli.options import example, load, recipe_options, runs_option
-from pcl_reasoner.core.errors import InputError
 
 if TYPE_CHECKING:
     from pcl_reasoner.estimate.plan_report import Planned
@@ -82,11 +81,9 @@ def plan(
     from pcl_reasoner.precompile import compile_plan
     from pcl_reasoner.precompile.cann import read_dry_run
     from pcl_reasoner.runner.plan import make_plan
+    from pcl_reasoner.train.shape import training_stages
 
     recipe = load(**options)
-    trains = [name for name, spec in recipe.stages.items() if spec.type == "train"]
-    if not trains:
-        raise InputError(f"{recipe.path}: has no train stage to plan.")
     given = {
         "segments": segments,
         "segment_tokens": segment_tokens,
@@ -94,7 +91,7 @@ def plan(
         "response_tokens": response_tokens,
         "dry_run": read_dry_run(dry_run_log) if dry_run_log else None,
     }
-    for name in trains:
+    for name in training_stages(recipe, "to plan"):
         walk = make_plan(recipe, runs, until=name)
         config = compile_plan.configuration(walk)
         device = read_chip(chip, compute_type(config))

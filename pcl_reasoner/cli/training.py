@@ -100,12 +100,10 @@ def compile_(ranks: str | None, scale: Any, with_cann: bool, runs: Path, **optio
     about other numerics, kernels or device memory.
     """
     from pcl_reasoner.runner.plan import make_plan
+    from pcl_reasoner.train.shape import training_stages
 
     recipe = load(**options)
-    trains = [name for name, spec in recipe.stages.items() if spec.type == "train"]
-    if not trains:
-        raise InputError(f"{recipe.path}: has no train stage to compile.")
-    for name in trains:
+    for name in training_stages(recipe, "to compile"):
         folder = runs.absolute() / recipe.name / "compile" / name
         _compile_stage(make_plan(recipe, runs, until=name), folder, ranks, scale, with_cann)
 

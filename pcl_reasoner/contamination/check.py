@@ -6,11 +6,11 @@ findings   text 17: question aime-2024-I-01, cosine 0.9873, rule "both"    text 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pcl_reasoner.contamination import fingerprints
 from pcl_reasoner.contamination.comparison import Comparison, Job
@@ -19,6 +19,7 @@ from pcl_reasoner.contamination.fingerprints import Fingerprint, Question
 from pcl_reasoner.contamination.scores import Scorer
 from pcl_reasoner.core import engine
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import DataEngine
 from pcl_reasoner.core.stage import NoProgress, Progress
 from pcl_reasoner.embedding.cache import EmbeddingCache
 from pcl_reasoner.embedding.embed import Embedder, load_embedder
@@ -73,7 +74,7 @@ def check(
     threads: int = 2,
     progress: Progress | None = None,
     cache: Path | None = None,
-    data: Mapping[str, Any] | None = None,
+    data: DataEngine = DataEngine(),  # noqa: B008  (frozen)
 ) -> Findings:
     """Compare problems with benchmark questions.
 
@@ -84,7 +85,7 @@ def check(
         threads: CPU threads for encoding; with several workers, of each.
         progress: Told how many distinct problems are done.
         cache: Folder in which embeddings are kept, by content; None: a temporary one.
-        data: The data engine, as in a launch file; None: this process.
+        data: The data engine.
 
     Raises:
         InputError: A fingerprint that cannot be compared with.
@@ -108,10 +109,8 @@ def check(
             window_tokens=window_of(config, embedder) if embedder else config.window_tokens,
             first_only=config.method == "upstream",
         )
-        stack.enter_context(engine.connected(data or {}))
-        comparison = Comparison(
-            list(index_of), job, embedder, kept, data or {}, progress or NoProgress()
-        )
+        stack.enter_context(engine.connected(data))
+        comparison = Comparison(list(index_of), job, embedder, kept, data, progress or NoProgress())
         matches = comparison.run()
         if config.near_duplicates is not None:
             duplicates = comparison.near_duplicates(

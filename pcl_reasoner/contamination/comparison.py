@@ -11,7 +11,7 @@ takes, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from pcl_reasoner.contamination.duplicates import Duplicate, Rows, first_kept, n
 from pcl_reasoner.contamination.findings import near_misses
 from pcl_reasoner.contamination.scores import MARGIN, Match, Scorer
 from pcl_reasoner.core.engine import map_parts
+from pcl_reasoner.core.schema import DataEngine
 from pcl_reasoner.core.stage import NoProgress, Progress
 from pcl_reasoner.embedding.embed import Embedder, load_embedder
 
@@ -116,7 +117,7 @@ class Comparison:
         job: What does not change from part to part.
         embedder: Of this process; None when nothing is embedded.
         cache: Where vectors are kept; None when nothing is embedded.
-        data: The data engine, as in a launch file.
+        data: The data engine.
         progress: Told how many texts are done.
     """
 
@@ -126,7 +127,7 @@ class Comparison:
         job: Job,
         embedder: Embedder | None,
         cache: EmbeddingCache | None,
-        data: Mapping[str, Any],
+        data: DataEngine,
         progress: Progress,
     ) -> None:
         self._texts, self._job, self._embedder = texts, job, embedder
@@ -166,7 +167,7 @@ class Comparison:
         starts = range(0, len(chosen), PART_TEXTS)
         parts = [chosen[start : start + PART_TEXTS] for start in starts]
         # In this process the embedder is there already; another one loads its own.
-        here = self._data.get("engine", "local") == "local"
+        here = self._data.engine == "local"
         function = partial(score_part, self._job, embedder=self._embedder if here else None)
         results = map_parts(
             function, (self._part(part, fast) for part in parts), self._data, NoProgress(), "parts"

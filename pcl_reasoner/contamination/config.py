@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -11,6 +11,8 @@ from pcl_reasoner.core.stage import NOT_HASHED, FileName, StageConfig
 
 class ContaminationConfig(StageConfig):
     """Take out problems that are, or nearly are, benchmark questions."""
+
+    uses_data_engine: ClassVar[bool] = True
 
     method: Literal["windows", "upstream"] = "windows"
     """windows: this project's. upstream: one embedding of the unstripped text, no n-grams."""

@@ -44,10 +44,10 @@ def contamination(
         )
     files = _parquet_files(inputs["problems"])
     rows = read_rows(files, inputs["problems"], context.keep_apart, "problem")
-    threads = int(context.placement.get("threads", 2))
+    threads = context.placement.threads
     cache = context.cache / "embeddings" if context.cache else None
     questions = read_questions(benchmarks)
-    data = context.placement.get("data")
+    data = context.placement.data
     findings = check(rows.problem, questions, config, threads, context.progress, cache, data)
     review = read_review(Path(config.review)) if config.review else {}
     taken_out = reasons(rows, findings, review)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pcl_reasoner.core.errors import StageError, require
+from pcl_reasoner.core.schema import DataEngine, JoinedCluster
 from pcl_reasoner.core.stage import Progress
 
 Part = TypeVar("Part")
@@ -33,7 +34,7 @@ TEMPORARY = ".writing-"
 def map_parts(
     function: Callable[[Part], Result],
     parts: Iterable[Part],
-    placement: Mapping[str, Any],
+    engine: DataEngine,
     progress: Progress,
     unit: str,
 ) -> Iterator[Result]:
@@ -42,9 +43,7 @@ def map_parts(
     Args:
         function: Pure and picklable.
         parts: Picklable; made when their turn comes, if they are an iterator.
-        placement: ``engine`` (local or ray), ``address`` and ``workers``; the defaults are
-            local, None (a cluster of this machine's processes) and 1. ``own_address`` where a
-            cluster was started for this process.
+        engine: Where they run; a Ray cluster without an address is one of this machine's processes.
         progress: Told of every result.
         unit: What a part is called there.
 
@@ -52,11 +51,11 @@ def map_parts(
         StageError: Ray is not installed or not reached, or a task's workers died again and again.
     """
     total = len(parts) if isinstance(parts, Sized) else None
-    if placement.get("engine", "local") == "local":
+    if engine.engine == "local":
         yield from _counted(map(function, parts), total, progress, unit)
         return
-    with connected(placement):
-        results = _on_ray(function, parts, int(placement.get("workers", 1)))
+    with connected(engine):
+        results = _on_ray(function, parts, engine.workers)
         yield from _counted(results, total, progress, unit)
 
 
@@ -69,13 +68,13 @@ def _counted(
 
 
 @contextmanager
-def connected(placement: Mapping[str, Any]) -> Iterator[None]:
+def connected(engine: DataEngine) -> Iterator[None]:
     """Hold a connection to Ray over several ``map_parts``; one that is there already is kept.
 
     Raises:
         StageError: Ray is not installed, or no cluster answers at the address.
     """
-    if placement.get("engine", "local") == "local":
+    if engine.engine == "local":
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -85,17 +84,16 @@ def connected(placement: Mapping[str, Any]) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    address = placement.get("address")
+    address = engine.address
     local = {
-        "num_cpus": int(placement.get("workers", 1)),
+        "num_cpus": engine.workers,
         "include_dashboard": False,
         "object_store_memory": OBJECT_STORE_BYTES,
     }
-    # Of a machine with several addresses Ray may else take another than its cluster knows.
-    joined = {"_node_ip_address": placement["own_address"]} if "own_address" in placement else {}
+    own = {"_node_ip_address": engine.own_address} if isinstance(engine, JoinedCluster) else {}
     try:
         quiet = {"log_to_driver": False, "logging_level": "warning"}
-        ray.init(address=address or "local", **quiet, **(joined if address else local))
+        ray.init(address=address or "local", **quiet, **(own if address else local))
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise StageError(
             f"placement.data.address {address}: no Ray cluster ({error}). Start one, or leave the "

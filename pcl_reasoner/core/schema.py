@@ -68,6 +68,13 @@ class DataEngine(BaseModel):
     """Tasks at a time."""
 
 
+class JoinedCluster(DataEngine):
+    """A Ray cluster that was started for a stage, and that this process takes part in."""
+
+    own_address: str
+    """Of this machine: where it has several, Ray may else take another than its cluster knows."""
+
+
 VISIBLE_DEVICES = ("ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """Variables that say which devices a process may use."""
 _DATA_PARALLEL = ("--data-parallel-size", "-dp")

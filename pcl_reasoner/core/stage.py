@@ -14,10 +14,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Protocol, get_args
+from typing import Annotated, Any, ClassVar, Protocol, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
+
+from pcl_reasoner.core.schema import Placement
 
 RAW_LIMIT_BYTES = 4096
 """At most this much of a refused record is kept in kept_apart.jsonl."""
@@ -30,10 +32,40 @@ NOT_HASHED = "not hashed"
 """Marks a field that changes no artifact, only whether there is one: no part of the fingerprint."""
 
 
+@dataclass(frozen=True)
+class ServerNeeds:
+    """A server that a stage asks.
+
+    Args:
+        role: The stage's input that has the weights.
+        name: Under which it offers them.
+        max_model_len: Longest prompt and response together, in tokens.
+    """
+
+    role: str
+    name: str
+    max_model_len: int
+
+
 class StageConfig(BaseModel):
     """Base of every stage's configuration: unknown keys are refused, values do not change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    uses_data_engine: ClassVar[bool] = False
+    """Whether its parts go to the launch file's data engine."""
+    runs_on_hosts: ClassVar[bool] = False
+    """Whether msrun starts its processes on every host of the launch file."""
+    page: ClassVar[str | None] = None
+    """The file of its artifact that a person opens."""
+
+    def asked_urls(self, placement: Placement) -> list[str]:
+        """Those of the launch file's servers that it asks."""
+        return []
+
+    def server(self) -> ServerNeeds | None:
+        """What a server must offer that it asks about the policy; None where it asks none."""
+        return None
 
     def hashed(self) -> dict[str, Any]:
         """What of it is part of the stage's fingerprint."""
@@ -106,7 +138,7 @@ class StageContext:
 
     name: str
     kept_apart: Path
-    placement: Mapping[str, Any] = field(default_factory=dict)
+    placement: Placement = field(default_factory=Placement)
     progress: Progress = field(default_factory=NoProgress)
     recipe: Mapping[str, Any] = field(default_factory=dict)
     cache: Path | None = None

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -35,6 +35,8 @@ NAMED = 3
 
 class ConvertConfig(StageConfig):
     """Read other people's files."""
+
+    uses_data_engine: ClassVar[bool] = True
 
     format: Literal["nemotron", "conversations"]
     """nemotron: Parquet with messages and metadata. conversations: JSONL with turns."""
@@ -75,7 +77,7 @@ def convert(
     """
     # Absolute, as workers on other machines have another working directory.
     source, output = inputs["source"].absolute(), output.absolute()
-    engine = context.placement.get("data", {})
+    engine = context.placement.data
     files = source_files(source, config.format)
     apart = output / ".apart"
     apart.mkdir()

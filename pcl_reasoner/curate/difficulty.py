@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -15,6 +16,8 @@ from pcl_reasoner.curate.parts import counts_of, parts_of, split_part, workspace
 
 class DifficultyConfig(StageConfig):
     """Set aside the problems that were solved every time."""
+
+    uses_data_engine: ClassVar[bool] = True
 
     divisor: int = Field(16, gt=0)
     """Samples a problem and round; a row count divisible by it means all were right."""
@@ -42,7 +45,7 @@ def difficulty(
     from pcl_reasoner.curate import queries
 
     parts = parts_of(inputs["rows"] / "rows", ["problem_id"])
-    engine = context.placement.get("data", {})
+    engine = context.placement.data
     folders = [output.absolute() / name for name in ("all_right", "partial")]
     with workspace(output, context) as (connection, beside):
         for folder in folders:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -15,6 +16,8 @@ from pcl_reasoner.curate.parts import counts_of, parts_of, split_part, workspace
 
 class LengthsConfig(StageConfig):
     """Keep the problems with long responses."""
+
+    uses_data_engine: ClassVar[bool] = True
 
     min_mean_tokens: int = Field(ge=0)
     """Mean response length of a problem, in tokens, from which it is kept."""
@@ -48,7 +51,7 @@ def lengths(
     measuring.opened(tokenizer, fast=False)
     output = output.absolute()
     limit = (config.min_mean_tokens, config.inclusive)
-    engine = context.placement.get("data", {})
+    engine = context.placement.data
     (output / "rows").mkdir()
     with workspace(output, context) as (connection, folder), connected(engine):
         wanted, tokens, beside = None, folder / "tokens", folder / "beside"

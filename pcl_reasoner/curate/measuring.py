@@ -108,7 +108,7 @@ def write_wanted(
         return None
     sizes, wanted = folder / "bytes", folder / "wanted"
     sizes.mkdir()
-    engine = context.placement.get("data", {})
+    engine = context.placement.data
     list(map_parts(partial(size_part, sizes, form), parts, engine, context.progress, "parts"))
     queries.mean_sizes(connection, [sizes / part.name for part in parts])
     for part in parts:
@@ -144,7 +144,7 @@ def measure(
         StageError: There is no tokenizer.
     """
     fast, why = _choose(tokenizer)
-    threads = int(context.placement.get("threads", 2))
+    threads = context.placement.threads
     if fast:
         task = Task(tokenizer, True, wanted, target / "fastokens", threads)
         texts, checked, why = _counted(task, parts, context)
@@ -185,7 +185,7 @@ def _counted(
     """Count all parts, or those up to the first mismatch."""
     task.target.mkdir(parents=True)
     texts = checked = 0
-    engine = context.placement.get("data", {})
+    engine = context.placement.data
     results = map_parts(partial(count_part, task), parts, engine, context.progress, "parts")
     for found in results:
         texts, checked = texts + found.texts, checked + found.checked

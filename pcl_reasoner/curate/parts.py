@@ -45,10 +45,10 @@ def workspace(
     # Absolute, as workers on other machines have another working directory.
     folder = output.absolute() / ".workspace"
     folder.mkdir()
-    memory = context.placement.get("duckdb_memory", "1GB")
+    memory = context.placement.duckdb_memory
     settings = {
         "memory_limit": memory,
-        "threads": context.placement.get("threads", 2),
+        "threads": context.placement.threads,
         "temp_directory": str(folder),
     }
     try:

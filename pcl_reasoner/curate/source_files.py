@@ -12,14 +12,15 @@ parts that convert makes of them.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from pcl_reasoner.core.engine import map_parts
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import DataEngine
 from pcl_reasoner.core.stage import RAW_LIMIT_BYTES, Progress
 from pcl_reasoner.curate.parts import BATCH_BYTES, BATCH_ROWS, open_parquet, reading
 
@@ -107,7 +108,7 @@ def unread_files(source: Path, files: Sequence[tuple[Path, str]]) -> list[str]:
 def pieces_of(
     files: Sequence[tuple[Path, str]],
     format: str,
-    placement: Mapping[str, Any],
+    engine: DataEngine,
     progress: Progress,
 ) -> list[Piece]:
     """Cut the files of a source into pieces; lines are counted where a large file is cut.
@@ -115,13 +116,13 @@ def pieces_of(
     Args:
         files: Path and name of each, in source order.
         format: nemotron or conversations.
-        placement: Of the data engine, which counts the lines.
+        engine: The data engine, which counts the lines.
         progress: Told of the counting.
     """
     if format == "nemotron":
         spans = {path: row_group_spans(path) for path, _ in files}
     else:
-        spans = line_spans([path for path, _ in files], placement, progress)
+        spans = line_spans([path for path, _ in files], engine, progress)
     flat = ((path, name, span) for path, name in files for span in spans[path])
     return [Piece(index, path, name, *span) for index, (path, name, span) in enumerate(flat)]
 
@@ -142,7 +143,7 @@ def row_group_spans(path: Path) -> list[tuple[int, int, int | None]]:
 
 
 def line_spans(
-    paths: Sequence[Path], placement: Mapping[str, Any], progress: Progress
+    paths: Sequence[Path], engine: DataEngine, progress: Progress
 ) -> dict[Path, list[tuple[int, int, int | None]]]:
     """(first line, first byte, byte behind the last) of the pieces of JSONL files.
 
@@ -156,7 +157,7 @@ def line_spans(
         for path, starts in edges.items()
         for start, stop in pairwise(starts)
     ]
-    found = iter(list(map_parts(count_lines, blocks, placement, progress, "blocks")))
+    found = iter(list(map_parts(count_lines, blocks, engine, progress, "blocks")))
     spans: dict[Path, list[tuple[int, int, int | None]]] = {}
     for path, starts in edges.items():
         newlines = accumulate(islice(found, len(starts) - 1))

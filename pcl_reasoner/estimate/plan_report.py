@@ -31,6 +31,7 @@ from pcl_reasoner.estimate.serving_report import Drawn, plan_serving
 from pcl_reasoner.estimate.serving_size import servings
 from pcl_reasoner.estimate.time_estimate import mfu, share_for
 from pcl_reasoner.estimate.training_size import GIB, Training, read_training
+from pcl_reasoner.pack.config import PackConfig
 from pcl_reasoner.runner.plan import PlannedStage
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.sizes import Sizes, derived_sizes, size_lines
@@ -129,8 +130,9 @@ def size_of(
         InputError: Nothing says how many segments there are.
     """
     train = planned.spec.config.model_dump()
-    packs = [spec.config for spec in planned.recipe.stages.values() if spec.type == "pack"]
-    one_a_row = bool(packs) and packs[-1].model_dump()["one_a_row"]
+    configs = [spec.config for spec in planned.recipe.stages.values()]
+    packs = [config for config in configs if isinstance(config, PackConfig)]
+    one_a_row = bool(packs) and packs[-1].one_a_row
     pack = {"seq_length": train["seq_length"], "one_a_row": one_a_row}
     return data_size(planned.recipe.published, pack, train, segments, segment_tokens)
 

@@ -16,6 +16,7 @@ from typing import Any
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.estimate.data_size import published_counts
 from pcl_reasoner.estimate.serving_estimate import Serving
+from pcl_reasoner.evaluate.config import EvaluateConfig
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.runner.recipe import Recipe, StageSpec
 
@@ -46,7 +47,7 @@ def servings(recipe: Recipe, response_tokens: float | None = None) -> list[Servi
 def _serving(
     recipe: Recipe, spec: StageSpec, config: SamplingConfig, given: float | None
 ) -> Serving | None:
-    evaluated = spec.type == "evaluate"
+    evaluated = isinstance(config, EvaluateConfig)
     counted = _asked(recipe, spec, config) if evaluated else _sampled(recipe, spec)
     if counted is None:
         return None

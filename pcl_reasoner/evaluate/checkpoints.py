@@ -16,7 +16,7 @@ from typing import Any
 
 from pcl_reasoner.core import artifact
 from pcl_reasoner.core.errors import InputError, join_errors
-from pcl_reasoner.core.schema import Source
+from pcl_reasoner.core.schema import Placement, Source
 from pcl_reasoner.core.stage import Progress, StageContext
 from pcl_reasoner.evaluate.config import EvaluateConfig
 from pcl_reasoner.evaluate.stage import evaluate
@@ -71,7 +71,7 @@ def of_recipe(name: str, runs: Path, **where: Any) -> tuple[Path, EvaluateConfig
     stages = [
         stage
         for stage in make_plan(recipe, runs).stages
-        if stage.spec.type == "evaluate" and stage.recipe.name == recipe.name
+        if isinstance(stage.spec.config, EvaluateConfig) and stage.recipe.name == recipe.name
     ]
     if not stages:
         raise InputError(f"recipe {name} has no stage evaluate. Give a folder with weights.")
@@ -161,7 +161,7 @@ def generate(
     checkpoint: Checkpoint,
     benchmarks: Mapping[str, Path],
     output: Path,
-    placement: Mapping[str, Any],
+    placement: Placement,
     progress: Progress,
 ) -> Path:
     """Sample and grade a checkpoint on benchmarks.
@@ -185,7 +185,7 @@ def generate(
     digits = artifact.fingerprint(identity)[:DIGITS]
     folder = output / f"{checkpoint.name}-{digits}"
     folder.mkdir(parents=True, exist_ok=True)
-    context = StageContext(checkpoint.name, folder / artifact.KEPT_APART, dict(placement), progress)
+    context = StageContext(checkpoint.name, folder / artifact.KEPT_APART, placement, progress)
     inputs = {f"benchmark.{name}": path for name, path in benchmarks.items()}
     evaluate(checkpoint.config, {"model": checkpoint.model, **inputs}, folder, context)
     return folder / "generations.jsonl"

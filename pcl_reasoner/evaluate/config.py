@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from pcl_reasoner.inference.settings import SamplingConfig
@@ -12,3 +14,5 @@ class EvaluateConfig(SamplingConfig):
 
     n: int = Field(32, gt=0)
     """Responses a question; scores are averages over them."""
+
+    model_role: ClassVar[str] = "model"

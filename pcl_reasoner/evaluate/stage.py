@@ -49,7 +49,7 @@ def evaluate(
             ``contamination``, a check of the training data, where scores without the questions
             that it found there are wanted too.
         output: The stage's folder; a killed run's responses in it are kept.
-        context: ``placement["server_urls"]`` names the servers.
+        context: ``placement.server_urls`` names the servers.
 
     Raises:
         StageError: A benchmark cannot be read, or the engine cannot work.

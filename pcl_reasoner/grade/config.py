@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, model_validator
 
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import NOT_HASHED, FileName, StageConfig
 
 BOTH = ("cascade", "audit")
@@ -61,6 +62,10 @@ class GradeConfig(StageConfig):
                 "give the stage the input judge, a Hugging Face folder"
             )
         return self
+
+    def asked_urls(self, placement: Placement) -> list[str]:
+        """The judge's servers, where a judge grades."""
+        return [] if self.method == "rule" else placement.judge_urls
 
 
 class SelectConfig(StageConfig):

@@ -74,7 +74,7 @@ def judge_all(
         files: responses/*.parquet.
         truths: problem_id -> ground truth.
         output: The stage's folder; what the judge said in a killed run is in it.
-        context: ``placement["judge_urls"]`` names the servers, or ``placement["judging"]`` says how
+        context: ``placement.judge_urls`` names the servers, or ``placement.judging`` says how
             to start them; their words go to ``logs`` beside the stage's folder.
         total: Responses, for the progress.
         model: The judge's folder, where it is known.
@@ -107,8 +107,8 @@ def _urls(config: GradeConfig, context: StageContext, model: Path | None) -> Add
     """The servers that are there; none where the stage starts them."""
     from pcl_reasoner.inference.addresses import addresses
 
-    urls = addresses(context.placement, "judge_urls")
-    serving = context.placement.get("judging")
+    urls = addresses(context.placement.judge_urls, context.placement)
+    serving = context.placement.judging
     if not urls and not serving:
         raise StageError(
             f"method {config.method} needs a server: set placement.judge_urls in the launch file, "

@@ -44,7 +44,7 @@ def grade(
         inputs: ``responses``, ``problems``; ``judge`` (a Hugging Face folder), where the judge's
             weights are at hand or its server is started here.
         output: The stage's folder; what a judge said in a killed run is kept.
-        context: ``placement["judge_urls"]`` names the judge's servers, or ``placement["judging"]``
+        context: ``placement.judge_urls`` names the judge's servers, or ``placement.judging``
             says how to start them.
 
     Raises:

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.stage import ServerNeeds
 from pcl_reasoner.hosts.msrun import host_steps
 from pcl_reasoner.hosts.ray_cluster import PORT as RAY_PORT
 from pcl_reasoner.runner.plan import Plan, PlannedStage
 from pcl_reasoner.supervise.environment import environment_steps
 
-SERVED_STAGES = ("sample", "evaluate")
 CONFIG = "mindformers.yaml"
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 
@@ -68,18 +68,14 @@ def commands_for_plan(plan: Plan) -> dict[str, list[tuple[str, str]]]:
 
 def host_commands(planned: PlannedStage) -> list[HostCommand]:
     """What every host runs for a stage; nothing for stages of one process on this machine."""
-    placement = planned.recipe.launch.placement
-    if planned.spec.type == "train":
+    placement, config = planned.recipe.launch.placement, planned.spec.config
+    if config.runs_on_hosts:
         return list(_train(planned, placement))
-    if planned.spec.type in SERVED_STAGES and _is_served_by_hand(planned):
-        return list(_serve(planned, placement))
+    server = config.server()
+    # A server that the stage starts itself needs no command of a person's.
+    if server is not None and placement.sampling is None:
+        return list(_serve(planned, server, placement))
     return []
-
-
-def _is_served_by_hand(planned: PlannedStage) -> bool:
-    """Whether a person starts the server: not where the stage does, or samples by itself."""
-    engine: str = planned.spec.config.engine  # type: ignore[attr-defined]
-    return engine == "server" and planned.recipe.launch.placement.sampling is None
 
 
 def _train(planned: PlannedStage, placement: Placement) -> Iterator[HostCommand]:
@@ -94,20 +90,18 @@ def _train(planned: PlannedStage, placement: Placement) -> Iterator[HostCommand]
         yield HostCommand(host, rank, purpose, tuple(environment), (place,), start, further)
 
 
-def _serve(planned: PlannedStage, placement: Placement) -> Iterator[HostCommand]:
+def _serve(
+    planned: PlannedStage, server: ServerNeeds, placement: Placement
+) -> Iterator[HostCommand]:
     """One vLLM server a host (vllm-ascend on NPUs), with this stage's context length."""
-    role = "policy" if planned.spec.type == "sample" else "model"
-    config = planned.spec.config
-    served: str = config.served_model  # type: ignore[attr-defined]
-    length: int = config.max_model_len  # type: ignore[attr-defined]
     start = " ".join(
         [
             "vllm serve",
-            shlex.quote(str(planned.inputs[role].path)),
-            f"--served-model-name {shlex.quote(served)}",
+            shlex.quote(str(planned.inputs[server.role].path)),
+            f"--served-model-name {shlex.quote(server.name)}",
             f"--host 0.0.0.0 --port {placement.server_port}",
             f"--tensor-parallel-size {placement.server_devices}",
-            f"--max-model-len {length}",
+            f"--max-model-len {server.max_model_len}",
             # Sampling defaults of the weights' folder must not slip into what the recipe says.
             "--generation-config vllm",
         ]

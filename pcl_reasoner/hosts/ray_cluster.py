@@ -20,14 +20,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.core.schema import HostSettings, Placement
+from pcl_reasoner.core.schema import HostSettings, JoinedCluster, Placement
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.runner.plan import PlannedStage
 from pcl_reasoner.supervise.connection import SSH
 from pcl_reasoner.supervise.watched import Watched, host_line
 
-DATA_STAGES = ("convert", "difficulty", "lengths", "contamination")
-"""Stages whose parts go to the data engine."""
 PORT = 6379
 """Ray's own default."""
 _START_SECONDS = 120.0
@@ -50,14 +48,14 @@ def ray_around(planned: PlannedStage, context: StageContext) -> Iterator[None]:
         StageError: As `ray_on_hosts`.
     """
     placement = planned.recipe.launch.placement
-    spread = planned.spec.type in DATA_STAGES and placement.data.engine == "ray"
+    spread = planned.spec.config.uses_data_engine and placement.data.engine == "ray"
     if context.start != SSH or not spread or placement.data.address is not None:
         yield
         return
     context.progress.update(0, None, "hosts", f"starting Ray on {len(placement.hosts)} hosts")
     with ray_on_hosts(placement, planned.folder.parent / "logs" / planned.folder.name) as there:
-        data = {**context.placement["data"], **there}
-        context.placement = {**context.placement, "data": data}
+        data = JoinedCluster(**{**placement.data.model_dump(), **there})
+        context.placement = placement.model_copy(update={"data": data})
         yield
 
 

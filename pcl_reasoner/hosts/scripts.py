@@ -18,6 +18,7 @@ from pathlib import Path
 from pcl_reasoner.core.artifact import write_atomically
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.stage import ServerNeeds
 from pcl_reasoner.hosts.commands import (
     CONFIG,
     HostCommand,
@@ -69,7 +70,7 @@ def has_scripts(planned: PlannedStage) -> bool:
     """Whether a person starts this stage's processes: not one that this machine runs alone."""
     placement = planned.recipe.launch.placement
     alone = len(placement.hosts) == 1 and placement.devices_per_host == 1
-    return not (planned.spec.type == "train" and alone) and bool(host_commands(planned))
+    return not (planned.spec.config.runs_on_hosts and alone) and bool(host_commands(planned))
 
 
 def write_scripts(planned: PlannedStage) -> Scripts:
@@ -83,7 +84,8 @@ def write_scripts(planned: PlannedStage) -> Scripts:
     """
     placement = planned.recipe.launch.placement
     commands = host_commands(planned)
-    checks = _train_checks(planned) if planned.spec.type == "train" else _serve_checks(planned)
+    server = planned.spec.config.server()
+    checks = _serve_checks(planned, server) if server else _train_checks(planned)
     node = _slurm_start(commands[0].start, placement.hosts[0])
     folder = planned.folder.parent / FOLDER / planned.spec.name
     return _write(planned.title, folder, placement, commands, checks, node)
@@ -273,9 +275,8 @@ def _train_checks(planned: PlannedStage) -> list[str]:
     ]
 
 
-def _serve_checks(planned: PlannedStage) -> list[str]:
-    role = "policy" if planned.spec.type == "sample" else "model"
-    model = planned.inputs[role].path
+def _serve_checks(planned: PlannedStage, server: ServerNeeds) -> list[str]:
+    model = planned.inputs[server.role].path
     missing = f"{model}: no weights yet. The stage before {planned.spec.name} makes them."
     there = f"[ -f {shlex.quote(str(model / 'config.json'))} ]"
     port = planned.recipe.launch.placement.server_port

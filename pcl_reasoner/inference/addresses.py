@@ -7,27 +7,27 @@ placement: {server_urls: [http://a:8000/v1, https://b/v1/], api_keys: {https://b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from pcl_reasoner.core.api_keys import key_in, missing_keys, without_slash
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import Placement
 
 Addresses = Mapping[str, str | None]
 """Base URL -> the key that is shown to it; None where it asks for none."""
 
 
-def addresses(placement: Mapping[str, Any], name: str) -> Addresses:
+def addresses(named: list[str], placement: Placement) -> Addresses:
     """The servers that the launch file names, with their keys.
 
     Args:
+        named: Its ``server_urls`` or ``judge_urls``.
         placement: ``api_keys`` names the environment variables of keys.
-        name: ``server_urls`` or ``judge_urls``.
 
     Raises:
         StageError: The environment has no such variable.
     """
-    urls = [without_slash(str(url)) for url in placement.get(name) or []]
-    variables = {without_slash(url): it for url, it in placement.get("api_keys", {}).items()}
+    urls = [without_slash(url) for url in named]
+    variables = {without_slash(url): it for url, it in placement.api_keys.items()}
     missing = missing_keys({url: variables[url] for url in urls if url in variables})
     if missing:
         raise StageError(" ".join(missing))

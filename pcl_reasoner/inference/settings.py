@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from pcl_reasoner.core.stage import FileName, StageConfig
+from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.stage import FileName, ServerNeeds, StageConfig
 
 
 class SamplingConfig(StageConfig):
@@ -50,3 +51,16 @@ class SamplingConfig(StageConfig):
     """Share of failed responses above which the stage stops: failures count as wrong answers."""
     batch: int = Field(400, gt=0)
     """Rows that the embedded engine decodes at once."""
+
+    model_role: ClassVar[str] = "policy"
+    """The stage's input that has the weights."""
+
+    def asked_urls(self, placement: Placement) -> list[str]:
+        """The policy's servers, where a server answers."""
+        return placement.server_urls if self.engine == "server" else []
+
+    def server(self) -> ServerNeeds | None:
+        """What a server must offer; None where the local sampler answers."""
+        if self.engine != "server":
+            return None
+        return ServerNeeds(self.model_role, self.served_model, self.max_model_len)

@@ -11,12 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.core.stage import Counts, FileName, StageConfig, StageContext
+from pcl_reasoner.core.stage import Counts, StageContext
+from pcl_reasoner.pack.config import PackConfig, TokenizeConfig
 
 if TYPE_CHECKING:
     from pcl_reasoner.pack.encoder import Encoder
@@ -35,44 +34,6 @@ _RL_COLUMNS = [
 _ADVANTAGE = "advantage"
 """Read where it is there: only some losses need it, and those say so when training starts."""
 _ROW_COLUMNS = ["conversations", "problem_id", "problem", "prompt", "response", "cot"]
-
-
-class TokenizeConfig(StageConfig):
-    """How responses become tokens and labels."""
-
-    source: Literal["responses", "rows"] = "responses"
-    """``responses``: sampled, with rewards (RL). ``rows``: problem and cot of a data set (SFT)."""
-    max_tokens: int = Field(gt=0)
-    """Tokens a segment at most: prompt, response and end of turn."""
-    over_length: Literal["error", "drop", "truncate"] = "drop"
-    """What becomes of longer ones."""
-    system: str | None = None
-    """The system turn's text; None for no system turn."""
-    suffix: str = ""
-    """Appended to the problem in the user's turn."""
-    template: FileName | None = None
-    """A jinja file instead of the model's own chat template."""
-    think_newline: bool = False
-    """V1's newline after ``<think>`` and before ``</answer>``; for text, never for sampled ids."""
-    max_malformed: float = Field(0.0, ge=0, le=1)
-    """Largest share of rows without a problem or response."""
-
-
-class PackConfig(StageConfig):
-    """How segments are put into rows."""
-
-    seq_length: int = Field(gt=0)
-    """Tokens a row, padding included."""
-    max_segments: int = Field(128, gt=0, le=128)
-    """Segments a row at most: the compressed attention mask has 128 places."""
-    seed: int = 0
-    """Of the rows' order."""
-    one_a_row: bool = False
-    """One segment a row, as V1.5's script trains."""
-    pad_token_id: int | None = Field(None, ge=0)
-    """Fills a row's end; None for the tokenizer's own."""
-    over_length: Literal["error", "drop", "truncate"] = "error"
-    """What becomes of segments longer than a row."""
 
 
 def tokenize(

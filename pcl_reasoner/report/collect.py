@@ -193,8 +193,8 @@ def right_share_of_grades(records: Sequence[StageRecord]) -> dict[str, Any] | No
 
 
 def is_contamination(record: StageRecord) -> bool:
-    """True for a finished contamination stage."""
-    return record.manifest is not None and record.type == "contamination"
+    """True for a stage that has compared problems with benchmarks."""
+    return "sweep" in record.files
 
 
 def contamination(record: StageRecord) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import json
 import random
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
@@ -35,6 +35,8 @@ _RESPONSES_SHOWN = 8
 
 class ReportConfig(StageConfig):
     """What the page shows."""
+
+    page: ClassVar[str | None] = "report.html"
 
     problems_shown: int = Field(6, ge=0, le=100)
     """Problems that are shown with their responses and grades, drawn at random."""

@@ -85,8 +85,15 @@ def _identity(
 
 @dataclass
 class Plan:
-    """The walk: stages in order, sources that are not there, sources to fetch."""
+    """The walk: stages in order, sources that are not there, sources to fetch.
 
+    Args:
+        recipe: What is run; stages of other recipes that it takes from come first.
+        runs: Folder of all runs, absolute.
+    """
+
+    recipe: Recipe
+    runs: Path
     stages: list[PlannedStage] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     to_fetch: dict[Path, tuple[str, Source]] = field(default_factory=dict)
@@ -103,9 +110,9 @@ class Plan:
         )
 
     def report_file(self) -> Path | None:
-        """The report's file, whether it is there or not; None when there is no report stage."""
-        reports = [planned for planned in self.stages if planned.spec.type == "report"]
-        return reports[-1].folder / "report.html" if reports else None
+        """The last page that is written for a person, whether it is there or not."""
+        pages = [one.folder / one.spec.config.page for one in self.stages if one.spec.config.page]
+        return pages[-1] if pages else None
 
     def tokenizer_file(self, planned: PlannedStage) -> Path:
         """The tokenizer of the nearest stage, this or above, that reads a policy.
@@ -135,8 +142,7 @@ def make_plan(recipe: Recipe, runs: Path, until: str | None = None) -> Plan:
     # Absolute, because a stage may start processes in folders of their own.
     runs = runs.expanduser().absolute()
     memory = sources.HashMemory(runs / ".hashes.json")
-    planner = _Planner(runs, memory)
-    planner.recipes[recipe.name] = recipe
+    planner = _Planner(recipe, runs, memory)
     if until is not None and until not in recipe.stages:
         known = list(recipe.stages)
         raise InputError(
@@ -154,11 +160,11 @@ def make_plan(recipe: Recipe, runs: Path, until: str | None = None) -> Plan:
 class _Planner:
     """Walks recipes depth first, each stage once."""
 
-    def __init__(self, runs: Path, memory: sources.HashMemory) -> None:
+    def __init__(self, recipe: Recipe, runs: Path, memory: sources.HashMemory) -> None:
+        self.plan = Plan(recipe, runs)
         self.runs = runs
         self.memory = memory
-        self.plan = Plan()
-        self.recipes: dict[str, Recipe] = {}
+        self.recipes = {recipe.name: recipe}
         self.walking: list[str] = []
 
     def stage(self, recipe: Recipe, name: str) -> PlannedStage:

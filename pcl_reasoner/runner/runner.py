@@ -9,7 +9,7 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib import metadata
 from pathlib import Path
@@ -22,8 +22,7 @@ from pcl_reasoner.core.errors import InputError, LockedError, PclError, StageErr
 from pcl_reasoner.core.files import nearest
 from pcl_reasoner.core.stage import Counts, Progress, StageContext
 from pcl_reasoner.runner import sources
-from pcl_reasoner.runner.plan import Plan, PlannedStage, make_plan
-from pcl_reasoner.runner.recipe import Recipe
+from pcl_reasoner.runner.plan import Plan, PlannedStage
 from pcl_reasoner.stages import STAGES
 
 _PACKAGES = (
@@ -99,22 +98,18 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def run(
-    recipe: Recipe,
-    runs: Path,
+    plan: Plan,
     view: View,
-    until: str | None = None,
-    from_stage: str | None = None,
+    repeated: Sequence[PlannedStage] = (),
     start: str | None = None,
     around: Around = _nothing_around,
-) -> Plan:
-    """Run a recipe.
+) -> None:
+    """Run what was planned.
 
     Args:
-        recipe: The recipe.
-        runs: Folder of all runs.
+        plan: The stages; those that are done are skipped.
         view: Shows what happens.
-        until: Last stage to run.
-        from_stage: First stage to run again even if it is done; those after it follow.
+        repeated: Stages that are run again though they are done, as `again` names them.
         start: How training starts the processes of its hosts: ``ssh``, ``local`` or None.
         around: What a stage needs elsewhere as long as it runs; may change its context.
 
@@ -122,46 +117,40 @@ def run(
         InputError: Sources or servers' keys are missing, all named at once.
         StageError: A stage could not do its work.
     """
-    plan = make_plan(recipe, runs, until)
     if plan.missing:
         raise join_errors(plan.missing)
-    repeated = again(plan, recipe, from_stage)
     if all(planned.done for planned in plan.stages) and not repeated:
-        return plan
+        return
     absent = _missing_keys([one for one in plan.stages if not one.done or one in repeated])
     if absent:
         raise join_errors(absent)
-    with locked(runs / recipe.name):
+    with locked(plan.runs / plan.recipe.name):
         for name, source in plan.to_fetch.values():
-            sources.fetch(name, source, runs)
+            sources.fetch(name, source, plan.runs)
         for index, planned in enumerate(plan.stages):
             if planned.done and planned not in repeated:
                 view.skipped(planned, index, len(plan.stages))
                 continue
             view.started(planned, index, len(plan.stages))
             # Another recipe's stages are written in that recipe's own run directory.
-            if planned.recipe.name == recipe.name:
+            if planned.recipe.name == plan.recipe.name:
                 run_stage(planned, view, index, start, around)
             else:
                 with locked(planned.folder.parent):
                     run_stage(planned, view, index, start, around)
-    return plan
 
 
 def _missing_keys(stages: list[PlannedStage]) -> list[str]:
     """A sentence for each key that stages which ask servers need and the environment lacks."""
     wanted: dict[str, str] = {}
     for planned in stages:
-        placement, config = planned.recipe.launch.placement, planned.spec.config
-        judges = planned.spec.type == "grade" and getattr(config, "method", None) != "rule"
-        samples = getattr(config, "engine", None) == "server"
-        urls = placement.judge_urls if judges else placement.server_urls if samples else []
-        named = [without_slash(url) for url in urls]
+        placement = planned.recipe.launch.placement
+        named = [without_slash(url) for url in planned.spec.config.asked_urls(placement)]
         wanted |= {u: v for u, v in placement.api_keys.items() if without_slash(u) in named}
     return missing_keys(wanted)
 
 
-def again(plan: Plan, recipe: Recipe, from_stage: str | None) -> list[PlannedStage]:
+def again(plan: Plan, from_stage: str | None) -> list[PlannedStage]:
     """The stages that ``--from`` runs again though they may be done: that one and all after it.
 
     Raises:
@@ -169,11 +158,11 @@ def again(plan: Plan, recipe: Recipe, from_stage: str | None) -> list[PlannedSta
     """
     if from_stage is None:
         return []
-    own = [planned for planned in plan.stages if planned.recipe is recipe]
+    own = [planned for planned in plan.stages if planned.recipe is plan.recipe]
     names = [planned.spec.name for planned in own]
     if from_stage not in names:
         raise InputError(
-            f"{recipe.path}: --from {from_stage!r}: not one of the stages to run."
+            f"{plan.recipe.path}: --from {from_stage!r}: not one of the stages to run."
             f"{nearest(from_stage, names)} They are: {', '.join(names)}."
         )
     return own[names.index(from_stage) :]
@@ -230,7 +219,7 @@ def _context(
     return StageContext(
         name=planned.spec.name,
         kept_apart=kept_apart,
-        placement=recipe.launch.placement.model_dump(),
+        placement=recipe.launch.placement,
         progress=view,
         recipe=recipe.facts(),
         cache=planned.folder.parent.parent / ".cache",

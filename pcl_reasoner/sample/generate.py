@@ -42,7 +42,7 @@ def generate(
         settings: The sampling fields.
         folder: The model's Hugging Face folder (of a server's model: for template and tokenizer).
         log: The JSONL file that records are appended to.
-        context: ``placement["server_urls"]`` names the servers, or ``placement["sampling"]`` says
+        context: ``placement.server_urls`` names the servers, or ``placement.sampling`` says
             how to start one; its words go to ``logs`` beside the stage's folder.
 
     Returns:

@@ -41,7 +41,7 @@ def sample(
         config: The sampling fields.
         inputs: ``problems`` (clean.parquet) and ``policy`` (a Hugging Face folder).
         output: The stage's folder; a killed run's responses in it are kept.
-        context: ``placement["server_urls"]`` names the servers, or ``placement["sampling"]`` says
+        context: ``placement.server_urls`` names the servers, or ``placement.sampling`` says
             how to start one.
 
     Raises:

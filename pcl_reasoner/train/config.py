@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -45,6 +45,8 @@ class Probe(SamplingConfig):
 
 class TrainConfig(StageConfig):
     """What is trained and how; the parallel layout comes from the launch file."""
+
+    runs_on_hosts: ClassVar[bool] = True
 
     loss: str
     """Which loss of pcl_reasoner/losses."""

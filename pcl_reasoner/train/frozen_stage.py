@@ -65,7 +65,7 @@ def frozen(
     from pcl_reasoner.pack.arrow_folder import read_arrow_folder, write_arrow_folder
     from pcl_reasoner.train.frozen import Evaluation, evaluate, forward_config
 
-    hosts = context.placement.get("hosts", ["localhost"])
+    hosts = context.placement.hosts
     if len(hosts) > 1:
         raise StageError(
             f"the launch file names {len(hosts)} hosts, and this stage runs in one process on one "
@@ -78,7 +78,7 @@ def frozen(
     given = forward_config("sft", model=config.model, entropy=False, **settings)
     what = Evaluation(given, inputs["policy"], samples, meta["pad_token_id"])
     log = output.parent / "logs" / f"{output.name.removesuffix('.partial')}.log"
-    env = context.placement.get("env", {})
+    env = context.placement.env
     found = evaluate(what, output / WORK, log, env, context.progress)
     kept_fields = [field for field in samples.schema if field.name not in FROZEN.names]
     schema = pa.schema([*kept_fields, *FROZEN])

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.core.errors import InputError, StageError
+from pcl_reasoner.train.config import TrainConfig
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,7 +70,7 @@ def find_train(plan: Plan, name: str) -> PlannedStage:
         InputError: The stage is of another kind.
     """
     planned = plan.stages[-1]
-    if planned.spec.type != "train":
+    if not isinstance(planned.spec.config, TrainConfig):
         raise InputError(f"stage {planned.title}: is a {planned.spec.type} stage, not training.")
     return planned
 

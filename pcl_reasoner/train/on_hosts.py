@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.core.schema import Placement, Source
+from pcl_reasoner.core.schema import Source
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.hosts.checks import Needs, check_hosts
 from pcl_reasoner.hosts.gather import gather
@@ -53,7 +53,7 @@ def run_on_hosts(
     Raises:
         StageError: The hosts do not have as many devices as the layout has ranks; else as run_job.
     """
-    placement = placement_of(context)
+    placement = context.placement
     offered = len(placement.hosts) * placement.devices_per_host
     if offered != config.devices:
         raise StageError(
@@ -101,11 +101,6 @@ def checkpoint_bytes(config: TrainConfig, policy: Path) -> int:
     return sum(math.prod(shape) for shape in shapes) * 3 * _FLOAT32_BYTES * copies
 
 
-def placement_of(context: StageContext) -> Placement:
-    """The launch file's placement; its node list file was read when it was loaded."""
-    return Placement.model_validate({**context.placement, "host_file": None})
-
-
 def remove_logs_of_hosts(output: Path, context: StageContext) -> None:
     """Keep the logs of hosts that were started by hand elsewhere: they are no part of the result.
 
@@ -113,7 +108,7 @@ def remove_logs_of_hosts(output: Path, context: StageContext) -> None:
         output: The stage's folder.
         context: With the placement.
     """
-    placement = placement_of(context)
+    placement = context.placement
     place = Path(placement.log_dir)
     elsewhere = place.is_absolute() or not place.parts or place.parts[0] in ("..", "checkpoint")
     if len(placement.hosts) == 1 or elsewhere:

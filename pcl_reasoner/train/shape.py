@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.runner.plan import Plan, PlannedStage
 from pcl_reasoner.runner.recipe import Recipe
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.weights.model_config import ModelShape, read_shape
+
+
+def training_stages(recipe: Recipe, purpose: str) -> list[str]:
+    """Names of the stages that train, in the recipe's order.
+
+    Args:
+        recipe: The recipe.
+        purpose: What they are wanted for, e.g. ``to compile``.
+
+    Raises:
+        InputError: There are none.
+    """
+    found = [name for name, one in recipe.stages.items() if isinstance(one.config, TrainConfig)]
+    if not found:
+        raise InputError(f"{recipe.path}: has no train stage {purpose}.")
+    return found
 
 
 def shape_of(config: TrainConfig, policy: Path) -> ModelShape:

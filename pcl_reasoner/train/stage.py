@@ -109,9 +109,9 @@ def _run(
         run_on_hosts(config, inputs, output, steps, prepare, env, logs / name, context)
         return
     _check_local(context)
-    port = int(context.placement.get("master_port", 8118))
+    port = context.placement.master_port
     arguments = worker.command("mindformers.yaml", config.devices, port, f"{WORK}/msrun_log")
-    env |= context.placement.get("env", {})
+    env |= context.placement.env
     metrics = output / "metrics.jsonl"
     log = logs / f"{name}.log"
     worker.run_worker(arguments, output, log, metrics, steps, env, context.progress)
@@ -140,7 +140,7 @@ def _write_probe(probe: Probe, inputs: Mapping[str, Path], work: Path) -> None:
 
 
 def _check_local(context: StageContext) -> None:
-    hosts = context.placement.get("hosts", ["localhost"])
+    hosts = context.placement.hosts
     if len(hosts) > 1:
         raise StageError(
             f"the launch file names {len(hosts)} hosts, and without --start nothing is started "

@@ -24,6 +24,7 @@ from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.findings import Findings, near_misses, sweep
 from pcl_reasoner.contamination.fingerprints import Question, halves_of
 from pcl_reasoner.contamination.scores import MARGIN
+from pcl_reasoner.core.schema import DataEngine
 from pcl_reasoner.embedding import encoders
 from pcl_reasoner.embedding.embed import Embedder
 
@@ -182,7 +183,7 @@ def test_ray_and_the_cut_of_the_parts_change_nothing(
     monkeypatch.setattr(comparison, "PART_TEXTS", part)
     _, here = found("torch")
     assert here == by_torch
-    _, elsewhere = found("torch", threads=1, data={"engine": "ray", "workers": 2})
+    _, elsewhere = found("torch", threads=1, data=DataEngine(engine="ray", workers=2))
     assert elsewhere == by_torch
 
 

@@ -10,6 +10,7 @@ import pytest
 from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.stage import contamination
 from pcl_reasoner.core.errors import InputError, StageError
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.curate import problem_id
 
@@ -63,7 +64,9 @@ def run(
 ) -> Counts:
     output.mkdir()
     apart = output / "kept_apart.jsonl"
-    context = StageContext(name="contamination", kept_apart=apart, placement=placement or {})
+    context = StageContext(
+        name="contamination", kept_apart=apart, placement=Placement(**(placement or {}))
+    )
     config = ContaminationConfig(**settings)
     return contamination(config, inputs, output, context)
 

@@ -16,10 +16,11 @@ import pytest
 
 from pcl_reasoner.core.engine import TEMPORARY, connected, map_parts, sweep, whole_file
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import DataEngine
 from pcl_reasoner.core.stage import NoProgress
 
-LOCAL = {"engine": "local"}
-RAY = {"engine": "ray", "address": None, "workers": 2}
+LOCAL = DataEngine()
+RAY = DataEngine(engine="ray", workers=2)
 ENGINES = [LOCAL, pytest.param(RAY, marks=pytest.mark.slow)]
 
 
@@ -83,12 +84,12 @@ def write_and_die_once(folder: Path, part: int) -> int:
     return part
 
 
-def run(function: Callable[[int], Any], placement: dict[str, Any]) -> list[Any]:
+def run(function: Callable[[int], Any], placement: DataEngine) -> list[Any]:
     return list(map_parts(function, range(5), placement, NoProgress(), "parts"))
 
 
 @pytest.mark.parametrize("placement", ENGINES, ids=["local", "ray"])
-def test_results_in_order(placement: dict[str, Any]) -> None:
+def test_results_in_order(placement: DataEngine) -> None:
     seen = Seen()
     found = list(map_parts(square_later, range(5), placement, seen, "parts"))
     assert [result for result, _ in found] == [0, 1, 4, 9, 16]
@@ -98,7 +99,7 @@ def test_results_in_order(placement: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("placement", ENGINES, ids=["local", "ray"])
 def test_an_error_arrives_as_it_is_and_is_not_retried(
-    tmp_path: Path, placement: dict[str, Any]
+    tmp_path: Path, placement: DataEngine
 ) -> None:
     with pytest.raises(StageError, match=r"^part 2: wrong$") as caught:
         run(partial(refuse_third, tmp_path), placement)

@@ -8,6 +8,7 @@ import pytest
 from curate_helpers import Folder, read, row, write
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.curate.difficulty import DifficultyConfig, difficulty
 
@@ -54,7 +55,7 @@ def test_another_divisor_and_nothing_left(folder: Folder, context: StageContext)
 def test_bad_memory_limit_is_named(folder: Folder, context: StageContext) -> None:
     source, output = folder("source"), folder("out")
     write(source / "rows" / "part-00000.parquet", [row("a")])
-    context.placement = {"duckdb_memory": "lots"}
+    context.placement = Placement(duckdb_memory="lots")
     with pytest.raises(StageError, match="duckdb_memory lots"):
         difficulty(DifficultyConfig(), {"rows": source}, output, context)
     assert list(output.iterdir()) == []

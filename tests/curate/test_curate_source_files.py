@@ -12,11 +12,12 @@ import pytest
 from curate_helpers import Folder
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import DataEngine
 from pcl_reasoner.core.stage import NoProgress
 from pcl_reasoner.curate import source_files
 from pcl_reasoner.curate.source_files import Piece, pieces_of, read_lines, row_group_spans
 
-LOCAL = {"engine": "local"}
+LOCAL = DataEngine()
 
 
 def pieces(path: Path) -> list[Piece]:

@@ -17,6 +17,7 @@ import pytest
 from curate_helpers import NEMOTRON, RAY, Folder, Rows, payload, read, record, walk, write
 
 from pcl_reasoner.core.engine import connected
+from pcl_reasoner.core.schema import DataEngine, Placement
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.curate import problem_id
 from pcl_reasoner.curate.convert import convert
@@ -95,7 +96,7 @@ def test_the_set_of_problems_is_of_the_set_of_rows(
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     """One cluster for several walks: a stage would start its own."""
-    with connected(RAY):
+    with connected(DataEngine(**RAY)):
         yield
 
 
@@ -134,7 +135,7 @@ def test_a_killed_worker_costs_no_row(folder: Folder, tmp_path: Path) -> None:
     stop, killed = threading.Event(), list[int]()
     thread = threading.Thread(target=kill_one_worker, args=(stop, killed))
     for output, placement in ((local, {}), (ray, {"data": RAY})):
-        context = StageContext("convert", tmp_path / f"{output.name}.jsonl", placement)
+        context = StageContext("convert", tmp_path / f"{output.name}.jsonl", Placement(**placement))
         if placement:
             thread.start()
         counts = convert(NEMOTRON, {"source": source}, output, context)

@@ -13,6 +13,7 @@ import pytest
 
 from pcl_reasoner.core.artifact import hash_file
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.evaluate.benchmark import read_benchmark
 from pcl_reasoner.evaluate.config import EvaluateConfig
@@ -85,7 +86,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def context(folder: Path, *urls: str) -> StageContext:
-    return StageContext("evaluate", folder / "kept_apart.jsonl", {"server_urls": list(urls)})
+    return StageContext("evaluate", folder / "kept_apart.jsonl", Placement(server_urls=list(urls)))
 
 
 def write_benchmark(file: Path, *records: dict[str, Any]) -> Path:

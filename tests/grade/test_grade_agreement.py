@@ -11,6 +11,7 @@ import pytest
 from grade_helpers import judge_server, right, write_problems, write_responses
 
 from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.grade.agreement import Agreement, read_human, unsure
 from pcl_reasoner.grade.answers import Verdict
@@ -37,7 +38,7 @@ def run(path: Path, config: GradeConfig, answer: Any) -> tuple[Any, list[dict[st
     output.mkdir()
     inputs = {"responses": path / "sample", "problems": path / "problems"}
     with judge_server(answer) as (url, bodies):
-        context = StageContext("x", path / "apart.jsonl", placement={"judge_urls": [url]})
+        context = StageContext("x", path / "apart.jsonl", placement=Placement(judge_urls=[url]))
         counts = grade(config, inputs, output, context)
     return counts, bodies, output
 

@@ -51,7 +51,9 @@ def run(
     output.mkdir(exist_ok=True)
     inputs = {"responses": path / "sample", "problems": path / "problems"}
     inputs |= {"judge": judge} if judge else {}
-    where = StageContext(name="grade", kept_apart=path / "kept.jsonl", placement=placement)
+    where = StageContext(
+        name="grade", kept_apart=path / "kept.jsonl", placement=Placement(**placement)
+    )
     return grade(config, inputs, output, where), output, where
 
 

@@ -13,6 +13,7 @@ from grade_helpers import judge_server, right, write_problems, write_responses
 
 from pcl_reasoner.core.artifact import fingerprint
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.grade.config import GradeConfig, SelectConfig
 from pcl_reasoner.grade.stage import grade, select
@@ -32,7 +33,9 @@ VERDICTS = ["right", "wrong", "unfinished", "error", "right", "right", "no_box",
 
 
 def context(path: Path, **placement: Any) -> StageContext:
-    return StageContext(name="x", kept_apart=path / "kept_apart.jsonl", placement=placement)
+    return StageContext(
+        name="x", kept_apart=path / "kept_apart.jsonl", placement=Placement(**placement)
+    )
 
 
 def run_grade(

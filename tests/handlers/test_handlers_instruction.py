@@ -16,7 +16,8 @@ from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.core.schemas import SEGMENTS
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.handlers.instruction import InstructionHandler
-from pcl_reasoner.pack.stage import TokenizeConfig, tokenize
+from pcl_reasoner.pack.config import TokenizeConfig
+from pcl_reasoner.pack.stage import tokenize
 from pcl_reasoner.synthetic.base_model import write_model_folder
 
 ROWS = {

@@ -15,7 +15,8 @@ from pcl_reasoner.core.schemas import SEGMENTS
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.handlers.packing import SegmentPackingHandler
 from pcl_reasoner.pack.arrow_folder import write_arrow_folder
-from pcl_reasoner.pack.stage import PackConfig, pack
+from pcl_reasoner.pack.config import PackConfig
+from pcl_reasoner.pack.stage import pack
 
 TABLE = samples(np.random.default_rng(0).integers(2, 60, 100).tolist())
 

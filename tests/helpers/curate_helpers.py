@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.curate import problem_id
 from pcl_reasoner.curate.stage import (
@@ -82,7 +83,7 @@ def walk(source: Path, runs: Path, tokenizer: Path, **placement: Any) -> Path:
     folders = [runs / name for name in ("convert", "difficulty", "lengths", "unique")]
     for folder in folders:
         folder.mkdir(parents=True)
-    context = StageContext("curate", runs / "apart.jsonl", placement)
+    context = StageContext("curate", runs / "apart.jsonl", Placement(**placement))
     convert(NEMOTRON, {"source": source}, folders[0], context)
     difficulty(DifficultyConfig(divisor=4), {"rows": folders[0]}, folders[1], context)
     inputs = {"rows": folders[1], "tokenizer": tokenizer}

@@ -18,13 +18,14 @@ from pcl_reasoner.train.stage import read_metrics
 RUN = """
 import json, sys
 from pathlib import Path
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.train.stage import TrainConfig, train
 
 given = json.loads(sys.argv[1])
 inputs = {name: Path(path) for name, path in given["inputs"].items()}
 kept_apart = Path(given["output"]) / "kept_apart.jsonl"
-context = StageContext("train", kept_apart, given["placement"])
+context = StageContext("train", kept_apart, Placement(**given["placement"]))
 train(TrainConfig(**given["config"]), inputs, Path(given["output"]), context)
 """
 

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.curate import problem_id
 from pcl_reasoner.synthetic.base_model import write_model_folder
@@ -32,5 +33,5 @@ def problems_folder(folder: Path, texts: list[str] = PROBLEMS) -> Path:
 def context(folder: Path, **placement: Any) -> StageContext:
     folder.mkdir(parents=True, exist_ok=True)
     return StageContext(
-        name="sample", kept_apart=folder / "kept_apart.jsonl", placement=dict(placement)
+        name="sample", kept_apart=folder / "kept_apart.jsonl", placement=Placement(**placement)
     )

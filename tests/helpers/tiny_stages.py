@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -113,7 +114,7 @@ def slow(
 
 
 class PageConfig(StageConfig):
-    pass
+    page: ClassVar[str | None] = "report.html"
 
 
 def page(

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pyarrow.parquet as pq
 
+from pcl_reasoner.core.schema import Placement, Serving
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.inference.server import SupervisedServer
 from pcl_reasoner.sample.stage import SampleConfig
@@ -112,9 +113,9 @@ def serving() -> dict[str, Any]:
 def served(model: Path, name: str, folder: Path) -> Iterator[str]:
     """The base URL of a server of a model, as long as it is asked for."""
     config = SampleConfig(max_model_len=CONTEXT, served_model=name)
-    placement: dict[str, Any] = {"sampling": serving()}
+    placement = Placement(sampling=Serving(**serving()))
     log = folder / "server.log"
-    server = SupervisedServer(placement["sampling"], placement, model, config, log)
+    server = SupervisedServer(placement.sampling, placement, model, config, log)
 
     async def ready() -> None:
         async with httpx.AsyncClient(trust_env=False) as http:
@@ -135,7 +136,7 @@ def context(folder: Path, **placement: Any) -> StageContext:
     urls = [*placement.get("server_urls", []), *placement.get("judge_urls", [])]
     placement.setdefault("api_keys", dict.fromkeys(urls, KEY))
     return StageContext(
-        name="sample", kept_apart=folder / "kept_apart.jsonl", placement=dict(placement)
+        name="sample", kept_apart=folder / "kept_apart.jsonl", placement=Placement(**placement)
     )
 
 

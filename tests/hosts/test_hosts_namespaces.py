@@ -262,7 +262,7 @@ def really_trained(
     output.mkdir(parents=True)
     env = holding(folder / "held", 12) if fault else {}
     placement = job(bench(folder / "bench"), hosts, env=env, master_port=port).placement
-    context = StageContext("train", output / "apart", placement.model_dump(), start="ssh")
+    context = StageContext("train", output / "apart", placement, start="ssh")
     metrics = output / "metrics.jsonl"
 
     def after_12_steps() -> None:

@@ -28,7 +28,7 @@ import json, sys, time
 from pathlib import Path
 from pcl_reasoner.core.engine import map_parts
 from pcl_reasoner.hosts.ray_cluster import ray_on_hosts
-from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.schema import JoinedCluster, Placement
 from pcl_reasoner.core.stage import NoProgress
 
 def where(part):
@@ -39,7 +39,7 @@ placement = Placement.model_validate_json(sys.argv[1])
 found = []
 for time_of in ("first", "again"):
     with ray_on_hosts(placement, Path(sys.argv[2])) as there:
-        engine = {**placement.data.model_dump(), **there}
+        engine = JoinedCluster(**{**placement.data.model_dump(), **there})
         found.append(list(map_parts(where, range(24), engine, NoProgress(), "parts")))
 print(json.dumps(found))
 """

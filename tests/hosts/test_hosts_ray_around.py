@@ -13,10 +13,11 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.hosts import ray_cluster
-from pcl_reasoner.hosts.ray_cluster import DATA_STAGES, ray_around
+from pcl_reasoner.hosts.ray_cluster import ray_around
 from pcl_reasoner.runner.plan import PlannedStage
 from pcl_reasoner.stages import STAGES
 
+DATA_STAGES = [name for name, stage in STAGES.items() if stage.config_class().uses_data_engine]
 RAY = {"engine": "ray", "workers": 4}
 
 
@@ -24,11 +25,11 @@ def stage(kind: str, folder: Path, data: dict[str, Any]) -> tuple[PlannedStage, 
     placement = Placement.model_validate({"hosts": ["nohost.invalid", "other"], "data": data})
     launch = SimpleNamespace(placement=placement)
     planned = SimpleNamespace(
-        spec=SimpleNamespace(type=kind),
+        spec=SimpleNamespace(config=STAGES[kind].config_class()),
         recipe=SimpleNamespace(launch=launch),
         folder=folder / "runs" / f"{kind}-12345678",
     )
-    context = StageContext(kind, folder / "apart.jsonl", placement.model_dump(), start="ssh")
+    context = StageContext(kind, folder / "apart.jsonl", placement, start="ssh")
     return cast(PlannedStage, planned), context
 
 
@@ -47,7 +48,7 @@ def test_nothing_is_started_where_nothing_is_asked_for(
 ) -> None:
     planned, context = stage(kind, tmp_path, data)
     context.start = start
-    before = dict(context.placement)
+    before = context.placement
     with ray_around(planned, context):
         assert context.placement == before
 
@@ -67,15 +68,16 @@ def test_a_data_stage_is_given_the_cluster(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(ray_cluster, "ray_on_hosts", lambda *_: nullcontext(there))
     planned, context = stage("lengths", tmp_path, RAY)
     with ray_around(planned, context):
-        assert context.placement["data"] == {**RAY, **there}
+        assert context.placement.data.model_dump() == {**RAY, **there}
 
 
 def test_every_stage_that_uses_the_data_engine_is_known() -> None:
-    """Their modules read placement's ``data``; another one would stay on one machine."""
+    """Their modules read the placement's ``data``; another one would stay on one machine."""
     package = Path(ray_cluster.__file__).parent.parent
     rooms = {
         path.parent.name
         for path in package.glob("*/*.py")
-        if 'placement.get("data"' in path.read_text(encoding="utf-8")
+        if "context.placement.data" in path.read_text(encoding="utf-8")
     }
     assert rooms == {STAGES[name].module.split(".")[1] for name in DATA_STAGES}
+    assert DATA_STAGES == ["convert", "difficulty", "lengths", "contamination"]

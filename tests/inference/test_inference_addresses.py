@@ -12,6 +12,7 @@ from completion_server import CompletionServer
 from sample_helpers import context
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.inference.addresses import addresses
 from pcl_reasoner.inference.fleet import Fleet
 from pcl_reasoner.inference.post import check_key
@@ -124,17 +125,17 @@ def test_a_refusal_that_repeats_the_key_does_not_show_it() -> None:
 
 
 def test_keys_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    placement = {
-        "server_urls": ["http://a:8000/v1/", "http://b:8000/v1"],
-        "judge_urls": ["https://c/v1"],
-        "api_keys": {"http://a:8000/v1": "KEY_A", "https://c/v1": "KEY_C"},
-    }
+    placement = Placement(
+        server_urls=["http://a:8000/v1/", "http://b:8000/v1"],
+        judge_urls=["https://c/v1"],
+        api_keys={"http://a:8000/v1": "KEY_A", "https://c/v1": "KEY_C"},
+    )
     monkeypatch.setenv("KEY_A", "one")
-    assert addresses(placement, "server_urls") == {
+    assert addresses(placement.server_urls, placement) == {
         "http://a:8000/v1": "one",
         "http://b:8000/v1": None,
     }
     monkeypatch.setenv("KEY_C", "")
     with pytest.raises(StageError, match="https://c/v1 asks for a key.* no KEY_C: export KEY_C="):
-        addresses(placement, "judge_urls")
-    assert addresses({}, "judge_urls") == {}
+        addresses(placement.judge_urls, placement)
+    assert addresses([], Placement()) == {}

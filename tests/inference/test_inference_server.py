@@ -19,7 +19,7 @@ from sample_helpers import context, problems_folder
 from servers import all_gone, runs, serving, starts, wait_for
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.schema import Placement, Serving
 from pcl_reasoner.inference.serve_command import command, devices_of, environment, line_there
 from pcl_reasoner.inference.server import SupervisedServer, started
 from pcl_reasoner.inference.server_key import given_key, kept_key
@@ -95,7 +95,8 @@ def status_of(server: SupervisedServer, page: str, key: str | None) -> int | Non
 def test_a_key_can_be_given_and_an_empty_one_is_none(tmp_path: Path) -> None:
     given = {"hosts": ["a", "b"], "per_host": {"b": {"env": {"VLLM_API_KEY": "of b"}}}}
     placement = Placement(**given, env={"VLLM_API_KEY": "ours"})
-    plain, own = {"environment": {}}, {"environment": {"VLLM_API_KEY": ""}}
+    plain = Serving(executable="vllm")
+    own = Serving(executable="vllm", environment={"VLLM_API_KEY": ""})
     assert given_key(plain, Placement(), None) is None
     found = [given_key(plain, placement, host) for host in (None, "a", "b")]
     assert found == ["ours", "ours", "of b"]
@@ -110,7 +111,7 @@ def test_a_key_can_be_given_and_an_empty_one_is_none(tmp_path: Path) -> None:
 def test_a_key_stands_in_no_line_of_a_host() -> None:
     env = {"VLLM_API_KEY": "s3cret", "A": "1"}
     placement = Placement(hosts=["a"], env=env, per_host={"a": {"env": {**env, "B": "2"}}})
-    value = {"executable": "/v/vllm", "environment": {**env, "C": "3"}}
+    value = Serving(executable="/v/vllm", environment={**env, "C": "3"})
     line = line_there(value, placement, ["/v/vllm", "serve"], "a", 0)
     assert "export A=1" in line and "export B=2" in line and "export C=3" in line
     assert "s3cret" not in line
@@ -228,8 +229,9 @@ def test_the_command_on_devices(tmp_path: Path) -> None:
         sampling={"executable": "/opt/v/bin/python", "arguments": ["--port", "1"]},
         server_devices=8,
         set_env="/usr/local/set_env.sh",
-    ).model_dump()
-    words = command(placement["sampling"], placement, tmp_path, config, 7)
+    )
+    assert placement.sampling is not None
+    words = command(placement.sampling, placement, tmp_path, config, 7)
     assert words == [
         *["bash", "-c", 'source "$0" && exec "$@"', "/usr/local/set_env.sh", "/opt/v/bin/python"],
         *["-m", "vllm.entrypoints.openai.api_server", "--model", str(tmp_path)],
@@ -241,8 +243,9 @@ def test_the_command_on_devices(tmp_path: Path) -> None:
 
 def test_the_environment_is_the_launch_files_over_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/bin")
-    serving = {"executable": "/opt/v/bin/vllm", "environment": {"A": "2", "DO_NOT_TRACK": "0"}}
-    found = environment(serving, {"env": {"A": "1", "B": "1"}})
+    own = {"A": "2", "DO_NOT_TRACK": "0"}
+    serving = Serving(executable="/opt/v/bin/vllm", environment=own)
+    found = environment(serving, Placement(env={"A": "1", "B": "1"}))
     assert found["PATH"] == "/opt/v/bin:/bin"
     assert (found["A"], found["B"], found["DO_NOT_TRACK"]) == ("2", "1", "0")
     assert found["VLLM_NO_USAGE_STATS"] == found["HF_HUB_OFFLINE"] == "1"
@@ -332,8 +335,8 @@ def parts(servers: int, environment: dict[str, str], **keys: Any) -> list[dict[s
     """The variables that give each of several servers its devices."""
     serving = {"executable": "vllm", "servers": servers, "environment": environment}
     placement = Placement.model_validate({"sampling": {**serving, **keys}, "server_devices": 2})
-    told = placement.model_dump()
-    return [devices_of(told["sampling"], told, place) for place in range(servers)]
+    assert placement.sampling is not None
+    return [devices_of(placement.sampling, placement, place) for place in range(servers)]
 
 
 def test_devices_by_hand() -> None:

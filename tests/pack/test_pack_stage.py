@@ -15,7 +15,8 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.pack import stage as module
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder
-from pcl_reasoner.pack.stage import PackConfig, TokenizeConfig, pack, tokenize
+from pcl_reasoner.pack.config import PackConfig, TokenizeConfig
+from pcl_reasoner.pack.stage import pack, tokenize
 
 RESPONSES = [
     {"problem_id": "a", "sample_index": 0, "token_ids": [70, 71, 2], "reward": 1.0},

@@ -94,7 +94,8 @@ def test_a_file_named_in_a_configuration_counts_by_its_content(tmp_path: Path) -
         return make_plan(load(tmp_path, "tiny", "", f"half.prompt={prompt}"), tmp_path / "runs")
 
     before = plan()
-    runner.run(load(tmp_path, "tiny", "", f"half.prompt={prompt}"), tmp_path / "runs", Quiet())
+    recipe = load(tmp_path, "tiny", "", f"half.prompt={prompt}")
+    runner.run(make_plan(recipe, tmp_path / "runs"), Quiet())
     assert changed(before, plan()) == set()
     prompt.write_text("Is it odd?")
     after = plan()
@@ -201,7 +202,9 @@ stages: {half: {}}
 
 class TestWhy:
     def run(self, tmp_path: Path, *overrides: str) -> Plan:
-        return runner.run(load(tmp_path, "tiny", "", *overrides), tmp_path / "runs", Quiet())
+        plan = make_plan(load(tmp_path, "tiny", "", *overrides), tmp_path / "runs")
+        runner.run(plan, Quiet())
+        return plan
 
     def plan(self, tmp_path: Path, *overrides: str) -> Plan:
         return make_plan(load(tmp_path, "tiny", "", *overrides), tmp_path / "runs")

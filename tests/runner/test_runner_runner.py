@@ -67,7 +67,9 @@ def run(
         str(tmp_path / "tiny.yaml"), str(tmp_path / "here.yaml"), overrides=overrides
     )
     notes = Notes()
-    return runner.run(recipe, runs or tmp_path / "runs", notes, until, from_stage), notes.seen
+    plan = make_plan(recipe, runs or tmp_path / "runs", until)
+    runner.run(plan, notes, runner.again(plan, from_stage))
+    return plan, notes.seen
 
 
 def work(tmp_path: Path) -> list[str]:
@@ -214,7 +216,7 @@ stages:
         def said(*overrides: str) -> str:
             recipe = load_recipe("v15_opg", str(tmp_path / "keys.yaml"), overrides=overrides)
             with pytest.raises(InputError) as caught:
-                runner.run(recipe, tmp_path / "runs", Notes())
+                runner.run(make_plan(recipe, tmp_path / "runs"), Notes())
             return str(caught.value)
 
         both = said("grade.method=judge")
@@ -232,7 +234,7 @@ stages:
         monkeypatch.setattr(runner, "locked", lambda folder: pytest.fail("it begins"))
         recipe = load_recipe("v15_opg", str(tmp_path / "keys.yaml"))
         with pytest.raises(pytest.fail.Exception, match="it begins"):
-            runner.run(recipe, tmp_path / "runs", Notes(), "convert")
+            runner.run(make_plan(recipe, tmp_path / "runs", "convert"), Notes())
 
 
 class TestCutOff:

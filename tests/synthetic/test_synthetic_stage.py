@@ -14,6 +14,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.curate.stage import (
     ConvertConfig,
@@ -88,7 +89,9 @@ class Walk:
         output = self.folder / function.__name__
         output.mkdir(parents=True)
         apart = output / "kept_apart.jsonl"
-        context = StageContext(function.__name__, apart, {"duckdb_memory": "256MB", "threads": 1})
+        context = StageContext(
+            function.__name__, apart, Placement(duckdb_memory="256MB", threads=1)
+        )
         return output, function(config, inputs, output, context)
 
 

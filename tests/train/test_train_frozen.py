@@ -13,9 +13,11 @@ from train_helpers import LENGTH, PLACES, train_config, write_policy, write_samp
 from transformers import AutoModelForCausalLM
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder
-from pcl_reasoner.pack.stage import PackConfig, pack
+from pcl_reasoner.pack.config import PackConfig
+from pcl_reasoner.pack.stage import pack
 from pcl_reasoner.train.frozen_stage import FrozenConfig, frozen
 from pcl_reasoner.train.stage import read_metrics, train
 from pcl_reasoner.worker.forward import whole_rows
@@ -33,7 +35,7 @@ CONFIG = FrozenConfig(
 
 def run_frozen(inputs: dict[str, Path], output: Path, **placement: Any) -> list[dict[str, Any]]:
     output.mkdir(exist_ok=True)
-    context = StageContext("frozen", output / "kept_apart.jsonl", placement)
+    context = StageContext("frozen", output / "kept_apart.jsonl", Placement(**placement))
     counts = frozen(CONFIG, inputs, output, context)
     assert (counts.read, counts.kept) == (len(SIZES), len(SIZES))
     return read_arrow_folder(output).to_pylist()

@@ -12,6 +12,7 @@ import pytest
 from train_helpers import train_config, write_packs, write_policy
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.hosts.view import RANK_TIMES, read_rank_times
 from pcl_reasoner.train import on_hosts
@@ -31,7 +32,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def context(folder: Path, start: str | None = None, **placement: Any) -> StageContext:
-    return StageContext("train", folder / "apart", placement, start=start)
+    return StageContext("train", folder / "apart", Placement(**placement), start=start)
 
 
 def test_as_many_devices_as_ranks(tmp_path: Path, inputs: dict[str, Path]) -> None:
@@ -50,7 +51,7 @@ def test_a_job_has_the_stages_facts(
     output.mkdir()
     seen: list[Any] = []
     monkeypatch.setattr(on_hosts, "run_job", lambda job, progress: seen.append(job) or [])
-    given = context(tmp_path, "ssh", hosts=["a", "b"], env={"OWN": "1"}, host_file="gone")
+    given = context(tmp_path, "ssh", hosts=["a", "b"], env={"OWN": "1"})
     with pytest.raises(StageError, match="training left no whole checkpoint"):
         train(train_config(data_parallel=2), inputs, output, given)
     [job] = seen
@@ -121,7 +122,9 @@ def test_two_hosts_of_this_machine_train_together(tmp_path: Path, inputs: dict[s
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     placement = {"hosts": ["127.0.0.1", "127.0.0.2"], "master_port": port}
-    given = StageContext("train", tmp_path / "apart", placement, Watching(), start="local")
+    given = StageContext(
+        "train", tmp_path / "apart", Placement(**placement), Watching(), start="local"
+    )
     config = train_config(data_parallel=2, epochs=4, max_steps=6, checkpoint_steps=3)
     counts = train(config, inputs, output, given)
     assert counts.info["steps"] == 6

@@ -18,6 +18,7 @@ from train_helpers import torch_losses, train_config, write_packs, write_policy
 from transformers import AutoModelForCausalLM
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder
 from pcl_reasoner.train import worker
@@ -60,7 +61,7 @@ def run_train(
 ) -> Trained:
     output = folder / "train.partial"
     output.mkdir(parents=True, exist_ok=True)
-    context = StageContext("train", output / "kept_apart.jsonl", placement)
+    context = StageContext("train", output / "kept_apart.jsonl", Placement(**placement))
     return Trained(config, inputs, output, train(config, inputs, output, context), context)
 
 
