@@ -57,13 +57,6 @@ export LOG_MF_PATH=${LOG_MF_PATH:-$folder/work/log}
 
 # Paths in the configuration are relative to the folder that it is in.
 cd "$folder"
-exec msrun \
-  --worker_num=$((devices * ${#hosts[@]})) \
-  --local_worker_num="$devices" \
-  --master_addr="${hosts[0]}" \
-  --master_port="${PORT:-8118}" \
-  --node_rank="$rank" \
-  --log_dir="${LOG_DIR:-work/msrun_log}" \
-  --join=True \
-  --cluster_time_out="${SECONDS_TO_JOIN:-1200}" \
-  python -m pcl_reasoner.worker "$config"
+exec python -m pcl_reasoner.hosts.msrun "$config" --hosts "${hosts[@]}" --rank "$rank" \
+  --devices "$devices" --port "${PORT:-8118}" --log-dir "${LOG_DIR:-work/msrun_log}" \
+  --seconds "${SECONDS_TO_JOIN:-1200}"

@@ -7,10 +7,11 @@ python -m pcl_reasoner.worker mindformers.yaml
 
 from __future__ import annotations
 
+import argparse
+import os
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.supervise.environment import environment_steps
@@ -48,15 +49,64 @@ def host_steps(
 
 def _msrun(placement: Placement, ranks: int, rank: int, master: str | None) -> str:
     """msrun with the arguments that it takes; it starts ``python`` from PATH."""
-    arguments: dict[str, Any] = {
-        "worker_num": ranks,
-        "local_worker_num": placement.devices_per_host,
-        "master_addr": master or placement.hosts[0],
-        "master_port": placement.master_port,
-        "node_rank": rank,
-        "log_dir": placement.log_dir,
-        "join": True,
-        "cluster_time_out": placement.cluster_time_out,
-    }
-    words = (f"--{key}={shlex.quote(str(value))}" for key, value in arguments.items())
-    return " ".join(["msrun", *words])
+    words = msrun_words(
+        ranks,
+        placement.devices_per_host,
+        rank,
+        master or placement.hosts[0],
+        placement.master_port,
+        placement.log_dir,
+        placement.cluster_time_out,
+    )
+    return shlex.join(["msrun", *words])
+
+
+def msrun_words(
+    ranks: int, local: int, rank: int, master: str, port: int, log_dir: str, seconds: int
+) -> list[str]:
+    """msrun's arguments, before the program that it starts.
+
+    Args:
+        ranks: Workers on all hosts.
+        local: Workers on this one.
+        rank: Place of this host, from 0.
+        master: The first host.
+        port: Of the master.
+        log_dir: Where worker_N.log go.
+        seconds: Until all workers must have joined.
+    """
+    return [
+        f"--worker_num={ranks}",
+        f"--local_worker_num={local}",
+        f"--master_addr={master}",
+        f"--master_port={port}",
+        f"--node_rank={rank}",
+        f"--log_dir={log_dir}",
+        "--join=True",
+        f"--cluster_time_out={seconds}",
+    ]
+
+
+def main() -> None:
+    """Become msrun on one of several hosts: what launch/msrun.sh calls."""
+    parser = argparse.ArgumentParser(prog="python -m pcl_reasoner.hosts.msrun")
+    parser.add_argument("config")
+    parser.add_argument("--hosts", nargs="+", required=True)
+    for name in ("rank", "devices", "port", "seconds"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    parser.add_argument("--log-dir", required=True)
+    given = parser.parse_args()
+    words = msrun_words(
+        given.devices * len(given.hosts),
+        given.devices,
+        given.rank,
+        given.hosts[0],
+        given.port,
+        given.log_dir,
+        given.seconds,
+    )
+    os.execvp("msrun", ["msrun", *words, *ENTRY.split(), given.config])
+
+
+if __name__ == "__main__":
+    main()

@@ -109,8 +109,9 @@ def _run(
         run_on_hosts(config, inputs, output, steps, prepare, env, logs / name, context)
         return
     _check_local(context)
-    port = context.placement.master_port
-    arguments = worker.command("mindformers.yaml", config.devices, port, f"{WORK}/msrun_log")
+    port, seconds = context.placement.master_port, context.placement.cluster_time_out
+    log_dir = f"{WORK}/msrun_log"
+    arguments = worker.command("mindformers.yaml", config.devices, port, log_dir, seconds)
     env |= context.placement.env
     metrics = output / "metrics.jsonl"
     log = logs / f"{name}.log"

@@ -16,12 +16,14 @@ from typing import IO, Any
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Progress
+from pcl_reasoner.hosts.msrun import msrun_words
 from pcl_reasoner.supervise.processes import die_with_parent as die_with_parent
 from pcl_reasoner.weights.conversion import write_mindformers
 from pcl_reasoner.weights.slices import rank_files
 from pcl_reasoner.weights.stream import is_whole
 
 POLL_SECONDS = 0.5
+LOCAL_ADDRESS = "127.0.0.1"
 DIE_WITH_PARENT = "PCL_DIE_WITH_PARENT"
 """Environment variable: msrun's workers, which the runner does not start itself, heed it."""
 QUIET = {
@@ -97,7 +99,9 @@ def starting_point(
     return {"start": f"{work.name}/start"}
 
 
-def command(config_file: str, devices: int, port: int, log_dir: str) -> list[str]:
+def command(
+    config_file: str, devices: int, port: int, log_dir: str, seconds: int = 300
+) -> list[str]:
     """The command that trains on this machine: one process, or msrun for several.
 
     Args:
@@ -105,23 +109,14 @@ def command(config_file: str, devices: int, port: int, log_dir: str) -> list[str
         devices: Ranks.
         port: msrun's port.
         log_dir: Where msrun puts worker_N.log.
+        seconds: Until all ranks must have joined.
     """
     entry = ["-m", "pcl_reasoner.worker", config_file]
     if devices == 1:
         return [sys.executable, *entry]
     msrun = Path(sys.executable).with_name("msrun")
-    return [
-        str(msrun),
-        f"--worker_num={devices}",
-        f"--local_worker_num={devices}",
-        "--master_addr=127.0.0.1",
-        f"--master_port={port}",
-        f"--log_dir={log_dir}",
-        "--join=True",
-        "--cluster_time_out=300",
-        "python",
-        *entry,
-    ]
+    words = msrun_words(devices, devices, 0, LOCAL_ADDRESS, port, log_dir, seconds)
+    return [str(msrun), *words, "python", *entry]
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:

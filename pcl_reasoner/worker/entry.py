@@ -28,7 +28,7 @@ def import_mindformers() -> None:
     version.prepare_before_import()
     import mindformers  # noqa: F401  (before what registers with it)
 
-    from pcl_reasoner import handlers
+    import pcl_reasoner.handlers as handlers
 
     handlers.register()
     # So that a YAML with `auto_register: pclr_ms.…` needs nothing more here.

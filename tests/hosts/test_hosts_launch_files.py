@@ -101,7 +101,9 @@ def msrun(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[
     """Run launch/msrun.sh with a program that prints what it is given in place of msrun."""
     programs = folder / "bin"
     programs.mkdir(exist_ok=True)
-    for name, text in {"msrun": SAY, "hostname": "#!/bin/sh\necho node02\n"}.items():
+    python = f'#!/bin/sh\nexec {sys.executable} "$@"\n'
+    stubs = {"msrun": SAY, "hostname": "#!/bin/sh\necho node02\n", "python": python}
+    for name, text in stubs.items():
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     return subprocess.run(

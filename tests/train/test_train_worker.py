@@ -66,6 +66,7 @@ def test_one_process_is_this_python_and_several_are_msrun() -> None:
         "--local_worker_num=2",
         "--master_addr=127.0.0.1",
         "--master_port=8123",
+        "--node_rank=0",
         "--log_dir=logs",
         "--join=True",
         "--cluster_time_out=300",
