@@ -20,12 +20,10 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 import platform
 import re
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -40,6 +38,7 @@ from pcl_reasoner.core import doctor
 from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.core.files import nearest
 from pcl_reasoner.hardware_check.parts import FIGURES, PARTS, Part
+from pcl_reasoner.supervise.child import Child
 from pcl_reasoner.train import worker
 
 __all__ = ["FIGURES", "hardware_check", "make_figures"]
@@ -160,25 +159,10 @@ def run_part(
 def _wait(arguments: Sequence[str], folder: Path, limit: float) -> int | None:
     """Run a process and what it starts to the end; None when it took too long and was ended."""
     environment = worker.environment({"LOG_MF_PATH": str(folder / "work" / "log")})
-    with (folder / "part.log").open("wb") as log:
-        process = subprocess.Popen(
-            arguments,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-            preexec_fn=worker.die_with_parent,
-        )
-        try:
-            return process.wait(limit)
-        except subprocess.TimeoutExpired:
-            return None
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+    with Child(arguments, folder, folder / "part.log", environment) as child:
+        code = child.wait(limit)
+        child.stop(0.0)
+    return code
 
 
 def _read(file: Path) -> Report | None:

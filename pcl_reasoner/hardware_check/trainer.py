@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from pcl_reasoner.supervise.processes import die_with_parent
 from pcl_reasoner.train import worker
 
 
@@ -70,7 +71,7 @@ def main(file: str) -> None:
     from pcl_reasoner.worker import entry
 
     if worker.DIE_WITH_PARENT in os.environ:
-        worker.die_with_parent()
+        die_with_parent()
     entry.import_mindformers()
     from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pcl_reasoner.precompile import compile_rows
 from pcl_reasoner.precompile import mindspore_2_7 as version
 from pcl_reasoner.precompile.compile_plan import Job
 from pcl_reasoner.precompile.mindspore_2_7_graph import Communication, communications, reason
+from pcl_reasoner.supervise.child import Child
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.render import to_yaml
 
@@ -162,17 +162,8 @@ def compile_rank(job: Job, config: Path, rank: int) -> Compiled:
 
 def run_logged(command: list[str], folder: Path, extra: dict[str, str]) -> int:
     """Run a command in a folder, all that it says in a file there; returns its exit code."""
-    with (folder / LOG).open("wb") as log:
-        return subprocess.run(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=worker.environment(extra),
-            check=False,
-            preexec_fn=worker.die_with_parent,
-        ).returncode
+    with Child(command, folder, folder / LOG, worker.environment(extra)) as child:
+        return child.process.wait()
 
 
 def failure(job: Job, rank: int, code: int, log: Path) -> str:

@@ -6,18 +6,16 @@ import errno
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Progress
 from pcl_reasoner.hosts.msrun import msrun_words
-from pcl_reasoner.supervise.processes import die_with_parent as die_with_parent
+from pcl_reasoner.supervise.child import Child
 from pcl_reasoner.weights.conversion import write_mindformers
 from pcl_reasoner.weights.slices import rank_files
 from pcl_reasoner.weights.stream import is_whole
@@ -154,49 +152,18 @@ def run_worker(
         StageError: It failed; the last lines of its log are given.
         OSError: The disk is full.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as handle:
-        process = _start(arguments, folder, handle, env)
-        try:
-            while process.poll() is None:
-                time.sleep(POLL_SECONDS)
-                step, note = _last_step(metrics)
-                progress.update(step, steps, "steps", note)
-        finally:
-            _stop(process)
-    if process.returncode != 0:
+    with Child(arguments, folder, log, environment(env)) as child:
+        while (code := child.poll()) is None:
+            time.sleep(POLL_SECONDS)
+            step, note = _last_step(metrics)
+            progress.update(step, steps, "steps", note)
+    if code != 0:
         if os.strerror(errno.ENOSPC) in tail(log):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
         raise StageError(
-            f"the MindFormers process ended with exit code {process.returncode}. Its log is {log}; "
+            f"the MindFormers process ended with exit code {code}. Its log is {log}; "
             f"the last lines:\n{tail(log)}"
         )
-
-
-def _start(
-    arguments: list[str], folder: Path, log: IO[bytes], env: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        arguments,
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        env=environment(env),
-        start_new_session=True,
-        preexec_fn=die_with_parent,
-    )
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """End the process and everything that it started."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def _last_step(metrics: Path) -> tuple[int, str]:

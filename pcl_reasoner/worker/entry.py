@@ -18,6 +18,7 @@ from typing import Any
 import yaml
 
 from pcl_reasoner.core.errors import InputError, PclError
+from pcl_reasoner.supervise.processes import die_with_parent
 from pcl_reasoner.train import worker
 
 
@@ -119,7 +120,7 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("a MindFormers YAML is needed")
     file = given.config or given.words.pop(0)
     if worker.DIE_WITH_PARENT in os.environ:
-        worker.die_with_parent()
+        die_with_parent()
     import_mindformers()
     try:
         config, changed = read_config(file, given.words, given.device)

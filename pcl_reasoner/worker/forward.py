@@ -15,6 +15,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from pcl_reasoner.supervise.processes import die_with_parent
 from pcl_reasoner.train import worker
 
 VALUES = ("log_probs", "entropies", "gradient")
@@ -92,7 +93,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--gradient", action="store_true")
     given = parser.parse_args(arguments)
     if worker.DIE_WITH_PARENT in os.environ:
-        worker.die_with_parent()
+        die_with_parent()
     from pcl_reasoner.worker.entry import import_mindformers, read_config
 
     import_mindformers()

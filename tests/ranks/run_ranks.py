@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import rank_extension
 
-from pcl_reasoner.train.worker import die_with_parent
+from pcl_reasoner.supervise.processes import die_with_parent
 
 RANKS = Path(__file__).parent / "ranks.py"
 Process = subprocess.Popen[bytes]

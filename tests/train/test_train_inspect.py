@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from train_helpers import train_config
 
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.train.inspect import TOKENS_SHOWN, chosen, find_samples, find_train, look
@@ -64,8 +65,9 @@ def test_responses_are_evenly_spaced() -> None:
 
 def stage(kind: str, folder: str, **inputs: str) -> Any:
     given = {role: SimpleNamespace(path=Path(path)) for role, path in inputs.items()}
+    config = train_config() if kind == "train" else None
     return SimpleNamespace(
-        spec=SimpleNamespace(type=kind, name=kind),
+        spec=SimpleNamespace(type=kind, name=kind, config=config),
         title=f"r/{kind}",
         folder=Path(folder),
         inputs=given,
