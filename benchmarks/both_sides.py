@@ -63,7 +63,7 @@ def compare(folder: Path, config: Mapping[str, Any], inputs: Mapping[str, Path])
     records = [json.loads(line) for line in (stage / "metrics.jsonl").read_text().splitlines()]
     replayed = json.loads(steps.read_text(encoding="utf-8"))
     differences = differences_of(records, replayed) | {"logits": logits_apart(logits, others)}
-    seconds = json.loads(given.read_text(encoding="utf-8"))["seconds_a_step"]
+    seconds = json.loads(given.read_text(encoding="utf-8"))["seconds_per_step"]
     torch_seconds = float(np.median([record["seconds"] for record in replayed]))
     losses = (records[0]["loss"], records[-1]["loss"])
     return Compared(differences, losses, (seconds, torch_seconds), (ours, theirs))

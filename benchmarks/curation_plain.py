@@ -51,7 +51,9 @@ def difficulty(source: Path, output: Path) -> None:
     rows = read_rows(source / "convert.jsonl")
     passes = Counter(row["problem"] for row in rows)
     write_rows(output / "partial.jsonl", [row for row in rows if passes[row["problem"]] % 16])
-    write_rows(output / "all_right.jsonl", [row for row in rows if not passes[row["problem"]] % 16])
+    write_rows(
+        output / "all_correct.jsonl", [row for row in rows if not passes[row["problem"]] % 16]
+    )
 
 
 def lengths(source: Path, output: Path, tokenizer: Path, tokens: int) -> None:

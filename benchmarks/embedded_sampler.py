@@ -1,4 +1,4 @@
-"""The embedded sampler beside transformers' ``generate`` with a static cache, on the same weights.
+"""The local sampler beside transformers' ``generate`` with a static cache, on the same weights.
 
     python benchmarks/embedded_sampler.py [--policy FOLDER] [--prompts 50] [--n 8] [--tokens 80]
 
@@ -38,9 +38,9 @@ def write_policy(folder: Path, hidden: int, layers: int) -> Path:
 
 def ours(folder: Path, prompts: Ids, given: argparse.Namespace) -> Side:
     from pcl_reasoner.local_sampler.draw import Filters
-    from pcl_reasoner.local_sampler.sampler import PROMPT_MULTIPLE, EmbeddedSampler, Layout, Row
+    from pcl_reasoner.local_sampler.sampler import PROMPT_MULTIPLE, Layout, LocalSampler, Row
 
-    sampler = EmbeddedSampler(folder)
+    sampler = LocalSampler(folder)
     slots = -(-max(map(len, prompts)) // PROMPT_MULTIPLE) * PROMPT_MULTIPLE
     rows = len(prompts) * given.n
     sampler.prepare(Layout(len(prompts), slots, rows, slots + given.tokens))

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 CHARACTERS_A_TOKEN = 3
-RIGHT_SHARE = 0.6
+CORRECT_SHARE = 0.6
 LINES = (
     "So we have ${a}x^2 - {b}x + {c} = 0$, and the discriminant is ${b}^2 - 4·{a}·{c}$.\n",
     "Wait, {a} * {b} is not {c}. Let me check that again, step by step, from the beginning.\n",
@@ -47,7 +47,7 @@ Record = tuple[str, str]
 
 
 def integer(draw: random.Random) -> tuple[str, list[str], list[str]]:
-    """Truth, right spellings, wrong ones."""
+    """Truth, correct spellings, incorrect ones."""
     n = draw.randrange(1000)
     return str(n), [str(n), f"{n:03}"], [str(n + 1), str((n * 7 + 1) % 1000 + 1000)]
 
@@ -71,8 +71,8 @@ def latex(draw: random.Random) -> tuple[str, list[str], list[str]]:
         ),
         (f"2^{{{a}}}\\cdot {c}", [f"{c} \\cdot 2^{{{a}}}"], [f"2^{{{a + 1}}}\\cdot {c}"]),
     )
-    truth, right, wrong = draw.choice(kinds)
-    return truth, [truth, *right], wrong
+    truth, correct, incorrect = draw.choice(kinds)
+    return truth, [truth, *correct], incorrect
 
 
 def thinking(characters: int, draw: random.Random) -> str:
@@ -89,8 +89,8 @@ def records_of(kind: Any, count: int, group: int, tokens: int, seed: int) -> Ite
     draw = random.Random(seed)
     for index in range(count):
         if index % group == 0:
-            truth, right, wrong = kind(draw)
-        answer = draw.choice(right if draw.random() < RIGHT_SHARE else wrong)
+            truth, correct, incorrect = kind(draw)
+        answer = draw.choice(correct if draw.random() < CORRECT_SHARE else incorrect)
         text = thinking(tokens * CHARACTERS_A_TOKEN, draw)
         yield f"<think>{text}</think>\nThe answer is $\\boxed{{{answer}}}$.", truth
 
@@ -108,7 +108,7 @@ def worker_seconds() -> float:
 def by_rule(records: list[Record]) -> list[bool]:
     from pcl_reasoner.grade.answers import grade_by_rule
 
-    return [grade_by_rule(one, truth, "stop").outcome == "right" for one, truth in records]
+    return [grade_by_rule(one, truth, "stop").outcome == "correct" for one, truth in records]
 
 
 def by_math_verify(records: list[Record]) -> list[bool]:
@@ -220,11 +220,11 @@ def run_stage(work: Path) -> None:
     seconds = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     cpu = time.process_time() + worker_seconds()
-    print(json.dumps([counts.kept, seconds, cpu, peak, counts.info["right_share"]]))
+    print(json.dumps([counts.kept, seconds, cpu, peak, counts.info["correct_share"]]))
 
 
 def memory(sizes: list[int], tokens: int) -> None:
-    print("records    seconds   CPU-s   records/s   peak MiB   right")
+    print("records    seconds   CPU-s   records/s   peak MiB   correct")
     for size in sizes:
         with tempfile.TemporaryDirectory() as folder:
             # In a process of its own, so that the stage's begins small.
@@ -232,10 +232,10 @@ def memory(sizes: list[int], tokens: int) -> None:
                 words = ["--step", step, folder, "--memory", str(size), "--tokens", str(tokens)]
                 command = [sys.executable, __file__, *words]
                 done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            kept, seconds, cpu, peak, right = json.loads(done.stdout.splitlines()[-1])
+            kept, seconds, cpu, peak, correct = json.loads(done.stdout.splitlines()[-1])
             rate = kept / seconds
             print(
-                f"{kept:7} {seconds:10.1f} {cpu:7.1f} {rate:11.0f} {peak:10.0f} {right:7.1%}",
+                f"{kept:7} {seconds:10.1f} {cpu:7.1f} {rate:11.0f} {peak:10.0f} {correct:7.1%}",
                 flush=True,
             )
 

@@ -1,4 +1,4 @@
-"""Does the embedded run learn, and is it the reward? Two seeds, a control, and RFT beside OPG.
+"""Does the laptop's run learn, and is it the reward? Two seeds, a control, and RFT beside OPG.
 
     python benchmarks/learning.py [--runs DIR] [--seeds 0 1]
 

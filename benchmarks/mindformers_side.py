@@ -40,17 +40,17 @@ class StepTimes:
 
 
 def train_stage(given_file: str) -> None:
-    """Run the train stage: ``{"config", "inputs", "output"}``; adds ``seconds_a_step``."""
+    """Run the train stage: ``{"config", "inputs", "output"}``; adds ``seconds_per_step``."""
     from pcl_reasoner.core.stage import StageContext
     from pcl_reasoner.train.stage import TrainConfig, train
 
     given = json.loads(Path(given_file).read_text(encoding="utf-8"))
     output, times = Path(given["output"]), StepTimes()
     output.mkdir(parents=True, exist_ok=True)
-    context = StageContext("train", output / "kept_apart.jsonl", progress=times)
+    context = StageContext("train", output / "quarantined.jsonl", progress=times)
     inputs = {name: Path(path) for name, path in given["inputs"].items()}
     train(TrainConfig(**given["config"]), inputs, output, context)
-    given["seconds_a_step"] = times.seconds
+    given["seconds_per_step"] = times.seconds
     Path(given_file).write_text(json.dumps(given), encoding="utf-8")
 
 

@@ -59,7 +59,7 @@ def run_pack(samples: Path, output: Path) -> None:
     from pcl_reasoner.pack.config import PackConfig
     from pcl_reasoner.pack.stage import pack
 
-    context = StageContext("pack", output / "kept_apart.jsonl")
+    context = StageContext("pack", output / "quarantined.jsonl")
     pack(PackConfig(seq_length=SEQ_LENGTH), {"samples": samples}, output, context)
 
 

@@ -58,9 +58,9 @@ def few_lengths(lengths: list[int], length: int) -> list[int]:
     return [int(edges[edges >= size].min()) if size <= edges[-1] else length for size in lengths]
 
 
-def packed_rows(samples: Any, length: int, one_a_row: bool) -> list[Columns]:
+def packed_rows(samples: Any, length: int, one_segment_per_row: bool) -> list[Columns]:
     """The loader's columns of the rows, each a micro-batch of one."""
-    packing = plan_packing(samples, length, PLACES, 0, 0, one_a_row)
+    packing = plan_packing(samples, length, PLACES, 0, 0, one_segment_per_row)
     found = []
     for batch in packing.batches():
         for row in batch.to_pylist():
@@ -69,7 +69,7 @@ def packed_rows(samples: Any, length: int, one_a_row: bool) -> list[Columns]:
     return found
 
 
-def one_a_row(samples: Any, length_of: Any) -> list[Columns]:
+def one_segment_per_row(samples: Any, length_of: Any) -> list[Columns]:
     """Rows of one segment, each padded to what ``length_of`` says of its length."""
     found = []
     for index in range(len(samples)):
@@ -82,9 +82,11 @@ def layouts(samples: Any, length: int) -> dict[str, list[Columns]]:
     """The same segments in four ways."""
     return {
         "packed": packed_rows(samples, length, False),
-        "padded to the row": one_a_row(samples, lambda _: length),
-        "padded to buckets": one_a_row(samples, lambda size: 1 << max(6, (size - 1).bit_length())),
-        "unpadded": one_a_row(samples, lambda size: size),
+        "padded to the row": one_segment_per_row(samples, lambda _: length),
+        "padded to buckets": one_segment_per_row(
+            samples, lambda size: 1 << max(6, (size - 1).bit_length())
+        ),
+        "unpadded": one_segment_per_row(samples, lambda size: size),
     }
 
 

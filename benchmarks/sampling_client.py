@@ -82,7 +82,7 @@ def settings(given: argparse.Namespace) -> Any:
         engine="server",
         n=given.n,
         temperature=1.0,
-        max_tokens=min(given.tokens, CONTEXT // 2) if given.vllm else SLOTS_CONTEXT // 2,
+        max_new_tokens=min(given.tokens, CONTEXT // 2) if given.vllm else SLOTS_CONTEXT // 2,
         max_model_len=CONTEXT if given.vllm else SLOTS_CONTEXT,
         concurrency=given.concurrency,
     )

@@ -97,10 +97,12 @@ def samples_of(lengths: Sequence[int], vocabulary: int, words: int = 64, seed: i
     return pa.Table.from_pylist(rows, schema=SEGMENTS)
 
 
-def write_packs(folder: Path, samples: Any, length: int, places: int, one_a_row: bool) -> Path:
+def write_packs(
+    folder: Path, samples: Any, length: int, places: int, one_segment_per_row: bool
+) -> Path:
     """Pack samples into a folder as the pack stage does."""
     folder.mkdir(parents=True)
-    packing = plan_packing(samples, length, places, 0, 0, one_a_row)
+    packing = plan_packing(samples, length, places, 0, 0, one_segment_per_row)
     write_arrow_folder(folder, PACKED_ROWS, packing.batches())
     text = json.dumps(accounting(packing.plan, places))
     (folder / "accounting.json").write_text(text, encoding="utf-8")

@@ -33,6 +33,21 @@ def checked_map(handler: str, map_keys: Mapping[str, str], ours: tuple[str, ...]
     return dict(map_keys)
 
 
+def refuse_renamed(handler: str, given: Mapping[str, object], renamed: Mapping[str, str]) -> None:
+    """Refuse keywords by their old names, which would else be passed over.
+
+    Args:
+        handler: Its name, for the error.
+        given: The keywords that are not its own.
+        renamed: Old name -> name.
+
+    Raises:
+        InputError: One of them has an old name.
+    """
+    for key in given.keys() & renamed.keys():
+        raise InputError(f"{handler}: {key} is called {renamed[key]} now.")
+
+
 def report(name: str, read: int, kept: int, dropped: Mapping[str, int]) -> None:
     """Log a handler's counts; as a warning, which is shown by default, where rows were dropped.
 

@@ -1,11 +1,11 @@
 """Records -> tokens and labels, as a MindFormers handler over pack/tokens.py.
 
 handler:
-  - {type: InstructionHandler, tokenizer: models/mine, max_tokens: 4096}
+  - {type: InstructionHandler, tokenizer: models/mine, max_segment_tokens: 4096}
   - type: InstructionHandler            # the same from the files that MindFormers' YAML names
     tokenizer: {vocab_file: qwen/vocab.json, merges_file: qwen/merges.txt}
     template: qwen/chat_template.jinja
-    max_tokens: 4096
+    max_segment_tokens: 4096
     map_keys: {prompt: question, response: output, reward: score}     # ours: the data's
 """
 
@@ -25,7 +25,7 @@ class InstructionHandler:
 
     Args:
         tokenizer: The model's folder, or a mapping with ``vocab_file`` and ``merges_file``.
-        max_tokens: Tokens a segment at most.
+        max_segment_tokens: Tokens a segment at most.
         over_length: What becomes of longer ones.
         map_keys: Our column -> the data's column.
         prompt: ``system``, ``suffix``, ``template``, ``think_newline`` as in load_encoder; the rest
@@ -35,14 +35,14 @@ class InstructionHandler:
     def __init__(
         self,
         tokenizer: str | Mapping[str, str],
-        max_tokens: int,
+        max_segment_tokens: int,
         over_length: OverLength = "drop",
         map_keys: Mapping[str, str] | None = None,
         **prompt: Any,
     ) -> None:
         used = {key: prompt[key] for key in Encoder.PROMPT_KEYS if key in prompt}
         self.map_keys = checked_map("InstructionHandler", map_keys or {}, RECORD_KEYS)
-        self.segmenter = Segmenter(build_encoder(tokenizer, used), max_tokens, over_length)
+        self.segmenter = Segmenter(build_encoder(tokenizer, used), max_segment_tokens, over_length)
 
     def __call__(self, dataset: Any) -> Any:
         """A datasets.Dataset of records -> one of segments.

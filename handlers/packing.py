@@ -9,17 +9,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pcl_reasoner.handlers.common import report
+from pcl_reasoner.handlers.common import refuse_renamed, report
 from pcl_reasoner.pack.arrow_folder import write_arrow_folder
 from pcl_reasoner.pack.rows import plan_packing
-from pcl_reasoner.pack.stock import STOCK_COLUMNS, shifted
+from pcl_reasoner.pack.stock import stock
 
 
 class SegmentPackingHandler:
     """Packs InstructionHandler's segments into rows; see plan_packing.
 
     Args:
-        seq_length, seed, pad_token_id, max_segments, one_a_row, over_length: As plan_packing's.
+        seq_length: Tokens per row; the arguments to ``over_length`` are those of plan_packing.
         shift_labels: True for MindFormers' own loader and models, which expect that label i is
             token i + 1; False for PclPackedDataLoader, which shifts them itself.
         output: Folder to write the rows to; None keeps them in memory (small sets).
@@ -31,13 +31,14 @@ class SegmentPackingHandler:
         seed: int,
         pad_token_id: int,
         max_segments: int = 128,
-        one_a_row: bool = False,
+        one_segment_per_row: bool = False,
         over_length: Literal["error", "drop", "truncate"] = "error",
         shift_labels: bool = False,
         output: str | None = None,
         **unused: Any,
     ) -> None:
-        self.settings = (seq_length, max_segments, seed, pad_token_id, one_a_row, over_length)
+        refuse_renamed("SegmentPackingHandler", unused, {"one_a_row": "one_segment_per_row"})
+        self.given = seq_length, max_segments, seed, pad_token_id, one_segment_per_row, over_length
         self.shift_labels, self.output = shift_labels, output
 
     def __call__(self, dataset: Any) -> Any:
@@ -47,12 +48,9 @@ class SegmentPackingHandler:
 
         # A selection or shuffle is an index over the table; packing reads the table itself.
         whole = dataset if dataset._indices is None else dataset.flatten_indices()
-        packing = plan_packing(whole.data.table, *self.settings)
+        packing = plan_packing(whole.data.table, *self.given)
         report("SegmentPackingHandler", len(whole), len(packing.kept), packing.dropped)
-        schema, batches = packing.schema, packing.batches()
-        if self.shift_labels:
-            schema = pa.schema([schema.field(name) for name in STOCK_COLUMNS])
-            batches = shifted(batches)
+        schema, batches = stock(packing) if self.shift_labels else packing.stream()
         if self.output is None:
             return Dataset(pa.Table.from_batches(batches, schema))
         Path(self.output).mkdir(parents=True, exist_ok=True)

@@ -58,7 +58,7 @@ _PACK = "pcl_reasoner.pack.stage"
 _TRAIN = "pcl_reasoner.train.stage"
 
 STAGES: dict[str, Stage] = {
-    "embedded": Stage("pcl_reasoner.synthetic.stage", "EmbeddedConfig", "embedded"),
+    "synthetic": Stage("pcl_reasoner.synthetic.stage", "SyntheticConfig", "synthetic"),
     "convert": Stage(_CURATE, "ConvertConfig", "convert", {"source": None}, version=2),
     "difficulty": Stage(_CURATE, "DifficultyConfig", "difficulty", {"rows": "convert"}, version=2),
     "lengths": Stage(
@@ -106,10 +106,10 @@ STAGES: dict[str, Stage] = {
         {"responses": "select", "problems?": "contamination", "policy": "policy"},
         version=2,
     ),
-    "frozen": Stage(
-        "pcl_reasoner.train.frozen_stage",
-        "FrozenConfig",
-        "frozen",
+    "old_log_probs": Stage(
+        "pcl_reasoner.train.old_log_probs_stage",
+        "OldLogProbsConfig",
+        "old_log_probs",
         {"samples": "tokenize", "policy": "policy"},
         resumable=True,
     ),
@@ -137,6 +137,15 @@ STAGES: dict[str, Stage] = {
         "pcl_reasoner.report.stage", "ReportConfig", "report", {ALL_STAGES: ALL_STAGES}
     ),
 }
+
+
+RENAMED_STAGES = {"embedded": "synthetic", "frozen": "old_log_probs"}
+"""A stage's old name -> its name."""
+
+
+def renamed_stage(name: str) -> str:
+    """`` It is called NAME now.`` for a stage's old name; nothing for others."""
+    return f" It is called {RENAMED_STAGES[name]} now." if name in RENAMED_STAGES else ""
 
 
 def inputs_of(inputs: Mapping[str, Path], role: str) -> dict[str, Path]:

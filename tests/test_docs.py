@@ -305,7 +305,7 @@ def test_the_contributors_stage_works(tmp_path: Path, monkeypatch: pytest.Monkey
     stage = Stage("brief", entry.config, entry.run, entry.inputs)
     pq.write_table(pa.table({"problem": ["abc", "abcd", "ä" * 3]}), tmp_path / "clean.parquet")
     (tmp_path / "out").mkdir()
-    context = StageContext(name="brief", kept_apart=tmp_path / artifact.KEPT_APART)
+    context = StageContext(name="brief", quarantined=tmp_path / artifact.QUARANTINED)
     config = stage.config_class().model_validate({"max_characters": 3})
     counts = stage.function()(config, {"problems": tmp_path}, tmp_path / "out", context)
     assert (counts.read, counts.kept, counts.dropped) == (3, 2, {"too_long": 1})

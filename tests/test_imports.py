@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -51,6 +52,7 @@ WALK = (
 )
 """A room may import from the rooms before it. ``stages`` is a file: the list of all stages."""
 
+PICTURED = r"^(\w+) .*  stages? (.+)$"
 ROOM_LINES = 2700
 """A room that outgrows this has more than one purpose."""
 
@@ -162,6 +164,32 @@ def test_no_files_import_each_other_in_a_circle_not_even_for_types() -> None:
         list(TopologicalSorter(graph).static_order())
     except CycleError as error:
         pytest.fail(" -> ".join(error.args[1]))
+
+
+def test_the_picture_of_the_rooms_is_the_walk() -> None:
+    page = (ROOT / "docs" / "rooms.md").read_text(encoding="utf-8")
+    picture = page.split("```text\n")[1].split("```")[0]
+    drawn = [line.split()[0].removesuffix(".py") for line in picture.splitlines()]
+    assert drawn == list(WALK)
+    pictured = re.findall(PICTURED, picture, re.M)
+    stages = {room: re.findall(r"\w+", names) for room, names in pictured}
+    found: dict[str, list[str]] = {}
+    for name, stage in STAGES.items():
+        found.setdefault(stage.module.split(".")[1], []).append(name)
+    assert {room: sorted(names) for room, names in stages.items()} == {
+        room: sorted(names) for room, names in found.items()
+    }
+
+
+def test_the_picture_of_the_processes_names_what_is_there() -> None:
+    page = (ROOT / "docs" / "rooms.md").read_text(encoding="utf-8")
+    picture = page.split("```text\n")[2].split("```")[0]
+    programs = re.findall(r"python -m ([\w.]+)", picture)
+    assert set(programs) == {"pcl_reasoner.worker", "pcl_reasoner.hosts.keeper"}
+    assert all(is_module(name) for name in programs)
+    assert (PACKAGE / "supervise" / "watch.py").is_file()
+    moved = re.findall(r"^\| `\S+` \| `(\S+)` \|", page, re.M)
+    assert len(moved) > 100 and [name for name in moved if not (PACKAGE / name).is_file()] == []
 
 
 @pytest.mark.parametrize("room", WALK)

@@ -318,8 +318,8 @@ def _inspected(
     from pcl_reasoner.pack.arrow_folder import read_arrow_folder
     from pcl_reasoner.runner.plan import make_plan
     from pcl_reasoner.train.config import TrainConfig
-    from pcl_reasoner.train.frozen import Evaluation, forward_config
     from pcl_reasoner.train.inspect import chosen, find_samples, find_train, inspect
+    from pcl_reasoner.train.old_log_probs import Evaluation, forward_config
 
     plan = make_plan(recipe, runs, until=stage)
     train = find_train(plan, stage)

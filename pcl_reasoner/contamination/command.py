@@ -87,7 +87,7 @@ def check_data(
     if not rows.problem:
         raise InputError(
             f"{data}: none of its {rows.read} rows has a question in {column or ', '.join(FIELDS)};"
-            f" {partial / artifact.KEPT_APART} has them. Name the column with --field."
+            f" {partial / artifact.QUARANTINED} has them. Name the column with --field."
         )
     findings = check(rows.problem, questions, config, threads, progress, cache_folder())
     review = read_review(Path(config.review)) if config.review else {}
@@ -135,14 +135,14 @@ def _is_fingerprints(path: Path) -> bool:
 
 
 def _apart(folder: Path) -> Any:
-    def keep_apart(file: str, row: int, reason: str, raw: str | bytes) -> None:
+    def quarantine(file: str, row: int, reason: str, raw: str | bytes) -> None:
         data = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
         text = data[:RAW_LIMIT_BYTES].decode("utf-8", "replace")
         record = {"file": file, "row": row, "reason": reason, "raw": text}
-        with (folder / artifact.KEPT_APART).open("a", encoding="utf-8") as handle:
+        with (folder / artifact.QUARANTINED).open("a", encoding="utf-8") as handle:
             handle.write(json.dumps(record, ensure_ascii=False) + "\n")
 
-    return keep_apart
+    return quarantine
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -41,7 +41,7 @@ ENORMOUS_CHARACTERS = 1_000_000
 BATCH_ROWS = 256
 """Rows read at once; a row of V1 carries a response of up to half a megabyte."""
 
-KeepApart = Callable[[str, int, str, "str | bytes"], None]
+Quarantine = Callable[[str, int, str, "str | bytes"], None]
 """Called with file, row in it, reason and the record."""
 
 
@@ -70,14 +70,14 @@ class Rows:
 
 
 def read_rows(
-    files: Sequence[Path], root: Path, keep_apart: KeepApart, column: str | None = None
+    files: Sequence[Path], root: Path, quarantine: Quarantine, column: str | None = None
 ) -> Rows:
     """Read the problems of files.
 
     Args:
         files: .jsonl or .parquet, or the .arrow files of a saved data set.
         root: What the files' names are relative to.
-        keep_apart: Gets every row that cannot be compared.
+        quarantine: Gets every row that cannot be compared.
         column: Where the question is; None: the first of FIELDS that is there.
 
     Raises:
@@ -93,7 +93,7 @@ def read_rows(
             if reason is not None:
                 rows.refused[first + number] = reason
                 raw = record if isinstance(record, bytes) else json.dumps(record, default=str)
-                keep_apart(name, number, reason, raw)
+                quarantine(name, number, reason, raw)
                 continue
             assert text is not None
             rows.number.append(first + number)
@@ -201,7 +201,7 @@ def data_files(path: Path) -> tuple[list[Path], Path]:
     if path.is_file():
         return [path], path
     for pattern in ("*.arrow", "**/*.parquet", "**/*.jsonl"):
-        found = sorted(file for file in path.glob(pattern) if file.name != "kept_apart.jsonl")
+        found = sorted(file for file in path.glob(pattern) if file.name != "quarantined.jsonl")
         if found:
             return found, path
     raise InputError(
@@ -256,7 +256,7 @@ def _benchmark_files(path: Path) -> list[Path]:
         return [path]
     kinds = {".jsonl", ".parquet"}
     files = (file for file in path.rglob("*") if file.suffix in kinds)
-    return sorted(file for file in files if file.name != "kept_apart.jsonl")
+    return sorted(file for file in files if file.name != "quarantined.jsonl")
 
 
 def _benchmark_records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:

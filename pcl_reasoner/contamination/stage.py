@@ -43,7 +43,7 @@ def contamination(
             "[aime24, aime25]."
         )
     files = _parquet_files(inputs["problems"])
-    rows = read_rows(files, inputs["problems"], context.keep_apart, "problem")
+    rows = read_rows(files, inputs["problems"], context.quarantine, "problem")
     threads = context.placement.threads
     cache = context.cache / "embeddings" if context.cache else None
     questions = read_questions(benchmarks)

@@ -2,7 +2,7 @@
 
     runs/v15_opg/pack-1a2b3c4d/
         rows/…                 the payload
-        kept_apart.jsonl       refused records, with file, row and reason
+        quarantined.jsonl       refused records, with file, row and reason
         manifest.json          written last; a folder with a manifest is done
 
 A stage writes into ``pack-1a2b3c4d.partial``. When it has finished, every file is fsynced, the
@@ -23,7 +23,7 @@ from typing import Any
 from pcl_reasoner.core.errors import StageError
 
 MANIFEST = "manifest.json"
-KEPT_APART = "kept_apart.jsonl"
+QUARANTINED = "quarantined.jsonl"
 
 
 def canonical_json(value: Any) -> str:

@@ -350,8 +350,15 @@ def sentences(
         location = detail["loc"]
         path = ".".join(str(part) for part in location)
         start = f"{where(str(location[0]) if location else '')}: {prefix}"
-        if detail["type"] == "extra_forbidden":
-            known = list(_model_at(model, location[:-1]).model_fields)
+        owner = _model_at(model, location[:-1])
+        new_name = getattr(owner, "renamed", {}).get(location[-1] if location else None)
+        values = getattr(owner, "renamed_values", {}).get(location[-1] if location else None, {})
+        if detail["type"] == "extra_forbidden" and new_name:
+            yield f"{start}{path}: is called {new_name} now."
+        elif detail["type"] == "literal_error" and detail["input"] in values:
+            yield f"{start}{path}: {detail['input']} is called {values[detail['input']]} now."
+        elif detail["type"] == "extra_forbidden":
+            known = list(owner.model_fields)
             yield f"{start}{path}: unknown key.{nearest(str(location[-1]), known)}"
         elif detail["type"] == "missing":
             yield f"{start}{path}: must be given."

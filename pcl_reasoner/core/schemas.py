@@ -81,8 +81,10 @@ SEGMENTS = pa.schema(
     ]
 )
 """``tokenize``: an Arrow folder; ``advantage`` is null where the data have none."""
-FROZEN = pa.schema([("frozen_log_probs", pa.list_(pa.float32())), ("frozen_mean", pa.float32())])
-"""``frozen``: an Arrow folder, after SEGMENTS."""
+OLD_LOG_PROBS = pa.schema(
+    [("old_log_probs", pa.list_(pa.float32())), ("old_log_probs_mean", pa.float32())]
+)
+"""``old_log_probs``: an Arrow folder, after SEGMENTS."""
 PACKED_ROWS = pa.schema(
     [
         ("input_ids", pa.list_(pa.int32())),
@@ -97,16 +99,16 @@ PACKED_ROWS = pa.schema(
     ]
 )
 """``pack``: an Arrow folder."""
-PACKED_FROZEN = pa.schema(
-    [("frozen_log_probs", pa.list_(pa.float32())), ("frozen_mean", pa.list_(pa.float32()))]
+PACKED_OLD_LOG_PROBS = pa.schema(
+    [("old_log_probs", pa.list_(pa.float32())), ("old_log_probs_mean", pa.list_(pa.float32()))]
 )
-"""``pack``, after PACKED_ROWS, where the segments have been through the stage ``frozen``."""
+"""``pack``, after PACKED_ROWS, where the segments have been through the stage ``old_log_probs``."""
 PER_PROBLEM = pa.schema(
     [
         ("benchmark", pa.string()),
         ("id", pa.string()),
         ("n", pa.int32()),
-        ("right", pa.int32()),
+        ("correct", pa.int32()),
         ("avg", pa.float32()),
     ]
 )

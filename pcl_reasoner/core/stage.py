@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 from pcl_reasoner.core.schema import Placement
 
 RAW_LIMIT_BYTES = 4096
-"""At most this much of a refused record is kept in kept_apart.jsonl."""
+"""At most this much of a refused record is kept in quarantined.jsonl."""
 
 
 CONTENT = "content"
@@ -52,6 +52,10 @@ class StageConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """A key's old name -> its name; the old one is refused with the new one."""
+    renamed_values: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    """The same for values, by key."""
     uses_data_engine: ClassVar[bool] = False
     """Whether its parts go to the launch file's data engine."""
     runs_on_hosts: ClassVar[bool] = False
@@ -127,7 +131,7 @@ class StageContext:
 
     Args:
         name: The stage's name in the recipe, e.g. ``evaluate_before``.
-        kept_apart: File to which refused records go.
+        quarantined: File to which refused records go.
         placement: The launch file's ``placement`` half: hosts, ports, memory limits, environment.
         progress: Where progress goes.
         cache: Folder for what only saves work (embeddings by content); None: there is none.
@@ -137,7 +141,7 @@ class StageContext:
     """
 
     name: str
-    kept_apart: Path
+    quarantined: Path
     placement: Placement = field(default_factory=Placement)
     progress: Progress = field(default_factory=NoProgress)
     recipe: Mapping[str, Any] = field(default_factory=dict)
@@ -145,7 +149,7 @@ class StageContext:
     start: str | None = None
     warnings: list[str] = field(default_factory=list)
 
-    def keep_apart(self, file: str, row: int, reason: str, raw: str | bytes) -> None:
+    def quarantine(self, file: str, row: int, reason: str, raw: str | bytes) -> None:
         """Write one refused record aside, with where it came from and why.
 
         Args:
@@ -157,7 +161,7 @@ class StageContext:
         data = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
         text = data[:RAW_LIMIT_BYTES].decode("utf-8", "replace")
         record = {"file": file, "row": row, "reason": reason, "raw": text}
-        with self.kept_apart.open("a", encoding="utf-8") as handle:
+        with self.quarantined.open("a", encoding="utf-8") as handle:
             handle.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     def warn(self, message: str) -> None:

@@ -91,7 +91,7 @@ def convert(
         for piece, found in zip(pieces, results, strict=True):
             read[piece.name] += found.read
             refused += found.refused
-    _merge(apart, context.kept_apart)
+    _merge(apart, context.quarantined)
     sweep(output)
     if not read.total():
         raise StageError(f"{source}: {len(files)} files with no row in them. Check the source.")
@@ -110,9 +110,9 @@ def _named(files: Sequence[str]) -> str:
     return ", ".join(files[:NAMED]) + (", …" if len(files) > NAMED else "")
 
 
-def _merge(apart: Path, kept_apart: Path) -> None:
+def _merge(apart: Path, quarantined: Path) -> None:
     """Bring the pieces' refused records together in source order."""
-    with kept_apart.open("ab") as target:
+    with quarantined.open("ab") as target:
         for path in sorted(apart.glob("*.jsonl")):
             with path.open("rb") as handle:
                 shutil.copyfileobj(handle, target, 1 << 20)
@@ -162,7 +162,7 @@ def _rows(
     for number, record in enumerate(batch, first):
         found = _filtered(record, config)
         if isinstance(found, records.Refused):
-            aside.keep_apart(piece.name, number, found.reason, found.raw)
+            aside.quarantine(piece.name, number, found.reason, found.raw)
             refused[found.reason] += 1
         else:
             rows.append((number, found))

@@ -20,7 +20,7 @@ class DifficultyConfig(StageConfig):
     uses_data_engine: ClassVar[bool] = True
 
     divisor: int = Field(16, gt=0)
-    """Samples a problem and round; a row count divisible by it means all were right."""
+    """Samples a problem and round; a row count divisible by it means all were correct."""
 
 
 def difficulty(
@@ -28,13 +28,13 @@ def difficulty(
 ) -> Counts:
     """Split the rows by whether their problem was solved every time it was sampled.
 
-    The source holds only right responses of a fixed number of samples, so a problem's rows are
+    The source holds only correct responses of a fixed number of samples, so a problem's rows are
     its passes: 12 of 16 give a pass rate of 0.75, and 20 rows are 20 of two rounds' 32.
 
     Args:
         config: How many samples a round had.
         inputs: ``rows``: convert's folder.
-        output: Gets partial/*.parquet and all_right/*.parquet, pass_count and pass_rate added.
+        output: Gets partial/*.parquet and all_correct/*.parquet, pass_count and pass_rate added.
         context: Memory and threads; the data engine.
 
     Raises:
@@ -46,7 +46,7 @@ def difficulty(
 
     parts = parts_of(inputs["rows"] / "rows", ["problem_id"])
     engine = context.placement.data
-    folders = [output.absolute() / name for name in ("all_right", "partial")]
+    folders = [output.absolute() / name for name in ("all_correct", "partial")]
     with workspace(output, context) as (connection, beside):
         for folder in folders:
             folder.mkdir()
@@ -55,9 +55,9 @@ def difficulty(
         for part in parts:
             write_beside(queries.pass_columns(connection, part, config.divisor), beside, part)
         with connected(engine):
-            task = partial(split_part, beside, "all_right", *folders)
+            task = partial(split_part, beside, "all_correct", *folders)
             found = list(map_parts(task, parts, engine, context.progress, "parts"))
-    all_right, kept = (sum(counts) for counts in zip(*found, strict=True))
+    all_correct, kept = (sum(counts) for counts in zip(*found, strict=True))
     if not kept:
-        context.warn("every problem was solved every time; is difficulty.divisor right?")
-    return counts_of(all_right + kept, kept, {"all_right": all_right}, info)
+        context.warn("every problem was solved every time; is difficulty.divisor correct?")
+    return counts_of(all_correct + kept, kept, {"all_correct": all_correct}, info)

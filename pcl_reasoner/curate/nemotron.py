@@ -101,7 +101,7 @@ def _read(record: dict[str, Any]) -> Row | Refused:
             to_json(others),
         )
     except Malformed as error:
-        # Not to_json: a lone surrogate in the record must reach kept_apart.jsonl, escaped.
+        # Not to_json: a lone surrogate in the record must reach quarantined.jsonl, escaped.
         return Refused(str(error), json.dumps(record, default=str))
 
 

@@ -3,7 +3,7 @@
 A part is one Parquet file of an artifact, e.g. rows/part-00000.parquet. Beside it, in the stage's
 workspace, lies a file of the same name and as many rows with what was found out about them:
 
-    beside/part-00000.parquet    {"pass_count": 12, "pass_rate": 0.75, "all_right": false}
+    beside/part-00000.parquet    {"pass_count": 12, "pass_rate": 0.75, "all_correct": false}
 """
 
 from __future__ import annotations

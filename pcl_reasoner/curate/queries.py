@@ -5,7 +5,7 @@ asked for, but for the texts of the problems that ``first_rows`` keeps. Answers 
 in the part's own order, so that they can be put beside its rows.
 
 A sample: of problem 4cf2e0cd1c9b2b5f there are 12 rows; ``pass_columns`` says 12, 0.75 and not
-all right for each of them.
+all correct for each of them.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ def pass_figures(connection: DuckDBPyConnection, divisor: int) -> dict[str, Any]
     rows = connection.execute(
         "SELECT pass_count, count(*) FROM passes GROUP BY pass_count ORDER BY pass_count"
     ).fetchall()
-    all_right = sum(problems for count, problems in rows if count % divisor == 0)
-    partial = sum(problems for _, problems in rows) - all_right
+    all_correct = sum(problems for count, problems in rows if count % divisor == 0)
+    partial = sum(problems for _, problems in rows) - all_correct
     return {
-        "problems": {"all_right": all_right, "partial": partial},
+        "problems": {"all_correct": all_correct, "partial": partial},
         "problems_by_pass_count": {str(count): problems for count, problems in rows},
     }
 
 
 def pass_columns(connection: DuckDBPyConnection, part: Path, divisor: int) -> pa.Table:
-    """pass_count (int32), pass_rate (float32) and all_right (bool) of a part's rows.
+    """pass_count (int32), pass_rate (float32) and all_correct (bool) of a part's rows.
 
     Args:
         connection: Holds ``passes``.
@@ -59,7 +59,7 @@ def pass_columns(connection: DuckDBPyConnection, part: Path, divisor: int) -> pa
         divisor: Samples a problem and round: 12 rows are 12/16, 20 rows are 20/32.
     """
     return connection.sql(
-        "SELECT pass_count, pass_count % $divisor = 0 AS all_right, (pass_count"
+        "SELECT pass_count, pass_count % $divisor = 0 AS all_correct, (pass_count"
         " / ($divisor * ((pass_count + $divisor - 1) // $divisor)))::FLOAT AS pass_rate"
         " FROM read_parquet($parts, file_row_number = true) JOIN passes USING (problem_id)"
         " ORDER BY file_row_number",

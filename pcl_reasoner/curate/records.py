@@ -59,7 +59,7 @@ class Refused:
 
     Args:
         reason: One of the MALFORMED words.
-        raw: The record as it came, for kept_apart.jsonl.
+        raw: The record as it came, for quarantined.jsonl.
     """
 
     reason: str

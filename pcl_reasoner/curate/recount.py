@@ -1,10 +1,11 @@
 """What a released set of graded responses holds, counted anew beside what was published of it.
 
-A sample row, whatever its columns are called; a reward above 0 is right:
+A sample row, whatever its columns are called; a reward above 0 is correct:
 
     {"problem": "What is 6·7?", "response": "<think>…</think>\\boxed{42}", "reward": 1}
 
-A problem is *mixed* when it has right and wrong responses: only such a problem teaches anything.
+A problem is *mixed* when it has correct and incorrect responses: only such a problem teaches
+anything.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from pcl_reasoner.curate import WHITESPACE
 PUBLISHED: Mapping[str, int] = {
     "rows": 48_512,
     "problems": 6_068,
-    "right": 22_990,
-    "wrong": 25_522,
+    "correct": 22_990,
+    "incorrect": 25_522,
     "mixed_rows": 30_215,
-    "mixed_right": 14_512,
-    "mixed_wrong": 15_703,
+    "mixed_correct": 14_512,
+    "mixed_incorrect": 15_703,
 }
 """Of V1.5's data. Source: the data card (6 068; 48 512 / 8 is 6 064) and arXiv 2601.14716."""
 
@@ -50,7 +51,7 @@ class Recounted:
 def recount(
     source: Path, problem: str = "problem", reward: str = "reward", memory: str = "1GB"
 ) -> list[Recounted]:
-    """Count rows, problems, right and wrong responses, and those of mixed problems.
+    """Count rows, problems, correct and incorrect responses, and those of mixed problems.
 
     Args:
         source: A file, or a folder of Parquet or JSONL files.
@@ -111,23 +112,23 @@ def _figures(connection: Any, rows: Any, problem: str, reward: str) -> dict[str,
     text = f"trim(nfc_normalize({_quoted(problem)}::VARCHAR), {_text(WHITESPACE)})"
     number = f"TRY_CAST({_quoted(reward)}::VARCHAR AS DOUBLE)"
     truth = f"TRY_CAST({_quoted(reward)}::VARCHAR AS BOOLEAN)"
-    graded = rows.project(f"{text} AS problem, coalesce({number} > 0, {truth}) AS is_right")
+    graded = rows.project(f"{text} AS problem, coalesce({number} > 0, {truth}) AS is_correct")
     graded.create_view("graded")
     by_problem = (
-        "SELECT count(*) AS texts, count(*) FILTER (is_right) AS rights,"
-        " count(*) FILTER (NOT is_right) AS wrongs FROM graded"
+        "SELECT count(*) AS texts, count(*) FILTER (is_correct) AS corrects,"
+        " count(*) FILTER (NOT is_correct) AS incorrects FROM graded"
         " WHERE problem <> '' GROUP BY problem"
     )
-    mixed = "FILTER (rights > 0 AND wrongs > 0)"
+    mixed = "FILTER (corrects > 0 AND incorrects > 0)"
     every = "(SELECT count(*) FROM graded)"
     counted = connection.sql(
         f"SELECT {every} AS rows, count(*) AS problems,"
-        ' sum(rights) AS "right", sum(wrongs) AS wrong,'
+        ' sum(corrects) AS "correct", sum(incorrects) AS incorrect,'
         f" count(*) {mixed} AS mixed_problems, sum(texts) {mixed} AS mixed_rows,"
-        f" sum(rights) {mixed} AS mixed_right, sum(wrongs) {mixed} AS mixed_wrong,"
-        " count(*) FILTER (rights > 0 AND wrongs = 0) AS all_right_problems,"
-        " count(*) FILTER (rights = 0 AND wrongs > 0) AS all_wrong_problems,"
-        " sum(texts - rights - wrongs) AS without_reward,"
+        f" sum(corrects) {mixed} AS mixed_correct, sum(incorrects) {mixed} AS mixed_incorrect,"
+        " count(*) FILTER (corrects > 0 AND incorrects = 0) AS all_correct_problems,"
+        " count(*) FILTER (corrects = 0 AND incorrects > 0) AS all_incorrect_problems,"
+        " sum(texts - corrects - incorrects) AS without_reward,"
         f" {every} - coalesce(sum(texts), 0) AS without_problem FROM ({by_problem})"
     )
     figures = zip(counted.columns, counted.fetchall()[0], strict=True)

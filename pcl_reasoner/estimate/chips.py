@@ -29,7 +29,7 @@ class Chip:
         node: Bytes a second, one way, to a device of the node.
         network: To a device of another node.
         swap: To the host's memory.
-        devices_a_node: That a node shows.
+        devices_per_node: That a node shows.
         source: Where the figures are from.
         assumed: The shares, by name.
     """
@@ -44,7 +44,7 @@ class Chip:
     node: float
     network: float
     swap: float
-    devices_a_node: int
+    devices_per_node: int
     source: str
     assumed: Mapping[str, float]
 
@@ -85,7 +85,7 @@ def _chip(name: str, block: Mapping[str, Any], precision: str) -> Chip:
         node=block["node_gb_s"] * 1e9 * assumed["link"],
         network=block["network_gb_s"] * 1e9 * assumed["link"],
         swap=block["swap_gb_s"] * 1e9 * assumed["link"],
-        devices_a_node=block["devices_a_node"],
+        devices_per_node=block["devices_per_node"],
         source=" ".join(block["source"].split()),
         assumed=assumed,
     )

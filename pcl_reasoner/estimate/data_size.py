@@ -1,6 +1,6 @@
 """Segments, rows and steps of a training, from the recipe's own numbers and without its data.
 
-{"segments": 666000, "segment_tokens": 8169, "rows": 166049, "steps_an_epoch": 1297, …}
+{"segments": 666000, "segment_tokens": 8169, "rows": 166049, "steps_per_epoch": 1297, …}
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class DataSize:
         return round(self.segments * self.segment_tokens)
 
     @property
-    def steps_an_epoch(self) -> float:
+    def steps_per_epoch(self) -> float:
         """Rows over rows a step; a rest goes into the next epoch."""
         return self.rows / self.global_rows
 
@@ -78,7 +78,7 @@ def data_size(
 
     Args:
         published: The recipe's ``published`` block.
-        pack: ``seq_length`` and ``one_a_row`` of the pack stage.
+        pack: ``seq_length`` and ``one_segment_per_row`` of the pack stage.
         train: ``global_batch_size``, ``epochs`` and ``max_steps`` of the train stage.
         segments: Given by a person, in place of the published number.
         segment_tokens: Likewise; None where the recipe is to say it.
@@ -109,9 +109,9 @@ def data_size(
             "segment is never in one. Give the mean of those that are trained on."
         )
     tight = math.ceil(segments * segment_tokens / (row_tokens * EXACT_FILL))
-    one_a_row = bool(pack.get("one_a_row"))
-    rows, before = (segments, segments) if one_a_row else (tight, packed or segments)
-    if not one_a_row:
+    one_segment_per_row = bool(pack.get("one_segment_per_row"))
+    rows, before = (segments, segments) if one_segment_per_row else (tight, packed or segments)
+    if not one_segment_per_row:
         notes.append("rows: by exact fill, 99.99 % full" + (", against published" * bool(packed)))
     steps = rows * train["epochs"] // train["global_batch_size"]
     limit = train.get("max_steps")

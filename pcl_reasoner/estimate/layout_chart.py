@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pcl_reasoner.estimate.layouts import SECONDS_AN_HOUR, Choice
+from pcl_reasoner.estimate.layouts import SECONDS_PER_HOUR, Choice
 from pcl_reasoner.report.charts import Bar, alone, bar_chart
 
 GIB = 2**30
@@ -30,7 +30,7 @@ def layout_chart(choices: Sequence[Choice]) -> str:
     bars = [
         Bar(
             one.title,
-            [one.steps * seconds / SECONDS_AN_HOUR for seconds in _seconds(one)],
+            [one.steps * seconds / SECONDS_PER_HOUR for seconds in _seconds(one)],
             f"{one.hours:.0f} h, {one.bytes / GIB:.0f} GiB",
             "" if one.fits else "over",
         )

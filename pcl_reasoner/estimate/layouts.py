@@ -12,7 +12,7 @@ from pcl_reasoner.estimate.time_estimate import Rows, StepTime, mfu, step_time
 from pcl_reasoner.estimate.training_size import Training
 from pcl_reasoner.train.layout import layout_problems
 
-SECONDS_AN_HOUR = 3600
+SECONDS_PER_HOUR = 3600
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def choice(title: str, job: Training, chip: Chip, size: DataSize) -> Choice:
         bytes=most,
         fits=most <= memory_limit(job, chip),
         step=step,
-        hours=size.steps * step.total / SECONDS_AN_HOUR,
+        hours=size.steps * step.total / SECONDS_PER_HOUR,
         mfu=mfu(job, chip, rows, step.total),
     )
 
@@ -190,5 +190,8 @@ def _in_rows(job: Training, chip: Chip, size: DataSize) -> Iterator[Choice]:
         steps = max(1, round(size.steps * rows / size.rows))
         packed = replace(size, rows=rows, steps=steps)
         yield choice(
-            "pack.one_a_row false: several responses a row, fewer steps", job, chip, packed
+            "pack.one_segment_per_row false: several responses a row, fewer steps",
+            job,
+            chip,
+            packed,
         )

@@ -164,7 +164,7 @@ def stream_bytes(job: Training) -> int:
     return job.micro_tokens * job.hidden * job.compute_bytes // job.sequence_parts
 
 
-def kept_of_a_layer(job: Training) -> int:
+def kept_per_layer(job: Training) -> int:
     """Bytes that stay of a layer that is not recomputed, for one micro-batch."""
     tensors = layer_activations(job)
     away = set(job.selected) | ({ATTENTION_OUTPUT} if job.swap_attention else set())
@@ -195,7 +195,7 @@ def stage_memory(job: Training, stage: int) -> dict[str, int]:
         "gradients": _gradients(job, stage, held),
         "moments": 0 if job.swap_optimizer else MOMENTS * FLOAT32 * held,
         "inputs of recomputed layers": flight * recomputed * stream_bytes(job),
-        "activations of kept layers": flight * kept * kept_of_a_layer(job),
+        "activations of kept layers": flight * kept * kept_per_layer(job),
         "one layer, made again": again,
         "gradients of activations": _gradient_buffers(job, tensors),
         "final norm": _final_norm(job) if last else 0,

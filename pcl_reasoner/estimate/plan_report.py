@@ -17,7 +17,7 @@ from pcl_reasoner.estimate.chips import Chip
 from pcl_reasoner.estimate.data_size import DataSize, data_size
 from pcl_reasoner.estimate.layout_chart import layout_chart
 from pcl_reasoner.estimate.layouts import (
-    SECONDS_AN_HOUR,
+    SECONDS_PER_HOUR,
     Choice,
     changes,
     choice,
@@ -132,8 +132,8 @@ def size_of(
     train = planned.spec.config.model_dump()
     configs = [spec.config for spec in planned.recipe.stages.values()]
     packs = [config for config in configs if isinstance(config, PackConfig)]
-    one_a_row = bool(packs) and packs[-1].one_a_row
-    pack = {"seq_length": train["seq_length"], "one_a_row": one_a_row}
+    one_segment_per_row = bool(packs) and packs[-1].one_segment_per_row
+    pack = {"seq_length": train["seq_length"], "one_segment_per_row": one_segment_per_row}
     return data_size(planned.recipe.published, pack, train, segments, segment_tokens)
 
 
@@ -150,7 +150,7 @@ def headlines(found: Planned) -> list[str]:
     return [
         f"{found.stage}: {layout_title(job)} = {job.devices} devices",
         f"a device is {chip.title} ({chip.name}): {hosts} x {a_host} of the "
-        f"{chip.devices_a_node} that a node shows",
+        f"{chip.devices_per_node} that a node shows",
         f"{job.layers} layers, hidden {job.hidden:,}, vocabulary {job.vocabulary:,}, rows of "
         f"{job.row_tokens:,} tokens, {job.micro_batches} micro-batches a step",
         "an estimate, without any device: parameters and moments are exact, the rest is formulas",
@@ -230,7 +230,7 @@ def time_rows(one: Choice) -> list[tuple[str, str, str, str]]:
         (
             name,
             f"{seconds:.2f}",
-            f"{one.steps * seconds / SECONDS_AN_HOUR:.1f}",
+            f"{one.steps * seconds / SECONDS_PER_HOUR:.1f}",
             f"{seconds / total:.1%}",
         )
         for name, seconds in rows
@@ -247,7 +247,7 @@ def time_lines(found: Planned) -> list[str]:
     if found.measured_hours is None:
         return said
     job, rows = found.now.job, found.now.rows
-    seconds = found.measured_hours * SECONDS_AN_HOUR / found.now.steps
+    seconds = found.measured_hours * SECONDS_PER_HOUR / found.now.steps
     share = share_for(job, found.chip, rows, seconds)
     explained = (
         f"matrix products at {share:.1%} of their peak (assumed above: "
@@ -329,7 +329,7 @@ def _choice(one: Choice) -> dict[str, Any]:
         "bytes": one.bytes,
         "fits": one.fits,
         "steps": one.steps,
-        "seconds_a_step": one.step.parts(),
+        "seconds_per_step": one.step.parts(),
         "hours": one.hours,
         "mfu": one.mfu,
     }

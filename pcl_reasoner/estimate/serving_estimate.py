@@ -1,6 +1,7 @@
 """Hours of drawing responses from a model by servers, from a stated model of the chip.
 
-    {"responses": 48512, "tokens": 24264.0, "at_once": 32, "seconds_a_token": 0.0187, "hours": 11.9}
+    {"responses": 48512, "tokens": 24264.0, "at_once": 32, "seconds_per_token": 0.0187, "hours":
+    11.9}
 
 docs/plan.md has each formula. Decoding reads all weights and every response's keys and values for
 each token; it takes as long as that, or as its products where they take longer. Not measured here.
@@ -12,7 +13,7 @@ import math
 from dataclasses import dataclass, replace
 
 from pcl_reasoner.estimate.chips import Chip
-from pcl_reasoner.estimate.layouts import SECONDS_AN_HOUR
+from pcl_reasoner.estimate.layouts import SECONDS_PER_HOUR
 from pcl_reasoner.estimate.time_estimate import layer_matrix_numbers
 from pcl_reasoner.estimate.training_size import Training
 
@@ -59,7 +60,7 @@ class Cost:
         serving: What is drawn.
         at_once: Responses that a server decodes at once.
         fitting: Responses whose keys and values its memory holds.
-        seconds_a_token: For which every response waits.
+        seconds_per_token: For which every response waits.
         decode_hours: Of all tokens.
         prefill_hours: Of all prompts.
         longest_hours: Of the longest response that is allowed, with the server to itself.
@@ -68,7 +69,7 @@ class Cost:
     serving: Serving
     at_once: int
     fitting: int
-    seconds_a_token: float
+    seconds_per_token: float
     decode_hours: float
     prefill_hours: float
     longest_hours: float
@@ -143,8 +144,8 @@ def cost(model: Training, chip: Chip, serving: Serving) -> Cost | None:
         serving=serving,
         at_once=at_once,
         fitting=fitting,
-        seconds_a_token=seconds,
-        decode_hours=rounds * serving.tokens * seconds / SECONDS_AN_HOUR,
-        prefill_hours=prefill / SECONDS_AN_HOUR,
-        longest_hours=serving.longest * token_seconds(model, chip, longest, 1) / SECONDS_AN_HOUR,
+        seconds_per_token=seconds,
+        decode_hours=rounds * serving.tokens * seconds / SECONDS_PER_HOUR,
+        prefill_hours=prefill / SECONDS_PER_HOUR,
+        longest_hours=serving.longest * token_seconds(model, chip, longest, 1) / SECONDS_PER_HOUR,
     )

@@ -73,7 +73,7 @@ def _row(one: Drawn) -> tuple[str, ...]:
     return (
         *first,
         f"{now.at_once} of {now.fitting}",
-        f"{now.seconds_a_token * 1000:.1f}",
+        f"{now.seconds_per_token * 1000:.1f}",
         f"{now.hours:.1f}",
         f"{now.prefill_hours / now.hours:.1%}",
         f"{now.device_hours:,.0f}",

@@ -59,7 +59,7 @@ def _serving(
         responses=responses,
         tokens=tokens,
         prompt_tokens=PROMPT_TOKENS,
-        longest=config.max_tokens or config.max_model_len - PROMPT_TOKENS,
+        longest=config.max_new_tokens or config.max_model_len - PROMPT_TOKENS,
         servers=servers,
         devices=devices,
         # A request asks for all n responses of a problem.
@@ -99,7 +99,7 @@ def _tokens(
     if means:
         other = next(iter(means))
         return _mean(means[other]), f"ASSUMED as in {other}, which is published"
-    longest = config.max_tokens or config.max_model_len
+    longest = config.max_new_tokens or config.max_model_len
     return ASSUMED_SHARE * longest, f"ASSUMED, {ASSUMED_SHARE:.0%} of the longest"
 
 

@@ -121,7 +121,7 @@ def tensor_passes(job: Training, stage: int) -> float:
 def _tensor_pass(job: Training, chip: Chip) -> float:
     """Seconds of one AllGather or ReduceScatter of a micro-batch's activations, by a ring."""
     whole = job.micro_tokens * job.hidden * job.compute_bytes
-    rate = chip.node if job.tensor <= chip.devices_a_node else chip.network
+    rate = chip.node if job.tensor <= chip.devices_per_node else chip.network
     return whole * (job.tensor - 1) / job.tensor / rate
 
 
@@ -151,7 +151,7 @@ def _optimizer(job: Training, chip: Chip, stage: int) -> float:
     local = ADAM_PASSES * FLOAT32 * parameters_held(job, stage) / chip.memory
     if job.data == 1:
         return local
-    rate = chip.node if job.data * job.tensor <= chip.devices_a_node else chip.network
+    rate = chip.node if job.data * job.tensor <= chip.devices_per_node else chip.network
     spread = spread_numbers(job, stage)
     whole = slice_numbers(job, stage) - spread
     # Spread: ReduceScatter in float32, AllGather in the compute type. Whole: an AllReduce.

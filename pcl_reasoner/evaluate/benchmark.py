@@ -102,7 +102,7 @@ def _files(path: Path) -> list[Path]:
         file
         for file in path.rglob("*")
         if file.suffix in (".jsonl", ".parquet")
-        and file.name != "kept_apart.jsonl"
+        and file.name != "quarantined.jsonl"
         and not any(part.startswith(".") for part in file.relative_to(path).parts)
     ]
     if not files:

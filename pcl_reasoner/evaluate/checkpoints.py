@@ -185,7 +185,7 @@ def generate(
     digits = artifact.fingerprint(identity)[:DIGITS]
     folder = output / f"{checkpoint.name}-{digits}"
     folder.mkdir(parents=True, exist_ok=True)
-    context = StageContext(checkpoint.name, folder / artifact.KEPT_APART, placement, progress)
+    context = StageContext(checkpoint.name, folder / artifact.QUARANTINED, placement, progress)
     inputs = {f"benchmark.{name}": path for name, path in benchmarks.items()}
     evaluate(checkpoint.config, {"model": checkpoint.model, **inputs}, folder, context)
     return folder / "generations.jsonl"

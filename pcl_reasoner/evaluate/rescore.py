@@ -1,7 +1,7 @@
 """Released result files, graded again: what a file says, what our rule says, where they differ.
 
 disputed.jsonl  {"benchmark": "aime24", "id": "aime-2024-I-01", "sample": 3, "answer": "204",
-                 "graded": "204", "outcome": "right", "recorded": 0.0, "end": "… \\\\boxed{204}"}
+                 "graded": "204", "outcome": "correct", "recorded": 0.0, "end": "… \\\\boxed{204}"}
 graded.jsonl    the same fields but ``end``, of every sample
 """
 
@@ -61,7 +61,7 @@ def rescore(
     samples = [own for _, own in in_order(results)]
     lengths = [[one.tokens for one in own] for own in samples] if count_tokens else None
     figures = summary(
-        [[one.right for one in own] for own in samples],
+        [[one.correct for one in own] for own in samples],
         [[one.answer for one in own] for own in samples],
         [[one.outcome for one in own] for own in samples],
         [[one.finish_reason or "not said" for one in own] for own in samples],
@@ -90,11 +90,11 @@ def compare(first: Rescored, second: Rescored) -> dict[str, Any] | None:
     shared = [name for name in first.results.samples if name in second.results.samples]
     if not shared or first.benchmark != second.benchmark:
         return None
-    right = [
-        [[one.right for one in side.results.samples[name]] for name in shared]
+    correct = [
+        [[one.correct for one in side.results.samples[name]] for name in shared]
         for side in (first, second)
     ]
-    difference, clustered, sampling = paired_difference(*right)
+    difference, clustered, sampling = paired_difference(*correct)
     return {
         "first": first.model,
         "second": second.model,

@@ -53,14 +53,14 @@ class Sample:
     finish_reason: str
 
     @property
-    def right(self) -> bool:
+    def correct(self) -> bool:
         """Only this earns credit."""
-        return self.outcome == "right"
+        return self.outcome == "correct"
 
     @property
     def disputed(self) -> bool:
         """The file says otherwise."""
-        return self.recorded is not None and (self.recorded >= 0.5) != self.right
+        return self.recorded is not None and (self.recorded >= 0.5) != self.correct
 
 
 @dataclass
@@ -166,7 +166,7 @@ def _add(
     if known.answer != question.answer:
         raise InputError(
             f"{where}: the answer {question.answer!r}, and {known.answer!r} earlier in the file, "
-            "to the same question. Mend the one that is wrong."
+            "to the same question. Mend the one that is incorrect."
         )
     samples = results.samples.setdefault(question.id, [])
     parts = zip(record["responses"], record["recorded"], record["reasons"], strict=True)
@@ -176,7 +176,7 @@ def _add(
 def _graded(
     truth: str, response: Any, recorded: Any, reason: Any, count_tokens: CountTokens | None
 ) -> Sample:
-    """A failed sample (no text) is wrong, not left out."""
+    """A failed sample (no text) is incorrect, not left out."""
     text = response if isinstance(response, str) else ""
     reason = reason if isinstance(reason, str) else ""
     verdict = grade_by_rule(text, truth, reason or ("stop" if text else "error"))

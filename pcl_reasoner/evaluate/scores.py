@@ -1,7 +1,7 @@
 """Scores of a benchmark from its graded samples: avg@n, its interval, pass@k, maj@k.
 
-    problem 1: [right, right, wrong, right]   mean 0.75
-    problem 2: [wrong, wrong, wrong, wrong]   mean 0
+    problem 1: [correct, correct, incorrect, correct]   mean 0.75
+    problem 2: [incorrect, incorrect, incorrect, incorrect]   mean 0
     -> avg@4 0.375, standard error 0.375, pass@4 0.5
 
 All are fractions in [0, 1]; only people are shown per cent.
@@ -17,62 +17,62 @@ NORMAL_95 = 1.96
 """Half width of a 95 % interval in standard errors."""
 
 
-def average(right: Sequence[Sequence[bool]]) -> float:
+def average(correct: Sequence[Sequence[bool]]) -> float:
     """avg@n: the mean over problems of the mean over a problem's samples.
 
     Not the mean over all samples: a problem of which some samples are missing would count less.
 
     Args:
-        right: For each problem, whether each of its samples is right; none may be empty.
+        correct: For each problem, whether each of its samples is correct; none may be empty.
     """
-    return sum(_means(right)) / len(right)
+    return sum(_means(correct)) / len(correct)
 
 
-def standard_error(right: Sequence[Sequence[bool]]) -> float | None:
+def standard_error(correct: Sequence[Sequence[bool]]) -> float | None:
     """Standard error of avg@n over problems: std(problem means, ddof=1) / sqrt(problems).
 
     Problems are what is drawn at random; samples of one problem depend on each other. None for a
     single problem, whose spread is not known.
 
     Args:
-        right: As in ``average``.
+        correct: As in ``average``.
     """
-    if len(right) < 2:
+    if len(correct) < 2:
         return None
-    means, centre = _means(right), average(right)
+    means, centre = _means(correct), average(correct)
     variance = sum((mean - centre) ** 2 for mean in means) / (len(means) - 1)
     return math.sqrt(variance / len(means))
 
 
-def sampling_error(right: Sequence[Sequence[bool]]) -> float | None:
+def sampling_error(correct: Sequence[Sequence[bool]]) -> float | None:
     """Standard error of avg@n over samples, the problems being as they are.
 
     What another run on these very problems would move by: the square root of the problems' sum of
     p(1 − p) / (n − 1), divided by their number. None where a problem has a single sample.
 
     Args:
-        right: As in ``average``.
+        correct: As in ``average``.
     """
-    if any(len(samples) < 2 for samples in right):
+    if any(len(samples) < 2 for samples in correct):
         return None
     spread = [
         mean * (1 - mean) / (len(samples) - 1)
-        for mean, samples in zip(_means(right), right, strict=True)
+        for mean, samples in zip(_means(correct), correct, strict=True)
     ]
-    return math.sqrt(sum(spread)) / len(right)
+    return math.sqrt(sum(spread)) / len(correct)
 
 
 def within_budget(
-    right: Sequence[Sequence[bool]], lengths: Sequence[Sequence[int]], budget: int
+    correct: Sequence[Sequence[bool]], lengths: Sequence[Sequence[int]], budget: int
 ) -> float:
-    """avg@n when a response longer than a budget had been cut off, and so is wrong.
+    """avg@n when a response longer than a budget had been cut off, and so is incorrect.
 
     Args:
-        right: As in ``average``.
+        correct: As in ``average``.
         lengths: Of the same samples, in tokens.
         budget: In tokens.
     """
-    pairs = zip(right, lengths, strict=True)
+    pairs = zip(correct, lengths, strict=True)
     cut = [[a and b <= budget for a, b in zip(*pair, strict=True)] for pair in pairs]
     return average(cut)
 
@@ -108,14 +108,14 @@ def interval_95(score: float, error: float | None) -> list[float] | None:
     return [max(0.0, score - NORMAL_95 * error), min(1.0, score + NORMAL_95 * error)]
 
 
-def pass_at(right: Sequence[Sequence[bool]], k: int) -> float:
-    """pass@k: the mean over problems of 1 − C(n − c, k) / C(n, k), for c right of n samples.
+def pass_at(correct: Sequence[Sequence[bool]], k: int) -> float:
+    """pass@k: the mean over problems of 1 − C(n − c, k) / C(n, k), for c correct of n samples.
 
-    The chance that k samples drawn without replacement hold a right one: no bias, unlike
+    The chance that k samples drawn without replacement hold a correct one: no bias, unlike
     1 − (1 − c/n)^k.
 
     Args:
-        right: As in ``average``; every problem has at least k samples.
+        correct: As in ``average``; every problem has at least k samples.
         k: Samples a try.
 
     Raises:
@@ -123,37 +123,37 @@ def pass_at(right: Sequence[Sequence[bool]], k: int) -> float:
 
     Source: Chen et al. 2021, arXiv 2107.03374, equation 1.
     """
-    if any(len(samples) < k for samples in right):
-        raise ValueError(f"pass@{k} needs {k} samples a problem, got {min(map(len, right))}")
+    if any(len(samples) < k for samples in correct):
+        raise ValueError(f"pass@{k} needs {k} samples a problem, got {min(map(len, correct))}")
     chances = [
         1 - math.comb(len(samples) - sum(samples), k) / math.comb(len(samples), k)
-        for samples in right
+        for samples in correct
     ]
     return sum(chances) / len(chances)
 
 
-def majority(answers: Sequence[Sequence[str | None]], right: Sequence[Sequence[bool]]) -> float:
-    """maj@n: the share of problems whose most frequent answer is right.
+def majority(answers: Sequence[Sequence[str | None]], correct: Sequence[Sequence[bool]]) -> float:
+    """maj@n: the share of problems whose most frequent answer is correct.
 
     Samples without an answer do not vote; of equally frequent answers the one that came first
-    counts; a problem without any answer is wrong.
+    counts; a problem without any answer is incorrect.
 
     Args:
         answers: For each problem its samples' answers, spelled alike where they are alike.
-        right: As in ``average``.
+        correct: As in ``average``.
     """
-    won = [_elected(*pair) for pair in zip(answers, right, strict=True)]
+    won = [_elected(*pair) for pair in zip(answers, correct, strict=True)]
     return sum(won) / len(won)
 
 
-def _elected(answers: Sequence[str | None], right: Sequence[bool]) -> bool:
+def _elected(answers: Sequence[str | None], correct: Sequence[bool]) -> bool:
     votes = Counter(answer for answer in answers if answer is not None)
     if not votes:
         return False
     # most_common keeps the order of first appearance among equals.
     winner = votes.most_common(1)[0][0]
-    return right[list(answers).index(winner)]
+    return correct[list(answers).index(winner)]
 
 
-def _means(right: Sequence[Sequence[bool]]) -> list[float]:
-    return [sum(samples) / len(samples) for samples in right]
+def _means(correct: Sequence[Sequence[bool]]) -> list[float]:
+    return [sum(samples) / len(samples) for samples in correct]

@@ -31,7 +31,7 @@ class Graded:
     """A question with its samples' verdicts, in the order of sample_index."""
 
     question: Question
-    right: list[bool]
+    correct: list[bool]
     answers: list[str | None]
     outcomes: list[str]
     finish_reasons: list[str]
@@ -125,7 +125,7 @@ def _grade_all(
                 "prompt": question.problem + config.suffix,
                 "answer": question.answer,
                 "gen": [record["response"] for record in found],
-                "accuracy": [float(right) for right in item.right],
+                "accuracy": [float(correct) for correct in item.correct],
                 "finish_reason": item.finish_reasons,
             }
             handle.write(json.dumps(line, ensure_ascii=False) + "\n")
@@ -133,7 +133,7 @@ def _grade_all(
 
 
 def grade_question(question: Question, records: Sequence[Mapping[str, Any]]) -> Graded:
-    """Grade one question's samples by rule; a failed or unfinished one is not right."""
+    """Grade one question's samples by rule; a failed or unfinished one is not correct."""
     from pcl_reasoner.grade.answers import grade_by_rule, plain_integer
 
     verdicts = [
@@ -144,7 +144,7 @@ def grade_question(question: Question, records: Sequence[Mapping[str, Any]]) -> 
     answers = [v.answer and (plain_integer(v.answer) or v.answer.strip()) for v in verdicts]
     return Graded(
         question,
-        [verdict.outcome == "right" for verdict in verdicts],
+        [verdict.outcome == "correct" for verdict in verdicts],
         answers,
         [verdict.outcome for verdict in verdicts],
         [record["finish_reason"] for record in records],
@@ -157,7 +157,7 @@ def score_of(graded: Sequence[Graded]) -> dict[str, Any]:
     from pcl_reasoner.evaluate.summary import summary
 
     return summary(
-        [item.right for item in graded],
+        [item.correct for item in graded],
         [item.answers for item in graded],
         [item.outcomes for item in graded],
         [item.finish_reasons for item in graded],
@@ -206,9 +206,9 @@ def _write_per_problem(path: Path, graded: Sequence[Graded]) -> None:
         {
             "benchmark": item.question.benchmark,
             "id": item.question.id,
-            "n": len(item.right),
-            "right": sum(item.right),
-            "avg": sum(item.right) / len(item.right),
+            "n": len(item.correct),
+            "correct": sum(item.correct),
+            "avg": sum(item.correct) / len(item.correct),
         }
         for item in graded
     ]

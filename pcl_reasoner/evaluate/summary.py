@@ -5,7 +5,7 @@
      "maj_at_n": 0.933, "by_budget": {"16384": 0.41, …}, "mean_length": 30560.0, …}
 
 ``interval`` is over problems: what other problems of this kind would give. ``sampling_interval`` is
-over samples: what another run on these very problems would give. Failures count as wrong.
+over samples: what another run on these very problems would give. Failures count as incorrect.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ Grid = Sequence[Sequence[Any]]
 
 
 def summary(
-    right: Grid, answers: Grid, outcomes: Grid, reasons: Grid, lengths: Grid | None
+    correct: Grid, answers: Grid, outcomes: Grid, reasons: Grid, lengths: Grid | None
 ) -> dict[str, Any]:
     """All figures of a benchmark; scores are fractions.
 
     Args:
-        right: Whether each sample is right.
+        correct: Whether each sample is correct.
         answers: Each sample's answer, spelled alike where it is alike; None: it has none.
         outcomes: As in grade.answers.
         reasons: Finish reasons.
         lengths: In tokens; None: not known.
     """
-    n = min(map(len, right))
+    n = min(map(len, correct))
     kinds = Counter(one for own in outcomes for one in own)
     total = sum(kinds.values())
-    score, error = scores.average(right), scores.standard_error(right)
-    sampling = scores.sampling_error(right)
+    score, error = scores.average(correct), scores.standard_error(correct)
+    sampling = scores.sampling_error(correct)
     known = [length for own in lengths for length in own] if lengths is not None else []
     return {
-        "problems": len(right),
+        "problems": len(correct),
         "n": n,
         "avg_at_n": score,
         "standard_error": error,
         "interval": scores.interval_95(score, error),
         "sampling_error": sampling,
         "sampling_interval": scores.interval_95(score, sampling),
-        "pass_at_n": scores.pass_at(right, n),
-        "pass_at": {str(k): scores.pass_at(right, k) for k in _powers_of_two(n)},
-        "maj_at_n": scores.majority(answers, right),
+        "pass_at_n": scores.pass_at(correct, n),
+        "pass_at": {str(k): scores.pass_at(correct, k) for k in _powers_of_two(n)},
+        "maj_at_n": scores.majority(answers, correct),
         "mean_length": sum(known) / len(known) if known else None,
-        "by_budget": _by_budget(right, lengths, max(known)) if known and lengths else {},
+        "by_budget": _by_budget(correct, lengths, max(known)) if known and lengths else {},
         "finish_reasons": dict(sorted(Counter(one for own in reasons for one in own).items())),
         "outcomes": dict(sorted(kinds.items())),
         "unfinished": kinds["unfinished"] / total,
@@ -64,8 +64,8 @@ def _powers_of_two(n: int) -> list[int]:
     return [2**power for power in range(n.bit_length()) if 2**power <= n]
 
 
-def _by_budget(right: Grid, lengths: Grid, longest: int) -> dict[str, float]:
+def _by_budget(correct: Grid, lengths: Grid, longest: int) -> dict[str, float]:
     """Accuracy by budget, up to the first that holds every response."""
     needed = [budget for budget in BUDGETS if budget < longest]
     needed += [budget for budget in BUDGETS if budget >= longest][:1]
-    return {str(budget): scores.within_budget(right, lengths, budget) for budget in needed}
+    return {str(budget): scores.within_budget(correct, lengths, budget) for budget in needed}

@@ -1,10 +1,11 @@
 """Where rule and judge are both asked: how often they agree, where they do not, and who decides.
 
-disagreements.jsonl, one line a response; ``right`` is for a person to fill in, and the file is then
-given back as ``human``:
+disagreements.jsonl, one line a response; ``correct`` is for a person to fill in, and the file is
+then given back as ``human``:
 
     {"problem_id": "9f0c…", "sample_index": 3, "ground_truth": "0.5", "answer": "\\\\frac{2}{4}",
-     "rule": "right", "judge": "wrong", "judge_text": "… \\\\boxed{0}", "end": "…", "right": null}
+     "rule": "correct", "judge": "incorrect", "judge_text": "… \\\\boxed{0}", "end": "…",
+     "correct": null}
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def unsure(answer: str | None, ground_truth: str) -> bool:
 
     Args:
         answer: What is in the last box; None: there is none.
-        ground_truth: The right answer.
+        ground_truth: The correct answer.
     """
     if answer is None:
         return False
@@ -44,7 +45,7 @@ class Agreement:
     """Verdicts of rule and judge on the same responses.
 
     Args:
-        matrix: (rule says right, judge says right) -> responses.
+        matrix: (rule says correct, judge says correct) -> responses.
         disagreements: What goes into disagreements.jsonl.
     """
 
@@ -52,7 +53,7 @@ class Agreement:
     disagreements: list[dict[str, Any]] = field(default_factory=list)
 
     def add(
-        self, record: Mapping[str, Any], truth: str, rule: Verdict, right: bool, text: str
+        self, record: Mapping[str, Any], truth: str, rule: Verdict, correct: bool, text: str
     ) -> None:
         """Count one response.
 
@@ -60,11 +61,11 @@ class Agreement:
             record: problem_id, sample_index, response.
             truth: Its ground truth.
             rule: What the rule says.
-            right: What the judge says.
+            correct: What the judge says.
             text: Its words.
         """
-        agreed = (rule.outcome == "right") == right
-        self.matrix[rule.outcome == "right", right] += 1
+        agreed = (rule.outcome == "correct") == correct
+        self.matrix[rule.outcome == "correct", correct] += 1
         if agreed:
             return
         self.disagreements.append(
@@ -74,15 +75,15 @@ class Agreement:
                 "ground_truth": truth,
                 "answer": rule.answer,
                 "rule": rule.outcome,
-                "judge": "right" if right else "wrong",
+                "judge": "correct" if correct else "incorrect",
                 "judge_text": text,
                 "end": (record["response"] or "")[-END_CHARACTERS:],
-                "right": None,
+                "correct": None,
             }
         )
 
     def kappa(self) -> float | None:
-        """Cohen's kappa: agreement beyond what both shares of right would give by chance.
+        """Cohen's kappa: agreement beyond what both shares of correct would give by chance.
 
         (o − e) / (1 − e), o the share agreed on, e = Σ of the products of both sides' shares. None
         where nothing was compared, or both always say the same one word.
@@ -98,7 +99,7 @@ class Agreement:
 
     def info(self) -> dict[str, Any]:
         """For the manifest: the confusion matrix and kappa."""
-        names = {True: "right", False: "not_right"}
+        names = {True: "correct", False: "not_correct"}
         matrix = {
             f"rule_{names[rule]}_judge_{names[judge]}": self.matrix[rule, judge]
             for rule in (True, False)
@@ -113,7 +114,7 @@ class Agreement:
 
 
 def read_human(path: Path) -> dict[Key, bool]:
-    """Read a person's verdicts: response -> right or not; lines with ``right`` null are open.
+    """Read a person's verdicts: response -> correct or not; lines with ``correct`` null are open.
 
     Raises:
         InputError: A line is none of these, or decides a response that another line decides
@@ -126,16 +127,16 @@ def read_human(path: Path) -> dict[Key, bool]:
         where = f"{path.name}, line {number}"
         try:
             value = json.loads(line)
-            key, right = (value["problem_id"], value["sample_index"]), value["right"]
+            key, correct = (value["problem_id"], value["sample_index"]), value["correct"]
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
-                f"{where}: expected problem_id, sample_index and right ({error!r}). Take the file "
-                "disagreements.jsonl and fill in right with true or false."
+                f"{where}: expected problem_id, sample_index and correct ({error!r}). Take the "
+                "file disagreements.jsonl and fill in correct with true or false."
             ) from error
-        if right is None:
+        if correct is None:
             continue
-        if not isinstance(right, bool):
-            raise InputError(f"{where}: right must be true, false or null, got {right!r}.")
-        if found.setdefault(key, right) != right:
+        if not isinstance(correct, bool):
+            raise InputError(f"{where}: correct must be true, false or null, got {correct!r}.")
+        if found.setdefault(key, correct) != correct:
             raise InputError(f"{where}: {key[0]}/{key[1]} is decided otherwise further up.")
     return found

@@ -1,11 +1,11 @@
-"""Is a response right? The answer in its last box, compared with the ground truth.
+"""Is a response correct? The answer in its last box, compared with the ground truth.
 
     response      "<think>3 + 5 = 8</think><answer>\\\\boxed{008}</answer>"
     ground truth  "8"
-    verdict       right, answer "008"
+    verdict       correct, answer "008"
 
 Credit only for what stands after a closed think part: a response that was cut off while thinking
-has no answer, even if its last number is the right one.
+has no answer, even if its last number is the correct one.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Literal
 
 from pcl_reasoner.grade.equivalence import equivalent
 
-Outcome = Literal["right", "wrong", "no_box", "unfinished", "timeout", "error"]
+Outcome = Literal["correct", "incorrect", "no_box", "unfinished", "timeout", "error"]
 
-OUTCOMES: tuple[Outcome, ...] = ("right", "wrong", "no_box", "unfinished", "timeout", "error")
-"""Only ``right`` earns a reward. ``timeout`` and ``error`` are failures to answer or to grade."""
+OUTCOMES: tuple[Outcome, ...] = ("correct", "incorrect", "no_box", "unfinished", "timeout", "error")
+"""Only ``correct`` earns a reward. ``timeout`` and ``error`` are failures to answer or to grade."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
@@ -45,8 +45,8 @@ class Verdict:
 
     @property
     def reward(self) -> float:
-        """1.0 for a right answer, 0.0 for all else."""
-        return 1.0 if self.outcome == "right" else 0.0
+        """1.0 for a correct answer, 0.0 for all else."""
+        return 1.0 if self.outcome == "correct" else 0.0
 
 
 def grade_by_rule(response: str, ground_truth: str, finish_reason: str) -> Verdict:
@@ -54,7 +54,7 @@ def grade_by_rule(response: str, ground_truth: str, finish_reason: str) -> Verdi
 
     Args:
         response: The whole response, think part included.
-        ground_truth: The right answer, plain or LaTeX.
+        ground_truth: The correct answer, plain or LaTeX.
         finish_reason: As the server said: ``stop``, ``length``, ``error`` or ``timeout``.
     """
     answered = after_thinking(response)
@@ -140,7 +140,7 @@ def _compare(answer: str, ground_truth: str) -> Outcome:
         answer = _CHINESE_UNIT.sub("", answer.strip())
     found, expected = plain_integer(answer), plain_integer(ground_truth)
     if found is not None and expected is not None:
-        return "right" if found == expected else "wrong"
+        return "correct" if found == expected else "incorrect"
     if _bare(answer) == _bare(ground_truth):
-        return "right"
+        return "correct"
     return equivalent(_bare(answer), _bare(ground_truth))

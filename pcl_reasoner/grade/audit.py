@@ -1,6 +1,6 @@
 """audit.html: how many responses got which verdict, and a few of each to read.
 
-right  18 301  37.7 %    9f0c…/3   ground truth 8   answer 008   "…</think><answer>\\\\boxed{008}"
+correct  18 301  37.7 %    9f0c…/3   ground truth 8   answer 008   "…</think><answer>\\\\boxed{008}"
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Example:
 
     Args:
         name: ``problem_id/sample_index``.
-        ground_truth: The right answer.
+        ground_truth: The correct answer.
         answer: The answer found, if any.
         response: The whole response; its end is shown.
         judge_text: What the judge said; None when graded by rule.
@@ -88,7 +88,7 @@ def _agreement(agreement: Agreement) -> str:
     """The confusion matrix, kappa, and the disagreements to read."""
     if not agreement.matrix:
         return ""
-    words = {True: "right", False: "not right"}
+    words = {True: "correct", False: "not correct"}
     rows = "".join(
         f"<tr><th>rule: {words[rule]}</th>"
         + "".join(f"<td class=n>{agreement.matrix[rule, judge]}</td>" for judge in (True, False))
@@ -110,9 +110,9 @@ def _agreement(agreement: Agreement) -> str:
     count = len(agreement.disagreements)
     return (
         f"<h2>Rule and judge: {agreement.matrix.total()} responses graded by both</h2>"
-        f"<table><tr><th></th><th>judge: right</th><th>judge: not right</th></tr>{rows}</table>"
+        f"<table><tr><th></th><th>judge: correct</th><th>judge: not correct</th></tr>{rows}</table>"
         f"<p>Cohen's kappa: {said}. {count} disagreements, all in disagreements.jsonl: fill in "
-        f"right, and give the file back as human.</p>{_table(shown) if shown else ''}"
+        f"correct, and give the file back as human.</p>{_table(shown) if shown else ''}"
     )
 
 

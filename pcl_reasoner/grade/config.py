@@ -16,12 +16,14 @@ BOTH = ("cascade", "audit")
 class GradeConfig(StageConfig):
     """How responses are graded."""
 
+    renamed = {"judge_max_tokens": "judge_max_new_tokens"}
+
     method: Literal["rule", "judge", "cascade", "audit"] = "rule"
     """``rule`` compares the boxed answer; ``judge`` asks a model, as the V1.5 paper does;
     ``cascade`` asks it where the rule is not sure; ``audit`` lets both grade everything, and the
     judge's word counts."""
     human: FileName | None = None
-    """A person's verdicts: a disagreements.jsonl with ``right`` filled in."""
+    """A person's verdicts: a disagreements.jsonl with ``correct`` filled in."""
     last_tokens: int = Field(300, gt=0)
     """How much of a response's end the judge reads."""
     prompt: FileName | None = None
@@ -38,7 +40,7 @@ class GradeConfig(StageConfig):
     """Only tokens with this share of the largest probability may be drawn."""
     judge_thinking: bool = True
     """Whether it thinks first, sent as ``enable_thinking`` to its template."""
-    judge_max_tokens: int = Field(8192, gt=0)
+    judge_max_new_tokens: int = Field(8192, gt=0)
     """New tokens a reply, the judge's own thinking included."""
     judge_max_model_len: Annotated[int, NOT_HASHED] = Field(16384, gt=0)
     """Its context: longest prompt and reply together, in tokens."""
@@ -71,9 +73,12 @@ class GradeConfig(StageConfig):
 class SelectConfig(StageConfig):
     """Which graded responses are trained on."""
 
-    drop_groups: Literal["none", "all_wrong", "both"] = "both"
-    """Groups of one problem's responses to drop: none, all wrong, or also all right."""
-    max_tokens: int | None = Field(None, gt=0)
+    renamed = {"max_tokens": "max_response_tokens"}
+    renamed_values = {"drop_groups": {"all_wrong": "all_incorrect"}}
+
+    drop_groups: Literal["none", "all_incorrect", "both"] = "both"
+    """Groups of one problem's responses to drop: none, all incorrect, or also all correct."""
+    max_response_tokens: int | None = Field(None, gt=0)
     """Longer responses are dropped; None for no limit."""
     shuffle_rewards: bool = False
     """A control experiment: exchange rewards among the responses of mixed groups."""

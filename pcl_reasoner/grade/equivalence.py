@@ -30,7 +30,7 @@ _MEMORY_BYTES = 4 << 30
 _REMEMBERED = 256
 """Pairs whose comparison is remembered: a problem's responses often have the same answer."""
 
-Comparison = Literal["right", "wrong", "timeout", "error"]
+Comparison = Literal["correct", "incorrect", "timeout", "error"]
 
 
 def equivalent(answer: str, ground_truth: str, seconds: float = TIME_OUT_SECONDS) -> Comparison:
@@ -38,18 +38,18 @@ def equivalent(answer: str, ground_truth: str, seconds: float = TIME_OUT_SECONDS
 
     Args:
         answer: The response's answer, without its box.
-        ground_truth: The right answer.
+        ground_truth: The correct answer.
         seconds: After this long the answer is a ``timeout``.
 
     Returns:
-        ``right``, ``wrong``, ``timeout``, or ``error`` when the worker died (out of memory).
+        ``correct``, ``incorrect``, ``timeout``, or ``error`` when the worker died (out of memory).
     """
     pair = (answer, ground_truth)
     with _lock:
         if pair in _decided:
             return _decided[pair]
         found = _worker.compare(answer, ground_truth, seconds)
-        if found in ("right", "wrong"):  # another try may have the time that this one had not
+        if found in ("correct", "incorrect"):  # another try may have the time that this one had not
             if len(_decided) >= _REMEMBERED:
                 _decided.clear()
             _decided[pair] = found
@@ -69,7 +69,7 @@ class _Worker:
         try:
             pipe.send((answer, ground_truth))
             if pipe.poll(seconds):
-                return "right" if pipe.recv() else "wrong"
+                return "correct" if pipe.recv() else "incorrect"
         except (EOFError, OSError):
             self.stop()
             return "error"

@@ -1,4 +1,4 @@
-"""A judge model says whether a response's answer is right; spoken to as to any OpenAI server.
+"""A judge model says whether a response's answer is correct; spoken to as to any OpenAI server.
 
 prompt  … reference answer: 8 … candidate: "so the answer is \\\\boxed{008}" …
 reply   "The candidate's box holds 008, which is 8. \\\\boxed{1}"
@@ -27,12 +27,12 @@ class Judgement:
     """What the judge said.
 
     Args:
-        right: None when no reply could be read.
+        correct: None when no reply could be read.
         text: The last reply.
         asked: How often it was asked.
     """
 
-    right: bool | None
+    correct: bool | None
     text: str
     asked: int = 1
 
@@ -96,15 +96,15 @@ class Judge:
             StageError: No server answers, or one refuses the request.
         """
         settings = self.asker.fleet.settings
-        text, right, asked = "", None, 0
-        while right is None and asked < self.attempts:
+        text, correct, asked = "", None, 0
+        while correct is None and asked < self.attempts:
             body = body_for(prompt, settings, self.thinking, settings.seed + asked)
             try:
                 text = await self.asker.ask(body, _content)
             except GivenUp as refusal:
                 raise _no_answer(name, refusal) from refusal
-            right, asked = read_reply(text), asked + 1
-        return Judgement(right, text, asked)
+            correct, asked = read_reply(text), asked + 1
+        return Judgement(correct, text, asked)
 
 
 def _no_answer(name: str, why: Exception) -> StageError:
@@ -121,7 +121,7 @@ def body_for(prompt: str, settings: SamplingConfig, thinking: bool, seed: int) -
     A template that has no thinking mode passes over ``chat_template_kwargs``.
     """
     messages = [{"role": "user", "content": prompt}]
-    request = Request(Prompt("", messages, []), 0, 1, seed, settings.max_tokens or 1)
+    request = Request(Prompt("", messages, []), 0, 1, seed, settings.max_new_tokens or 1)
     told = {"chat_template_kwargs": {"enable_thinking": thinking}, "return_token_ids": False}
     return {**body_of(request, settings), **told}
 

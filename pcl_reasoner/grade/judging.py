@@ -36,7 +36,7 @@ RETRIES = 4
 """How often a question is sent again after a failure that may pass."""
 _DESCRIBED = (
     *("served_model", "temperature", "top_k", "top_p", "min_p", "repetition_penalty"),
-    *("max_tokens", "max_model_len", "seed", "model_fingerprint", "template_sha256"),
+    *("max_new_tokens", "max_model_len", "seed", "model_fingerprint", "template_sha256"),
 )
 
 
@@ -134,7 +134,7 @@ def judge_settings(config: GradeConfig) -> SamplingConfig:
         top_p=config.judge_top_p,
         min_p=config.judge_min_p,
         repetition_penalty=1.0,
-        max_tokens=config.judge_max_tokens,
+        max_new_tokens=config.judge_max_new_tokens,
         max_model_len=config.judge_max_model_len,
         seed=config.seed,
         served_model=config.judge_model,
@@ -231,12 +231,12 @@ def _questions(
 
 
 def _check_missing(config: GradeConfig, done: Mapping[Key, Judgement]) -> None:
-    missing = sum(judgement.right is None for judgement in done.values())
+    missing = sum(judgement.correct is None for judgement in done.values())
     if missing > config.max_missing * len(done):
         raise StageError(
             f"the judge left {missing} of {len(done)} responses without a readable verdict, the "
-            f"limit is {config.max_missing:.1%}. Raise judge_max_tokens, mend the prompt so that "
-            "the judge ends with \\boxed{1} or \\boxed{0}, or raise max_missing."
+            f"limit is {config.max_missing:.1%}. Raise judge_max_new_tokens, mend the prompt so "
+            "that the judge ends with \\boxed{1} or \\boxed{0}, or raise max_missing."
         )
 
 

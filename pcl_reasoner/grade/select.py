@@ -10,14 +10,14 @@ import numpy as np
 from pcl_reasoner.core.schemas import Key
 from pcl_reasoner.grade.rewards import pass_rates
 
-DropGroups = Literal["none", "all_wrong", "both"]
+DropGroups = Literal["none", "all_incorrect", "both"]
 
 
 def shuffled(by_key: Mapping[Key, float], seed: int) -> dict[Key, float]:
     """Exchange rewards among all responses of mixed groups: a control in which they say nothing.
 
-    Only groups with right and wrong responses take part, so that the same responses are selected
-    and the share of right ones stays.
+    Only groups with correct and incorrect responses take part, so that the same responses are
+    selected and the share of correct ones stays.
 
     Args:
         by_key: As rewards_by_key gives it.
@@ -38,37 +38,38 @@ def group_figures(by_key: Mapping[Key, float], drop_groups: DropGroups) -> dict[
         drop_groups: As in drop_reason.
 
     Returns:
-        ``mixed_rows`` in groups with right and wrong ones, ``mixed_right`` and ``mixed_wrong`` of
-        them (names as in ``pclr-ms recount``); ``left_by_groups`` by this choice.
+        ``mixed_rows`` in groups with correct and incorrect ones, ``mixed_correct`` and
+        ``mixed_incorrect`` of them (names as in ``pclr-ms recount``); ``left_by_groups`` by this
+        choice.
     """
     rates = pass_rates(by_key)
     mixed = [reward for key, reward in by_key.items() if 0.0 < rates[key[0]] < 1.0]
-    right = sum(reward >= 0.5 for reward in mixed)
+    correct = sum(reward >= 0.5 for reward in mixed)
     left = sum(drop_reason(rates[key[0]], 0, drop_groups, None) is None for key in by_key)
     return {
         "mixed_rows": len(mixed),
-        "mixed_right": right,
-        "mixed_wrong": len(mixed) - right,
+        "mixed_correct": correct,
+        "mixed_incorrect": len(mixed) - correct,
         "left_by_groups": left,
     }
 
 
 def drop_reason(
-    pass_rate: float, n_tokens: int, drop_groups: DropGroups, max_tokens: int | None
+    pass_rate: float, n_tokens: int, drop_groups: DropGroups, max_response_tokens: int | None
 ) -> str | None:
     """Why a response is not trained on, or None when it is.
 
     Args:
-        pass_rate: Of its group; 0 only if all are wrong, 1 only if all are wholly right.
+        pass_rate: Of its group; 0 only if all are incorrect, 1 only if all are wholly correct.
         n_tokens: The response's length.
-        drop_groups: ``all_wrong`` drops groups from which only what not to do can be learnt;
-            ``both`` also those without a wrong response.
-        max_tokens: Longer responses are dropped; None for no limit.
+        drop_groups: ``all_incorrect`` drops groups from which only what not to do can be learnt;
+            ``both`` also those without an incorrect response.
+        max_response_tokens: Longer responses are dropped; None for no limit.
     """
     if drop_groups != "none" and pass_rate == 0.0:
-        return "all_wrong_group"
+        return "all_incorrect_group"
     if drop_groups == "both" and pass_rate == 1.0:
-        return "all_right_group"
-    if max_tokens is not None and n_tokens > max_tokens:
+        return "all_correct_group"
+    if max_response_tokens is not None and n_tokens > max_response_tokens:
         return "over_length"
     return None

@@ -2,7 +2,7 @@
 
 verdicts.parquet, one row a response:
 
-    problem_id 9f0c…, sample_index 3, verdict right, reward 1.0, answer 008, graded_by rule,
+    problem_id 9f0c…, sample_index 3, verdict correct, reward 1.0, answer 008, graded_by rule,
     judge_text null
 """
 
@@ -127,7 +127,7 @@ def _figures(
 ) -> dict[str, Any]:
     """The counts' further figures."""
     outcomes = dict(sorted(found.audit.outcomes.items()))
-    info = {"outcomes": outcomes, "right_share": outcomes.get("right", 0) / max(total, 1)}
+    info = {"outcomes": outcomes, "correct_share": outcomes.get("correct", 0) / max(total, 1)}
     if config.method in BOTH:
         info["agreement"] = found.agreement.info()
     if judged:
@@ -172,7 +172,9 @@ def select(
                 check_known(problem, known)
             joined = rewards.join(keys, str(inputs["responses"]))
             reasons = [
-                rules.drop_reason(rates[problem], length, config.drop_groups, config.max_tokens)
+                rules.drop_reason(
+                    rates[problem], length, config.drop_groups, config.max_response_tokens
+                )
                 for (problem, _), length in zip(keys, batch["n_tokens"].to_pylist(), strict=True)
             ]
             dropped.update(reason for reason in reasons if reason)
@@ -193,16 +195,16 @@ def _selected(
     if total == 0:
         raise StageError(
             f"no response is left to train on (dropped: {dict(dropped)}). Sample more, set "
-            "drop_groups to none, or raise max_tokens."
+            "drop_groups to none, or raise max_response_tokens."
         )
     positive = sum(count for reward, count in kept.items() if reward >= 0.5)
     share = positive / total
     if share < 0.5:
         context.warn(
-            f"only {positive} of {total} responses ({share:.1%}) are right: OPG is fragile where "
-            "right ones are under half. Compare with objective rft, or sample a stronger policy."
+            f"only {positive} of {total} responses ({share:.1%}) are correct: OPG is fragile where "
+            "correct ones are under half. Compare with objective rft, or sample a stronger policy."
         )
-    info = {"positive": positive, "negative": total - positive, "right_share": share, **groups}
+    info = {"positive": positive, "negative": total - positive, "correct_share": share, **groups}
     return Counts(
         unit="responses",
         read=total + dropped.total(),
@@ -223,12 +225,15 @@ def _decide(
     judgement, human = found.judgements.get(key), found.human.get(key)
     verdict = _by_rule(config, record, truth)
     by = "judge" if config.method == "judge" else "rule"
-    if judgement is not None and judgement.right is not None:
+    if judgement is not None and judgement.correct is not None:
         if config.method in BOTH:
-            found.agreement.add(record, truth, verdict, judgement.right, judgement.text)
-        verdict, by = Verdict("right" if judgement.right else "wrong", verdict.answer), "judge"
+            found.agreement.add(record, truth, verdict, judgement.correct, judgement.text)
+        verdict, by = (
+            Verdict("correct" if judgement.correct else "incorrect", verdict.answer),
+            "judge",
+        )
     if human is not None:
-        verdict, by = Verdict("right" if human else "wrong", verdict.answer), "human"
+        verdict, by = Verdict("correct" if human else "incorrect", verdict.answer), "human"
     return {
         "problem_id": record["problem_id"],
         "sample_index": record["sample_index"],

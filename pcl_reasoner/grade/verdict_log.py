@@ -1,6 +1,6 @@
 """What the judge says while the stage runs: an answer log with a line for each response.
 
-{"problem_id": "9f0c…", "sample_index": 3, "right": true, "text": "equal. \\\\boxed{1}",
+{"problem_id": "9f0c…", "sample_index": 3, "correct": true, "text": "equal. \\\\boxed{1}",
  "asked": 1}
 """
 
@@ -31,12 +31,12 @@ class VerdictLog(AnswerLog):
     def note(self, answer: Record) -> None:
         """Keep a judgement at hand."""
         key = answer["problem_id"], answer["sample_index"]
-        self.judgements[key] = Judgement(answer["right"], answer["text"], answer.get("asked", 1))
+        self.judgements[key] = Judgement(answer["correct"], answer["text"], answer.get("asked", 1))
 
     def judged(self, key: Key, judgement: Judgement) -> None:
         """Keep what the judge said about a response, and what failed until then."""
         text = judgement.text[-_TEXT_CHARACTERS:]
-        said = {"right": judgement.right, "text": text, "asked": judgement.asked}
+        said = {"correct": judgement.correct, "text": text, "asked": judgement.asked}
         self.add([{"problem_id": key[0], "sample_index": key[1], **said}])
 
     def info(self) -> dict[str, Any]:
@@ -45,6 +45,6 @@ class VerdictLog(AnswerLog):
         return {
             "judged": len(found),
             "asked_again": sum(one.asked - 1 for one in found),
-            "unreadable": sum(one.right is None for one in found),
+            "unreadable": sum(one.correct is None for one in found),
             **({"retried": dict(sorted(self.retried.items()))} if self.retried else {}),
         }

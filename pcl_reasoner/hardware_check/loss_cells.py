@@ -43,11 +43,11 @@ def drawn_batch() -> Batch:
     ids = np.repeat(np.array([0, 1, 2, 3] * 2, np.int32), [7, 6, 5, 6, 9, 3, 8, 4])
     segment_ids = ids.reshape(2, LENGTH)
     log_probs = -2 * rng.random((2, LENGTH), np.float32) - np.float32(0.05)
-    frozen = log_probs + rng.random((2, LENGTH), np.float32) - np.float32(0.5)
+    old = log_probs + rng.random((2, LENGTH), np.float32) - np.float32(0.5)
     trained = (segment_ids < 3) & (rng.random((2, LENGTH)) < 0.7)
     trained &= ~((segment_ids == 1) & (np.arange(2)[:, None] == 1))
     weights = trained.astype(np.float32)
-    means, _ = segment_means(frozen, weights, segment_ids, PLACES)
+    means, _ = segment_means(old, weights, segment_ids, PLACES)
     has_token = np.array([[1, 1, 1, 0], [1, 0, 1, 0]], np.float32)
     rewards = np.array([[1, 0, 0.25, 0], [0, 1, 1, 0]], np.float32)
     return Batch(
@@ -59,8 +59,8 @@ def drawn_batch() -> Batch:
         token_weights=weights / weights.sum(),
         pass_rates=np.full_like(rewards, 0.4),
         advantages=(rewards - np.float32(0.4)) / np.float32(0.5),
-        frozen_log_probs=frozen,
-        frozen_mean=means.astype(np.float32),
+        old_log_probs=old,
+        old_log_probs_mean=means.astype(np.float32),
     )
 
 

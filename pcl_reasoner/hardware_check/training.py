@@ -224,8 +224,8 @@ def time_layers(setting: Setting, folder: Path, shape: ModelShape, length: int) 
     }
     config = TrainConfig(**base.model_dump() | changes)
     records = train(config, folder, rows, {"start": ""}, shape)
-    measured = {"tokens_a_row": length, "hidden": shape.hidden_size, **_measured(records)}
-    measured["tokens_a_second"] = round(length / measured["step_seconds"], 1)
+    measured = {"tokens_per_row": length, "hidden": shape.hidden_size, **_measured(records)}
+    measured["tokens_per_second"] = round(length / measured["step_seconds"], 1)
     # OPG's loss lies between 0 and 1.
     checks = [compare("the loss is between 0 and 1", loss, 0.5, 1.0) for loss in records[0]["loss"]]
     return Outcome(checks, measured)

@@ -71,7 +71,7 @@ def ask_servers(
             f"{settings.max_model_len} --generation-config vllm`, and put its base URL into the "
             "launch file: placement: {server_urls: [http://host:8000/v1]}; or have the stage "
             "start one: placement: {sampling: {executable: /path/to/vllm}}. A small model can be "
-            "sampled here with engine: embedded."
+            "sampled here with engine: local."
         )
     with started(context, "sampling", model, settings, log) as servers:
         client = _Client(settings, dialogue, records, context, len(prompts))

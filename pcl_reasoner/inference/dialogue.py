@@ -95,5 +95,5 @@ class Dialogue:
             context: Longest prompt and response together, in tokens.
         """
         left = context - len(prompt.ids)
-        limit = self._settings.max_tokens
+        limit = self._settings.max_new_tokens
         return left if limit is None else min(left, limit)

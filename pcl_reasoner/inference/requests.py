@@ -26,7 +26,7 @@ class Request:
     first: int
     count: int
     seed: int
-    max_tokens: int
+    max_new_tokens: int
 
 
 def requests_for(
@@ -74,7 +74,7 @@ def body_of(request: Request, settings: SamplingConfig) -> dict[str, Any]:
         "messages": request.prompt.messages,
         "n": request.count,
         "seed": request.seed,
-        "max_tokens": request.max_tokens,
+        "max_tokens": request.max_new_tokens,
         "temperature": settings.temperature,
         "top_p": settings.top_p,
         "top_k": settings.top_k or -1,  # both are "all" today, older servers know -1 alone

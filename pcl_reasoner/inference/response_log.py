@@ -2,7 +2,7 @@
 
 {"problem_id": "5c18d5f0a1b2c3d4", "sample_index": 0, "response": "<think>…", "token_ids":
  [27, …, 2], "finish_reason": "stop", "n_tokens": 41, "seed": 7, "seconds": null,
- "server": "embedded"}
+ "server": "local"}
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pcl_reasoner.core.schemas import Key
 from pcl_reasoner.inference.answer_log import AnswerLog, Record
 
 FAILED = ("error", "timeout")
-"""Finish reasons of a request that was given up: an empty response, graded as not right."""
+"""Finish reasons of a request that was given up: an empty response, graded as not correct."""
 
 RETOKENISED = "retokenised"
 """Mark, in the log only, of a record whose ids a server did not give."""
@@ -41,7 +41,7 @@ def record(
         finish_reason: ``stop``, ``length``, ``error``, ``timeout``, or what the server said.
         seed: Of this response alone.
         seconds: The request's, None where responses are drawn in batches.
-        server: Base URL, or ``embedded``.
+        server: Base URL, or ``local``.
     """
     return {
         "problem_id": key[0],

@@ -13,8 +13,11 @@ from pcl_reasoner.core.stage import FileName, ServerNeeds, StageConfig
 class SamplingConfig(StageConfig):
     """How responses are drawn. Every field that changes them is sent or applied explicitly."""
 
-    engine: Literal["embedded", "server"] = "server"
-    """``server``: an OpenAI-compatible server; ``embedded``: a small model on this CPU."""
+    renamed = {"max_tokens": "max_new_tokens"}
+    renamed_values = {"engine": {"embedded": "local"}}
+
+    engine: Literal["local", "server"] = "server"
+    """``server``: an OpenAI-compatible server; ``local``: a small model on this CPU."""
     n: int = Field(8, gt=0)
     """Responses a problem."""
     temperature: float = Field(0.6, ge=0)
@@ -27,7 +30,7 @@ class SamplingConfig(StageConfig):
     """Only tokens with this share of the largest probability may be drawn."""
     repetition_penalty: float = Field(1.0, gt=0)
     """Makes tokens already in prompt or response less likely; 1 = off."""
-    max_tokens: int | None = Field(None, gt=0)
+    max_new_tokens: int | None = Field(None, gt=0)
     """Longest response in tokens; None = what the prompt leaves of the context."""
     max_model_len: int = Field(131072, gt=0)
     """Longest prompt and response together, in tokens."""
@@ -50,7 +53,7 @@ class SamplingConfig(StageConfig):
     max_failed: float = Field(0.05, ge=0, le=1)
     """Share of failed responses above which the stage stops: failures count as wrong answers."""
     batch: int = Field(400, gt=0)
-    """Rows that the embedded engine decodes at once."""
+    """Rows that the local sampler decodes at once."""
 
     model_role: ClassVar[str] = "policy"
     """The stage's input that has the weights."""

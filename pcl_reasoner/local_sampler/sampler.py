@@ -1,4 +1,4 @@
-"""The embedded sampler: a small Qwen2 on the CPU, with a KV cache, in MindSpore's graph mode.
+"""The local sampler: a small Qwen2 on the CPU, with a KV cache, in MindSpore's graph mode.
 
 Prompts are padded on the left, so that all rows of a batch decode at the same slot and one graph
 serves every step. A row's positions count from its first real token and its padding is masked,
@@ -281,7 +281,7 @@ def _shape_of(folder: Path) -> ModelShape:
     return shape
 
 
-class EmbeddedSampler:
+class LocalSampler:
     """Draws samples for rows of prompts; one instance serves any number of prompt sets.
 
     Args:
@@ -310,8 +310,9 @@ class EmbeddedSampler:
         if layout.rows * layout.slots * line > CACHE_LIMIT_BYTES:
             raise StageError(
                 f"the KV cache of {layout.rows} rows × {layout.slots} tokens needs "
-                f"{layout.rows * layout.slots * line / 2**30:.1f} GiB, the embedded engine holds "
-                f"{CACHE_LIMIT_BYTES >> 30} GiB. Set a smaller batch, max_tokens or max_model_len."
+                f"{layout.rows * layout.slots * line / 2**30:.1f} GiB, the local sampler holds "
+                f"{CACHE_LIMIT_BYTES >> 30} GiB. Set a smaller batch, max_new_tokens or "
+                "max_model_len."
             )
         cache = Cache(self.shape, layout)
         self.prefill = Prefill(self.model, cache, self.shape, layout)
@@ -346,14 +347,14 @@ class EmbeddedSampler:
         return logits[rows], Tensor(padding[rows])
 
     def sample(
-        self, prompts: list[list[int]], rows: list[Row], max_tokens: list[int], filters: Filters
+        self, prompts: list[list[int]], rows: list[Row], max_new_tokens: list[int], filters: Filters
     ) -> list[Drawn]:
         """Draw one response a row.
 
         Args:
             prompts: The batch's distinct prompts, as ids.
             rows: At most ``layout.rows`` samples.
-            max_tokens: For each row, how many tokens it may have.
+            max_new_tokens: For each row, how many tokens it may have.
             filters: The sampling fields.
 
         Returns:
@@ -363,7 +364,7 @@ class EmbeddedSampler:
         spare = self.layout.rows - len(rows)
         prompt_of_row = [row.prompt for row in rows] + [0] * spare
         logits, padding = self.read(prompts, prompt_of_row)
-        limits = np.array(max_tokens + [0] * spare)
+        limits = np.array(max_new_tokens + [0] * spare)
         streams = Streams([row.seed for row in rows] + [0] * spare)
         seen = self._seen(prompts, prompt_of_row)
         steps: list[NDArray[np.int64]] = []
@@ -379,7 +380,7 @@ class EmbeddedSampler:
                 break
             slot = Tensor(np.array([self.layout.prompt_slots + step], np.int32))
             logits = self.step(Tensor(chosen.astype(np.int32)), slot, padding).asnumpy()
-        return list(self._cut(np.array(steps).T[: len(rows)], max_tokens))
+        return list(self._cut(np.array(steps).T[: len(rows)], max_new_tokens))
 
     def _seen(self, prompts: list[list[int]], rows: list[int]) -> NDArray[np.bool_]:
         seen = np.zeros((len(prompts), self.shape.vocab_size), bool)
@@ -387,9 +388,9 @@ class EmbeddedSampler:
             seen[index, prompt] = True
         return seen[rows]
 
-    def _cut(self, tokens: NDArray[np.int64], max_tokens: list[int]) -> Iterator[Drawn]:
+    def _cut(self, tokens: NDArray[np.int64], max_new_tokens: list[int]) -> Iterator[Drawn]:
         """Rows go on being decoded while others are not done: cut each where it ended."""
-        for row, limit in zip(tokens, max_tokens, strict=True):
+        for row, limit in zip(tokens, max_new_tokens, strict=True):
             ended = np.flatnonzero(np.isin(row[:limit], self.ends))
             if ended.size:
                 yield Drawn(row[: ended[0] + 1].tolist(), "stop")

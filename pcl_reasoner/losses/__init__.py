@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pcl_reasoner.losses.columns import ADVANTAGES, FROZEN_LOG_PROBS, FROZEN_MEAN, PASS_RATES
+from pcl_reasoner.losses.columns import ADVANTAGES, OLD_LOG_PROBS, OLD_LOG_PROBS_MEAN, PASS_RATES
 
 
 @dataclass(frozen=True)
@@ -35,31 +35,40 @@ LOSSES: dict[str, Loss] = {
     "sft": Loss("SftLoss", "token"),
     "rft": Loss("RftLoss", "segment"),
     "signed_nll": Loss(
-        "SignedNllLoss", "segment", parameters={"weight_right": 1.0, "weight_wrong": 0.8}
+        "SignedNllLoss", "segment", parameters={"weight_correct": 1.0, "weight_incorrect": 0.8}
     ),
     "asymre": Loss("AsymreLoss", "segment", frozenset({PASS_RATES}), {"delta": -0.1}),
-    "topr": Loss("ToprLoss", "segment", frozenset({FROZEN_MEAN}), {"sequence": 0.0}),
+    "topr": Loss("ToprLoss", "segment", frozenset({OLD_LOG_PROBS_MEAN}), {"sequence": 0.0}),
     "gspo": Loss(
         "GspoLoss",
         "segment",
-        frozenset({ADVANTAGES, FROZEN_MEAN}),
+        frozenset({ADVANTAGES, OLD_LOG_PROBS_MEAN}),
         {"eps_low": 3e-4, "eps_high": 4e-4},
     ),
     "grpo": Loss(
         "GrpoLoss",
         "segment",
-        frozenset({ADVANTAGES, FROZEN_LOG_PROBS}),
+        frozenset({ADVANTAGES, OLD_LOG_PROBS}),
         {"eps_low": 0.2, "eps_high": 0.28},
     ),
     "nft": Loss(
         "NftLoss",
         "segment",
-        frozenset({PASS_RATES, FROZEN_LOG_PROBS}),
-        {"eps_right": 0.0, "eps_wrong": 1.0},
+        frozenset({PASS_RATES, OLD_LOG_PROBS}),
+        {"eps_correct": 0.0, "eps_incorrect": 1.0},
     ),
     "dft": Loss("DftLoss", "token"),
 }
 """Module in this package -> what it holds. Adding a loss: one file, one line here, one test."""
+
+
+RENAMED_PARAMETERS = {
+    "weight_right": "weight_correct",
+    "weight_wrong": "weight_incorrect",
+    "eps_right": "eps_correct",
+    "eps_wrong": "eps_incorrect",
+}
+"""A parameter's old name -> its name."""
 
 
 def build_loss(name: str, places: int, parameters: Mapping[str, float] | None = None) -> Any:

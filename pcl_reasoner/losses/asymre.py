@@ -2,8 +2,8 @@
 
     loss = Σ_segments w · ( −(r − V)·m ),  V = mean_G r + δ,  m = (1/T) Σ_t log π(y_t)
 
-With δ < 0 right responses weigh more than wrong ones. Off-policy, its authors find, a baseline at
-or above the mean reward (δ ≥ 0) ends in collapse, and one below it improves the policy.
+With δ < 0 correct responses weigh more than incorrect ones. Off-policy, its authors find, a
+baseline at or above the mean reward (δ ≥ 0) ends in collapse, and one below it improves the policy.
 
 Source: arXiv 2506.20520. The group's mean is the column ``pass_rates``.
 """

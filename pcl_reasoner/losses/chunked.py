@@ -8,11 +8,11 @@ The backward pass makes a chunk's logits again, and from them its part of both g
 
 Under tensor parallelism a rank holds a part of the vocabulary. ``PartScores`` stays inside the
 part: it communicates nothing, forward or backward, and what MindSpore does not cut for a rank (a
-``bprop``) is right as it stands on the rank's own piece. Then every rank gathers the scores of all
-parts, P numbers per token, and ``WholeScores`` combines them.
+``bprop``) is correct as it stands on the rank's own piece. Then every rank gathers the scores of
+all parts, P numbers per token, and ``WholeScores`` combines them.
 
 The scores are not added up by AllReduce: MindSpore 2.7 would rewrite the gradient
-AllReduce(x)·y + z to AllReduce(x + z)·y, which is wrong (docs/mindspore_all_reduce.md).
+AllReduce(x)·y + z to AllReduce(x + z)·y, which is incorrect (docs/mindspore_all_reduce.md).
 
 Shapes: B rows, S tokens a row, H hidden size, V vocabulary, P parts of the vocabulary.
 """

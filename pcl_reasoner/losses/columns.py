@@ -10,8 +10,8 @@ of them to this order.
 from __future__ import annotations
 
 PASS_RATES, ADVANTAGES = "pass_rates", "advantages"
-FROZEN_LOG_PROBS, FROZEN_MEAN = "frozen_log_probs", "frozen_mean"
-OPTIONAL_COLUMNS = (PASS_RATES, ADVANTAGES, FROZEN_LOG_PROBS, FROZEN_MEAN)
+OLD_LOG_PROBS, OLD_LOG_PROBS_MEAN = "old_log_probs", "old_log_probs_mean"
+OPTIONAL_COLUMNS = (PASS_RATES, ADVANTAGES, OLD_LOG_PROBS, OLD_LOG_PROBS_MEAN)
 """Columns that not all data have."""
 LOSS_COLUMNS = (
     *("rewards", "segment_weights", "token_weights", "trained", "segment_ids"),

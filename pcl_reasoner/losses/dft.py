@@ -1,12 +1,12 @@
-"""Dynamic fine-tuning: cross-entropy of right responses, each token weighed by its probability.
+"""Dynamic fine-tuning: cross-entropy of correct responses, each token weighed by its probability.
 
     loss = Σ_tokens w_t · r · ( −sg(e^ℓ_t)·ℓ_t ),  ℓ_t = log π(y_t)
 
 sg holds a value fixed while the gradient is taken, so the gradient is −e^ℓ_t ∇ℓ_t: a token that
 the policy finds unlikely pulls less than in ``sft``. A fractional reward weighs by its value.
 
-Source: arXiv 2508.05629. w_t is 1 / number of trained tokens of the global batch, wrong responses'
-included, so that equal steps see equal data.
+Source: arXiv 2508.05629. w_t is 1 / number of trained tokens of the global batch, incorrect
+responses' included, so that equal steps see equal data.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     ρ_t = e^(ℓ_t − ℓ₀_t),  ℓ_t = log π(y_t)
     loss = Σ_segments w · (1/T) Σ_t ( −min( ρ_t·A, clip(ρ_t, 1 − ε_low, 1 + ε_high)·A ) )
 
-ℓ₀ is the log-prob under the frozen policy, A = (r − mean_G r) / std_G r. At ℓ = ℓ₀ the gradient is
+ℓ₀ is the log-prob under the old policy, A = (r − mean_G r) / std_G r. At ℓ = ℓ₀ the gradient is
 −A·(1/T) Σ_t ∇ℓ_t; a group whose rewards are all equal has A = 0 and gives none.
 
 Source: arXiv 2402.03300; the higher upper clip and no KL term: DAPO (2503.14476). ℓ − ℓ₀ is cut
@@ -52,11 +52,11 @@ class GrpoLoss(nn.Cell):
         segment_ids,
         pass_rates,
         advantages,
-        frozen_log_probs,
+        old_log_probs,
         *others,
     ):
-        """log_probs, frozen_log_probs [B, S]; segment_weights, advantages [B, G] -> scalar."""
-        ratio = bounded_ratio(log_probs, frozen_log_probs)  # [B, S]
+        """log_probs, old_log_probs [B, S]; segment_weights, advantages [B, G] -> scalar."""
+        ratio = bounded_ratio(log_probs, old_log_probs)  # [B, S]
         gain = self.gain(ratio, self.to_tokens(advantages, segment_ids))  # [B, S]
         of_segments, _ = self.means(gain, trained, segment_ids)  # [B, G]
         return -(segment_weights * of_segments).sum()

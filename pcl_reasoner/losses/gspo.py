@@ -3,7 +3,7 @@
     s = e^(m − m₀)
     loss = Σ_segments w · ( −min( s·A, clip(s, 1 − ε_low, 1 + ε_high)·A ) )
 
-m₀ is the mean log-prob under the frozen policy, A the advantage in the group. Beyond the clip a
+m₀ is the mean log-prob under the old policy, A the advantage in the group. Beyond the clip a
 response gives no gradient. The source's ε are for samples that are a few steps old; with samples
 of the starting policy alone s soon leaves them, and larger ones are needed.
 
@@ -27,7 +27,7 @@ def reference(batch: Batch, eps_low: float, eps_high: float) -> float:
         eps_low: How far s may fall below 1 where that lowers the loss.
         eps_high: How far it may rise above 1 where that lowers the loss.
     """
-    gap = np.clip(batch.means() - batch.frozen_mean, -RATIO_LIMIT, RATIO_LIMIT)
+    gap = np.clip(batch.means() - batch.old_log_probs_mean, -RATIO_LIMIT, RATIO_LIMIT)
     return -batch.over_segments(clipped_gain(np.exp(gap), batch.advantages, eps_low, eps_high))
 
 
@@ -49,9 +49,9 @@ class GspoLoss(nn.Cell):
         segment_ids,
         pass_rates,
         advantages,
-        frozen_log_probs,
-        frozen_mean,
+        old_log_probs,
+        old_log_probs_mean,
     ):
-        """mean, segment_weights, advantages, frozen_mean [B, G] -> scalar."""
-        ratio = bounded_ratio(mean, frozen_mean)  # [B, G]
+        """mean, segment_weights, advantages, old_log_probs_mean [B, G] -> scalar."""
+        ratio = bounded_ratio(mean, old_log_probs_mean)  # [B, G]
         return -(segment_weights * self.gain(ratio, advantages)).sum()

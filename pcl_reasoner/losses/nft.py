@@ -1,14 +1,15 @@
-"""Negative-aware fine-tuning: wrong responses teach what the right ones' policy is not.
+"""Negative-aware fine-tuning: incorrect responses teach what the correct ones' policy is not.
 
     ρ = e^(ℓ_t − ℓ₀_t),  x₊ = ρ,  x₋ = (1 − q̂ρ) / (1 − q̂),  x̃ = x + sg(max(x, ε) − x)
     loss = Σ_segments w · (1 − q̂) · (1/T) Σ_t ( −log x̃₊ if r = 1;  −log x̃₋ if r = 0 )
 
-ℓ₀ is the log-prob under the frozen policy, q̂ the group's pass rate in [0.02, 0.98]. sg holds a
+ℓ₀ is the log-prob under the old policy, q̂ the group's pass rate in [0.02, 0.98]. sg holds a
 value fixed while the gradient is taken, so a token below ε still has the gradient −∇x / ε: x₋ falls
-below 0 where the policy has made a wrong token much likelier, and that is where it is needed.
+below 0 where the policy has made an incorrect token much likelier, and that is where it is needed.
 
-Source: arXiv 2505.18116; its script has ε = 0 for right and 1 for wrong responses. ℓ − ℓ₀ is cut
-off at ±20 against overflow. A fractional reward counts as both: r parts right, 1 − r parts wrong.
+Source: arXiv 2505.18116; its script has ε = 0 for correct and 1 for incorrect responses. ℓ − ℓ₀ is
+cut off at ±20 against overflow. A fractional reward counts as both: r parts correct, 1 − r parts
+incorrect.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ LOWEST_RATE, HIGHEST_RATE = 0.02, 0.98
 
 
 def reference(
-    batch: Batch, eps_right: float, eps_wrong: float, held: np.ndarray | None = None
+    batch: Batch, eps_correct: float, eps_incorrect: float, held: np.ndarray | None = None
 ) -> float:
     """The definition, in float64.
 
     Args:
         batch: What is given.
-        eps_right: ε of right responses.
-        eps_wrong: ε of wrong responses.
+        eps_correct: ε of correct responses.
+        eps_incorrect: ε of incorrect responses.
         held: [B, S] log-probs at which max(x, ε) − x is taken; the batch's own when None.
     """
     rate = np.clip(batch.pass_rates.astype(np.float64), LOWEST_RATE, HIGHEST_RATE)
@@ -41,7 +42,7 @@ def reference(
         return ratio, (1 - q * ratio) / (1 - q)
 
     losses = np.zeros_like(q)
-    eps = (eps_right, eps_wrong)
+    eps = (eps_correct, eps_incorrect)
     for share, x, at, low in zip((r, 1 - r), both(None), both(held), eps, strict=True):
         losses = losses - share * np.log(x + (np.maximum(at, low) - at))
     return batch.over_segments((1 - rate) * batch.means(losses))
@@ -50,9 +51,9 @@ def reference(
 class NftLoss(nn.Cell):
     """The loss as a graph-mode Cell."""
 
-    def __init__(self, places: int, eps_right: float, eps_wrong: float) -> None:
+    def __init__(self, places: int, eps_correct: float, eps_incorrect: float) -> None:
         super().__init__()
-        self.eps_right, self.eps_wrong = eps_right, eps_wrong
+        self.eps_correct, self.eps_incorrect = eps_correct, eps_incorrect
         self.to_tokens = SegmentsToTokens(places)
         self.means = SegmentMeans(places)
 
@@ -67,17 +68,17 @@ class NftLoss(nn.Cell):
         segment_ids,
         pass_rates,
         advantages,
-        frozen_log_probs,
+        old_log_probs,
         *others,
     ):
-        """log_probs, frozen_log_probs [B, S]; rewards, pass_rates [B, G] -> scalar."""
+        """log_probs, old_log_probs [B, S]; rewards, pass_rates [B, G] -> scalar."""
         rate = ops.clamp(pass_rates, LOWEST_RATE, HIGHEST_RATE)  # [B, G]
         q = self.to_tokens(rate, segment_ids)  # [B, S]
         r = self.to_tokens(rewards, segment_ids)  # [B, S]
-        ratio = bounded_ratio(log_probs, frozen_log_probs)  # [B, S]
-        right = self._log(ratio, self.eps_right)
-        wrong = self._log((1.0 - q * ratio) / (1.0 - q), self.eps_wrong)
-        of_segments, _ = self.means(-r * right - (1.0 - r) * wrong, trained, segment_ids)
+        ratio = bounded_ratio(log_probs, old_log_probs)  # [B, S]
+        correct = self._log(ratio, self.eps_correct)
+        incorrect = self._log((1.0 - q * ratio) / (1.0 - q), self.eps_incorrect)
+        of_segments, _ = self.means(-r * correct - (1.0 - r) * incorrect, trained, segment_ids)
         return (segment_weights * (1.0 - rate) * of_segments).sum()
 
     def _log(self, x, low):

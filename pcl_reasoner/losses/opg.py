@@ -4,7 +4,7 @@
     loss = Σ_segments w · ( r (1 − p) + (1 − r) p )
 
 which is −R·p up to a constant, R = 2r − 1. Its gradient is −R·(p/T)·Σ_t ∇ log π(y_t): bounded,
-and fading on wrong responses as p → 0. No importance sampling, no KL term.
+and fading on incorrect responses as p → 0. No importance sampling, no KL term.
 
 Source: PCL-Reasoner V1.5 (arXiv 2601.14716; upstream's opg_trainer.py). Upstream casts the reward
 to an integer, uses the first reward of a batch only and cannot run packed; here rewards are

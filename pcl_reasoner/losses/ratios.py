@@ -1,4 +1,4 @@
-"""Ratios of the policy to the frozen one, and their clip, in NumPy and as Cells."""
+"""Ratios of the policy to the old one, and their clip, in NumPy and as Cells."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class ClippedGain(nn.Cell):
 
     def construct(self, ratio, advantages):
         """ratio, advantages, any one shape -> the same."""
-        right = ops.maximum(advantages, 0.0) * ops.minimum(ratio, self.highest)
-        wrong = ops.minimum(advantages, 0.0) * ops.maximum(ratio, self.lowest)
-        return right + wrong
+        correct = ops.maximum(advantages, 0.0) * ops.minimum(ratio, self.highest)
+        incorrect = ops.minimum(advantages, 0.0) * ops.maximum(ratio, self.lowest)
+        return correct + incorrect
 
 
-def bounded_ratio(log_probs, frozen):
+def bounded_ratio(log_probs, old):
     """e^(ℓ − ℓ₀) or e^(m − m₀) in a Cell, its logarithm cut off at ± RATIO_LIMIT."""
-    return ops.exp(ops.clamp(log_probs - frozen, -RATIO_LIMIT, RATIO_LIMIT))
+    return ops.exp(ops.clamp(log_probs - old, -RATIO_LIMIT, RATIO_LIMIT))

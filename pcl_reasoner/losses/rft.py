@@ -1,9 +1,10 @@
-"""Rejection-sampling fine-tuning: imitate the right responses.
+"""Rejection-sampling fine-tuning: imitate the correct responses.
 
     loss = Σ_segments w · ( −m if r = 1 else 0 ),  m = (1/T) Σ_t log π(y_t)
 
 Source: arXiv 2308.01825. A fractional reward weighs by its value. w is 1 / number of segments of
-the global batch, wrong ones included, so that equal steps of ``rft`` and ``opg`` see equal data.
+the global batch, incorrect ones included, so that equal steps of ``rft`` and ``opg`` see equal
+data.
 """
 
 from __future__ import annotations

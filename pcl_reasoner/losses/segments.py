@@ -28,8 +28,8 @@ class Batch:
         token_weights: [B, S]; 1 / trained tokens of the global batch, 0 where not trained.
         pass_rates: [B, G], mean reward of the responses to the segment's problem.
         advantages: [B, G], (reward − pass rate) / standard deviation, of the same group.
-        frozen_log_probs: [B, S], log π of each label by the frozen policy.
-        frozen_mean: [B, G], their mean over the segment's trained tokens.
+        old_log_probs: [B, S], log π of each label by the old policy.
+        old_log_probs_mean: [B, G], their mean over the segment's trained tokens.
     """
 
     log_probs: np.ndarray
@@ -40,8 +40,8 @@ class Batch:
     token_weights: np.ndarray
     pass_rates: np.ndarray
     advantages: np.ndarray
-    frozen_log_probs: np.ndarray
-    frozen_mean: np.ndarray
+    old_log_probs: np.ndarray
+    old_log_probs_mean: np.ndarray
 
     def means(self, values: np.ndarray | None = None) -> np.ndarray:
         """[B, S] values (``log_probs`` if none) -> means over segments' trained tokens, [B, G]."""
@@ -55,7 +55,7 @@ class Batch:
     def log_ratios(self, limit: float, log_probs: np.ndarray | None = None) -> np.ndarray:
         """ℓ − ℓ₀ of every token, 0 where not trained, cut off at ± limit: [B, S]."""
         log_probs = self.log_probs if log_probs is None else log_probs
-        gap = log_probs.astype(np.float64) - self.frozen_log_probs
+        gap = log_probs.astype(np.float64) - self.old_log_probs
         return np.clip(np.where(self.trained > 0, gap, 0.0), -limit, limit)
 
     def of_segments(self, values: np.ndarray) -> np.ndarray:

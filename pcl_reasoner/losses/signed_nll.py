@@ -1,12 +1,12 @@
-"""Signed log-likelihood: imitate right responses, push wrong ones away at a lower weight (REDI).
+"""Signed log-likelihood (REDI): imitate correct responses, push incorrect ones away less.
 
     loss = Σ_segments w · ( −w₊·m if r = 1;  +w₋·m if r = 0 ),  m = (1/T) Σ_t log π(y_t)
 
-Its second term has no bound: on wrong responses the push does not fade as it does in ``opg``, so
-the learning rate must be small (1e-6 in the source).
+Its second term has no bound: on incorrect responses the push does not fade as it does in ``opg``,
+so the learning rate must be small (1e-6 in the source).
 
 Source: REDI (arXiv 2505.24850), w₊ = 1, w₋ = 0.8. A fractional reward counts as both: r parts
-right, 1 − r parts wrong.
+correct, 1 − r parts incorrect.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from mindspore import nn
 from pcl_reasoner.losses.segments import Batch
 
 
-def reference(batch: Batch, weight_right: float, weight_wrong: float) -> float:
+def reference(batch: Batch, weight_correct: float, weight_incorrect: float) -> float:
     """The definition, in float64.
 
     Args:
         batch: What is given.
-        weight_right: w₊.
-        weight_wrong: w₋.
+        weight_correct: w₊.
+        weight_incorrect: w₋.
     """
     r = batch.rewards
-    return batch.over_segments((weight_wrong * (1 - r) - weight_right * r) * batch.means())
+    return batch.over_segments((weight_incorrect * (1 - r) - weight_correct * r) * batch.means())
 
 
 class SignedNllLoss(nn.Cell):
     """The loss as a graph-mode Cell."""
 
-    def __init__(self, places: int, weight_right: float, weight_wrong: float) -> None:
+    def __init__(self, places: int, weight_correct: float, weight_incorrect: float) -> None:
         super().__init__()
-        self.weight_right, self.weight_wrong = weight_right, weight_wrong
+        self.weight_correct, self.weight_incorrect = weight_correct, weight_incorrect
 
     def construct(self, log_probs, mean, rewards, segment_weights, *others):
         """mean, rewards, segment_weights [B, G] -> scalar; the other columns are not used."""
-        signed = self.weight_wrong * (1.0 - rewards) - self.weight_right * rewards
+        signed = self.weight_incorrect * (1.0 - rewards) - self.weight_correct * rewards
         return (segment_weights * signed * mean).sum()

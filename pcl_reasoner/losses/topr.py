@@ -1,13 +1,14 @@
-"""Tapered off-policy REINFORCE: right responses as they are, wrong ones while they are likely.
+"""Tapered off-policy REINFORCE: correct responses as they are, incorrect ones while likely.
 
     loss = Σ_segments w · ( −m if r = 1;  +sg(a)·m if r = 0 ),  a = clip(e^(m − m₀), 0, 1)
 
-m₀ is the mean under the frozen policy, sg holds a value fixed while the gradient is taken. The
-push on a wrong response fades as the policy leaves it. a is normalised by length; the paper's
+m₀ is the mean under the old policy, sg holds a value fixed while the gradient is taken. The
+push on an incorrect response fades as the policy leaves it. a is normalised by length; the paper's
 e^(S − S₀) = e^(T (m − m₀)), over the whole sequence, is ``sequence: 1``: at thousands of tokens it
 is 0 or 1 after the slightest move.
 
-Source: arXiv 2503.14286. A fractional reward counts as both: r parts right, 1 − r parts wrong.
+Source: arXiv 2503.14286. A fractional reward counts as both: r parts correct, 1 − r parts
+incorrect.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def reference(batch: Batch, sequence: float, held: np.ndarray | None = None) -> 
         held: [B, S] log-probs at which a is taken; the batch's own when None.
     """
     mean, r = batch.means(), batch.rewards
-    gap = (mean if held is None else batch.means(held)) - batch.frozen_mean
+    gap = (mean if held is None else batch.means(held)) - batch.old_log_probs_mean
     if sequence:
         gap = gap * batch.tokens()
     a = np.exp(np.minimum(gap, 0.0))
@@ -53,11 +54,11 @@ class ToprLoss(nn.Cell):
         segment_ids,
         pass_rates,
         advantages,
-        frozen_log_probs,
-        frozen_mean,
+        old_log_probs,
+        old_log_probs_mean,
     ):
-        """mean, rewards, segment_weights, frozen_mean [B, G] -> scalar."""
-        gap = mean - frozen_mean  # [B, G]
+        """mean, rewards, segment_weights, old_log_probs_mean [B, G] -> scalar."""
+        gap = mean - old_log_probs_mean  # [B, G]
         if self.sequence:
             _, tokens = self.means(log_probs, trained, segment_ids)
             gap = gap * tokens

@@ -12,9 +12,11 @@ from pcl_reasoner.core.stage import FileName, StageConfig
 class TokenizeConfig(StageConfig):
     """How responses become tokens and labels."""
 
+    renamed = {"max_tokens": "max_segment_tokens"}
+
     source: Literal["responses", "rows"] = "responses"
     """``responses``: sampled, with rewards (RL). ``rows``: problem and cot of a data set (SFT)."""
-    max_tokens: int = Field(gt=0)
+    max_segment_tokens: int = Field(gt=0)
     """Tokens a segment at most: prompt, response and end of turn."""
     over_length: Literal["error", "drop", "truncate"] = "drop"
     """What becomes of longer ones."""
@@ -33,13 +35,15 @@ class TokenizeConfig(StageConfig):
 class PackConfig(StageConfig):
     """How segments are put into rows."""
 
+    renamed = {"one_a_row": "one_segment_per_row"}
+
     seq_length: int = Field(gt=0)
     """Tokens a row, padding included."""
     max_segments: int = Field(128, gt=0, le=128)
     """Segments a row at most: the compressed attention mask has 128 places."""
     seed: int = 0
     """Of the rows' order."""
-    one_a_row: bool = False
+    one_segment_per_row: bool = False
     """One segment a row, as V1.5's script trains."""
     pad_token_id: int | None = Field(None, ge=0)
     """Fills a row's end; None for the tokenizer's own."""

@@ -83,7 +83,7 @@ def plan_rows(
     seq_length: int,
     max_segments: int,
     seed: int,
-    one_a_row: bool = False,
+    one_segment_per_row: bool = False,
 ) -> RowPlan:
     """Put every segment into a row, and the rows into a random order.
 
@@ -92,9 +92,9 @@ def plan_rows(
         seq_length: Tokens a row.
         max_segments: Segments a row at most; the compressed attention mask has no more places.
         seed: Of the rows' order: filling leaves rows with long segments first.
-        one_a_row: True for V1.5's micro-batches of one response.
+        one_segment_per_row: True for V1.5's micro-batches of one response.
     """
-    if one_a_row:
+    if one_segment_per_row:
         rows = Rows(np.arange(len(lengths)), np.arange(len(lengths) + 1))
     else:
         histogram = np.bincount(lengths, minlength=seq_length + 1)
@@ -162,15 +162,15 @@ def accounting(plan: RowPlan, max_segments: int) -> dict[str, Any]:
         "segments": len(plan.lengths),
         "tokens": tokens,
         "fill": tokens / (rows * plan.seq_length) if rows else 0.0,
-        "segments_a_row": {
+        "segments_per_row": {
             str(size): int(per_row[size]) for size in np.flatnonzero(per_row).tolist()
         },
         "rows_next_fit": in_order,
         "rows_saved": in_order - rows,
         "rows_bound": bound,
         "rows_over_bound": rows - bound,
-        "steps_an_epoch": _steps(rows),
-        "steps_an_epoch_next_fit": _steps(in_order),
+        "steps_per_epoch": _steps(rows),
+        "steps_per_epoch_next_fit": _steps(in_order),
     }
 
 

@@ -6,11 +6,11 @@
     segment_ids     [   0,    0, 0,    1, 1,    2,    2,    2]
     actual_seq_len  [3, 5]        rewards [1.0, 0.0]
 
-Samples with ``frozen_log_probs`` (a float a token) give rows with them and their means:
+Samples with ``old_log_probs`` (a float a token) give rows with them and their means:
 
-    frozen_log_probs [0, 0, −0.5, 0, −2, 0, 0, 0]   frozen_mean [−0.5, −2]
+    old_log_probs [0, 0, −0.5, 0, −2, 0, 0, 0]   old_log_probs_mean [−0.5, −2]
 
-Labels and frozen log-probs stay unshifted: each stands on its own token. The first label of a
+Labels and old log-probs stay unshifted: each stands on its own token. The first label of a
 segment is always −100: after the shift it would be predicted from the last token of the segment
 before it.
 """
@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.core.schemas import PACKED_FROZEN, PACKED_ROWS
+from pcl_reasoner.core.schemas import PACKED_OLD_LOG_PROBS, PACKED_ROWS
 from pcl_reasoner.pack.packing import RowPlan, accounting, plan_rows
 from pcl_reasoner.pack.tokens import IGNORED
 
@@ -88,18 +88,26 @@ class Packing:
     trained_tokens: int = field(default=0)
 
     @property
-    def frozen(self) -> bool:
-        """True when the samples have the frozen policy's log-probs."""
-        return "frozen_log_probs" in self.samples.column_names
+    def has_old_log_probs(self) -> bool:
+        """True when the samples have the old policy's log-probs."""
+        return "old_log_probs" in self.samples.column_names
 
     @property
     def schema(self) -> pa.Schema:
         """Columns of the rows."""
-        return pa.unify_schemas([PACKED_ROWS, PACKED_FROZEN]) if self.frozen else PACKED_ROWS
+        return (
+            pa.unify_schemas([PACKED_ROWS, PACKED_OLD_LOG_PROBS])
+            if self.has_old_log_probs
+            else PACKED_ROWS
+        )
 
     @cached_property
-    def _frozen_log_probs(self) -> ListColumn:
-        return ListColumn(self.samples["frozen_log_probs"])
+    def _old_log_probs(self) -> ListColumn:
+        return ListColumn(self.samples["old_log_probs"])
+
+    def stream(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The rows' columns, and the rows in batches."""
+        return self.schema, self.batches()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Build the rows, a few at a time."""
@@ -144,7 +152,7 @@ class Packing:
             _matrix(segment_ids),
             *(_lists(values[name].take(segments), sizes) for name in _PER_SEGMENT),
         ]
-        arrays += self._frozen_columns(rows, targets) if self.frozen else []
+        arrays += self._old_log_prob_columns(rows, targets) if self.has_old_log_probs else []
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _of_segments(self, source: str) -> pa.Array:
@@ -153,10 +161,10 @@ class Packing:
             return pa.nulls(len(self.kept), pa.float32())
         return self.samples[source].combine_chunks().take(self.kept)
 
-    def _frozen_columns(
+    def _old_log_prob_columns(
         self, rows: list[npt.NDArray[np.int64]], targets: npt.NDArray[np.int32]
     ) -> list[pa.ListArray]:
-        """Log-probs by the frozen policy of the trained tokens, and their mean a segment."""
+        """Log-probs by the old policy of the trained tokens, and their mean a segment."""
         log_probs, means = np.zeros(targets.shape, np.float32), []
         for place, row in enumerate(rows):
             start = 0
@@ -164,7 +172,7 @@ class Packing:
                 length = int(self.plan.lengths[index])
                 inside = slice(start, start + length)
                 trained = targets[place, inside] != IGNORED
-                given = self._frozen_log_probs[int(self.kept[index])][:length]
+                given = self._old_log_probs[int(self.kept[index])][:length]
                 log_probs[place, inside] = np.where(trained, given, np.float32(0))
                 # Of what is left after a cut, not what the sample's own mean counted.
                 total = log_probs[place, inside].sum(dtype=np.float64)
@@ -189,7 +197,7 @@ def plan_packing(
     max_segments: int,
     seed: int,
     pad_token_id: int,
-    one_a_row: bool = False,
+    one_segment_per_row: bool = False,
     over_length: Literal["error", "drop", "truncate"] = "error",
 ) -> Packing:
     """Plan the packing of a table of samples, on its lengths.
@@ -200,7 +208,7 @@ def plan_packing(
         max_segments: Segments a row at most.
         seed: Of the rows' order.
         pad_token_id: Fills a row's end.
-        one_a_row: True for one segment a row.
+        one_segment_per_row: True for one segment a row.
         over_length: What becomes of samples longer than a row.
 
     Raises:
@@ -211,8 +219,8 @@ def plan_packing(
     if len(long) and over_length == "error":
         raise StageError(
             f"{len(long)} of {len(lengths)} samples are longer than a row of {seq_length} tokens; "
-            f"the longest has {lengths.max()}. Raise seq_length, lower tokenize's max_tokens, or "
-            "set over_length to drop or truncate."
+            f"the longest has {lengths.max()}. Raise seq_length, lower tokenize's "
+            "max_segment_tokens, or set over_length to drop or truncate."
         )
     cut = _cuttable(samples, long, seq_length) if over_length == "truncate" else long[:0]
     kept = np.setdiff1d(np.arange(len(lengths)), np.setdiff1d(long, cut))
@@ -222,7 +230,7 @@ def plan_packing(
             f"row of {seq_length} tokens. Look at the funnel of the stages before."
         )
     plan = plan_rows(
-        np.minimum(lengths[kept], seq_length), seq_length, max_segments, seed, one_a_row
+        np.minimum(lengths[kept], seq_length), seq_length, max_segments, seed, one_segment_per_row
     )
     dropped = {"over_length": len(lengths) - len(kept)} if len(kept) < len(lengths) else {}
     return Packing(samples, kept, plan, pad_token_id, dropped, len(cut))

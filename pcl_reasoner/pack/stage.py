@@ -54,7 +54,7 @@ def tokenize(
 
     prompt = config.model_dump(include=set(Encoder.PROMPT_KEYS))
     encoder = load_encoder(inputs["policy"], **prompt)
-    segmenter = Segmenter(encoder, config.max_tokens, config.over_length)
+    segmenter = Segmenter(encoder, config.max_segment_tokens, config.over_length)
     tally = segmenter.tally
     problems = _problems(inputs) if config.source == "responses" else None
     files = _source_files(config, inputs["responses"])
@@ -67,7 +67,7 @@ def tokenize(
                 columns = {name: table[name].to_pylist() for name in table.column_names}
                 encoded = segmenter.encode(columns, range(table.num_rows), file.name)
                 yield pa.record_batch(encoded, SEGMENTS)
-                _keep_apart(tally.malformed, table, file.name, first, context)
+                _quarantine(tally.malformed, table, file.name, first, context)
                 tally.malformed.clear()
                 first += table.num_rows
                 context.progress.update(first, total, "segments", file.name)
@@ -105,7 +105,7 @@ def pack(
         config.max_segments,
         config.seed,
         pad,
-        config.one_a_row,
+        config.one_segment_per_row,
         config.over_length,
     )
 
@@ -198,13 +198,13 @@ def _texts(names: list[str], problems: Mapping[str, str]) -> list[str]:
     return [problems[name] for name in names]
 
 
-def _keep_apart(
+def _quarantine(
     malformed: list[tuple[int, str]], table: Any, file: str, first: int, context: StageContext
 ) -> None:
     for index, reason in malformed:
         record = table.slice(index, 1).to_pylist()[0]
         raw = json.dumps(record, ensure_ascii=False, sort_keys=True, default=str)
-        context.keep_apart(file, first + index, reason, raw)
+        context.quarantine(file, first + index, reason, raw)
 
 
 def _write_meta(output: Path, policy: Path, encoder: Encoder) -> None:

@@ -7,10 +7,17 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from pcl_reasoner.pack.rows import Packing
 from pcl_reasoner.pack.tokens import IGNORED
 
 STOCK_COLUMNS = ["input_ids", "labels", "actual_seq_len"]
 """What MindFormers' own loader reads of packed rows."""
+
+
+def stock(packing: Packing) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The packed rows that MindFormers' own loader reads: their columns, and the batches."""
+    schema = pa.schema([packing.schema.field(name) for name in STOCK_COLUMNS])
+    return schema, shifted(packing.batches())
 
 
 def shifted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

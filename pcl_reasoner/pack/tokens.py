@@ -56,13 +56,13 @@ class Segmenter:
 
     Args:
         encoder: The model's.
-        max_tokens: Tokens a segment at most: prompt, response and end of turn together.
+        max_segment_tokens: Tokens a segment at most: prompt, response and end of turn together.
         over_length: What becomes of longer ones.
     """
 
-    def __init__(self, encoder: Encoder, max_tokens: int, over_length: OverLength) -> None:
+    def __init__(self, encoder: Encoder, max_segment_tokens: int, over_length: OverLength) -> None:
         self.encoder = encoder
-        self.max_tokens = max_tokens
+        self.max_segment_tokens = max_segment_tokens
         self.over_length = over_length
         self.tally = Tally()
 
@@ -109,7 +109,7 @@ class Segmenter:
             return self.encode({**batch, **renamed}, rows, where)
 
         # Another setting is never answered from a cache.
-        settings = [self.encoder.identity, self.max_tokens, self.over_length, dict(names)]
+        settings = [self.encoder.identity, self.max_segment_tokens, self.over_length, dict(names)]
         return dataset.map(
             encode,
             batched=True,
@@ -133,15 +133,16 @@ class Segmenter:
         if not response:
             return self._drop("empty_response")
         length = len(prompt) + len(response)
-        if length > self.max_tokens:
+        if length > self.max_segment_tokens:
             if self.over_length == "error":
                 raise StageError(
                     f"{_name(record, row)} has {length} tokens with its prompt, the limit is "
-                    f"{self.max_tokens}. Raise max_tokens, or set over_length to drop or truncate."
+                    f"{self.max_segment_tokens}. Raise max_segment_tokens, or set "
+                    "over_length to drop or truncate."
                 )
-            if self.over_length == "drop" or len(prompt) >= self.max_tokens:
+            if self.over_length == "drop" or len(prompt) >= self.max_segment_tokens:
                 return self._drop("over_length")
-            response = response[: self.max_tokens - len(prompt)]
+            response = response[: self.max_segment_tokens - len(prompt)]
             self.tally.truncated += 1
         return _values(record, sample, prompt, response, self.tally)
 

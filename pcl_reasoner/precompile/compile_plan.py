@@ -166,10 +166,10 @@ def estimated_bytes(config: Mapping[str, Any]) -> int:
     """Memory that one rank's compile is expected to need at its peak."""
     model, stages = config["model"]["model_config"], layout_of(config).stages
     deepest = max(stage_layers(model["num_layers"], stages, model.get("offset", 0)))
-    return BASE_BYTES + deepest * _bytes_a_layer_deep(config)
+    return BASE_BYTES + deepest * _bytes_per_deep_layer(config)
 
 
-def _bytes_a_layer_deep(config: Mapping[str, Any]) -> int:
+def _bytes_per_deep_layer(config: Mapping[str, Any]) -> int:
     """Memory of one layer in every stage: all are built, a stage's own for every micro-batch."""
     micro_batches = int(config["parallel_config"].get("micro_batch_num", 1))
     return LAYER_BYTES * layout_of(config).stages + MICRO_BATCH_BYTES * micro_batches
@@ -201,7 +201,7 @@ def plan_size(config: Mapping[str, Any], scale: Scale, free: int) -> Job:
         )
     if scale == "full" or (scale == "auto" and full.estimate <= free):
         return full
-    room = (free - BASE_BYTES) // _bytes_a_layer_deep(config)
+    room = (free - BASE_BYTES) // _bytes_per_deep_layer(config)
     layers = _SMALL_LAYERS if scale == "small" else max(1, room)
     smaller = copy.deepcopy(dict(config))
     changed: list[str] = []

@@ -9,7 +9,7 @@ from pcl_reasoner.core.schemas import PACKED_ROWS
 from pcl_reasoner.pack.arrow_folder import write_arrow_folder
 from pcl_reasoner.pack.tokens import IGNORED
 
-_A_TOKEN = ("input_ids", "labels", "segment_ids", "frozen_log_probs")
+_A_TOKEN = ("input_ids", "labels", "segment_ids", "old_log_probs")
 
 
 def write_rows(folder: Path, count: int, length: int) -> None:

@@ -47,8 +47,8 @@ def summarize(
     names = ("name", "title", "profile", "launch", "verified", "seed", "choices")
     summary = {
         "recipe": {name: recipe.get(name) for name in names},
-        "embedded": recipe.get("profile") != PAPER,
-        "warnings": collect_warnings(records, trained, right_share_of_grades(records)),
+        "synthetic": recipe.get("profile") != PAPER,
+        "warnings": collect_warnings(records, trained, correct_share_of_grades(records)),
         "funnel": funnel,
         "paper_only": paper_only,
         "contamination": [contamination(r) for r in records if is_contamination(r)],
@@ -123,7 +123,7 @@ def figure_of(counts: Mapping[str, Any], name: str | None) -> int | None:
 
     Args:
         counts: A stage's.
-        name: E.g. ``mixed_rows``, ``outcomes.right``; None: the published line names none.
+        name: E.g. ``mixed_rows``, ``outcomes.correct``; None: the published line names none.
     """
     value: Any = {**(counts.get("info") or {}), "kept": counts.get("kept")}
     for part in (name or "").split("."):
@@ -148,7 +148,7 @@ def collect_warnings(
     Args:
         records: Every stage.
         trained: Digests of the training stages.
-        selected_share: Right and wrong responses as graded; used where no training says it.
+        selected_share: Correct and incorrect responses as graded; used where no training says it.
     """
     found = [
         {"stage": record.key, "text": str(text)}
@@ -161,12 +161,12 @@ def collect_warnings(
         for digest in trained
         for text in training.warnings_about(dict(digest))
     ]
-    measured = any(digest["right_share"] is not None for digest in trained)
+    measured = any(digest["correct_share"] is not None for digest in trained)
     if selected_share and not measured and selected_share["share"] < 0.5:
         text = (
             f"{selected_share['key']}: only {selected_share['share']:.1%} of the graded responses "
-            f"are right ({selected_share['right']} of {selected_share['graded']}). Under one half, "
-            "a loss without a baseline can harm the model."
+            f"are correct ({selected_share['correct']} of {selected_share['graded']}). Under one "
+            "half, a loss without a baseline can harm the model."
         )
         found.append({"stage": "report", "text": text})
     return found
@@ -181,15 +181,15 @@ def grades(records: Sequence[StageRecord]) -> list[dict[str, Any]]:
     ]
 
 
-def right_share_of_grades(records: Sequence[StageRecord]) -> dict[str, Any] | None:
-    """The share of right responses in the last grading, or None without one."""
+def correct_share_of_grades(records: Sequence[StageRecord]) -> dict[str, Any] | None:
+    """The share of correct responses in the last grading, or None without one."""
     graded = grades(records)
     if not graded:
         return None
     verdicts = graded[-1]["verdicts"]
     total = sum(verdicts.values())
-    right = verdicts.get("right", 0)
-    return {"key": graded[-1]["key"], "right": right, "graded": total, "share": right / total}
+    correct = verdicts.get("correct", 0)
+    return {"key": graded[-1]["key"], "correct": correct, "graded": total, "share": correct / total}
 
 
 def is_contamination(record: StageRecord) -> bool:

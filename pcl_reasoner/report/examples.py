@@ -2,7 +2,7 @@
 
 A sample response of a problem::
 
-    {"sample_index": 3, "response": "<think>12-3=9 …", "verdict": "wrong", "reward": 0.0,
+    {"sample_index": 3, "response": "<think>12-3=9 …", "verdict": "incorrect", "reward": 0.0,
      "answer": "9", "selected": True}
 """
 
@@ -23,7 +23,7 @@ class Example:
     Args:
         problem_id: 16 hex digits.
         problem: Its text; empty when the problems are not there.
-        ground_truth: The right answer, as the data give it.
+        ground_truth: The correct answer, as the data give it.
         responses: A response each: sample_index, response, verdict, reward, answer, selected.
     """
 

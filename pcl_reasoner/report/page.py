@@ -15,20 +15,23 @@ from pcl_reasoner.report.records import StageRecord
 _PANELS = (
     ("Loss", (("loss", "loss", "plain"),)),
     (
-        "p of right and wrong responses",
-        (("right_p", "right", "right"), ("wrong_p", "wrong", "wrong")),
+        "p of correct and incorrect responses",
+        (("correct_p", "correct", "correct"), ("incorrect_p", "incorrect", "incorrect")),
     ),
     (
-        "Gradient weight of right and wrong responses",
-        (("right_weight", "right", "right"), ("wrong_weight", "wrong", "wrong")),
+        "Gradient weight of correct and incorrect responses",
+        (("correct_weight", "correct", "correct"), ("incorrect_weight", "incorrect", "incorrect")),
     ),
     (
         "Entropy of a token, nats",
-        (("right_entropy", "right", "right"), ("wrong_entropy", "wrong", "wrong")),
+        (
+            ("correct_entropy", "correct", "correct"),
+            ("incorrect_entropy", "incorrect", "incorrect"),
+        ),
     ),
     (
         "Tokens of a response",
-        (("right_length", "right", "right"), ("wrong_length", "wrong", "wrong")),
+        (("correct_length", "correct", "correct"), ("incorrect_length", "incorrect", "incorrect")),
     ),
     ("Share of responses without an advantage", (("no_advantage", "share", "plain"),)),
     ("Share of tokens that are clipped", (("clipped", "share", "plain"),)),
@@ -38,8 +41,8 @@ _PANELS = (
 """Title -> curves of metrics.jsonl: figure, name, colour."""
 _PROBE_PANELS = (
     (
-        "Probe: right, and ended of itself",
-        (("accuracy", "right", "right"), ("stop_ratio", "ended", "before")),
+        "Probe: correct, and ended of itself",
+        (("accuracy", "correct", "correct"), ("stop_ratio", "ended", "before")),
     ),
     ("Probe: tokens of an answer", (("mean_length", "tokens", "plain"),)),
 )

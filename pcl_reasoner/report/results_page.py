@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pcl_reasoner.evaluate.rescore import Rescored
 
 READ_EACH = 2
-"""Responses shown of a problem: disputed ones first, then a wrong and a right one."""
+"""Responses shown of a problem: disputed ones first, then an incorrect and a correct one."""
 BARS = 24
 
 
@@ -68,7 +68,7 @@ def _side(one: Rescored) -> dict[str, Any]:
             "prompt": question.problem,
             "begins": " ".join(question.problem.split())[:50],
             "answer": question.answer,
-            "right": sum(sample.right for sample in samples),
+            "correct": sum(sample.correct for sample in samples),
             "samples": samples,
             "read": _to_read(samples),
         }
@@ -86,24 +86,24 @@ def _side(one: Rescored) -> dict[str, Any]:
 def _to_read(samples: Sequence[Sample]) -> list[tuple[int, Sample]]:
     numbered = list(enumerate(samples))
     disputed = [pair for pair in numbered if pair[1].disputed]
-    wrong = [pair for pair in numbered if not pair[1].right][:1]
-    right = [pair for pair in numbered if pair[1].right][:1]
-    chosen = dict([*disputed, *wrong, *right][: max(READ_EACH, len(disputed[:5]))])
+    incorrect = [pair for pair in numbered if not pair[1].correct][:1]
+    correct = [pair for pair in numbered if pair[1].correct][:1]
+    chosen = dict([*disputed, *incorrect, *correct][: max(READ_EACH, len(disputed[:5]))])
     return sorted(chosen.items())
 
 
 def _lengths(samples: Sequence[Sample]) -> list[tuple[str, Markup]]:
-    """Length against correctness: a histogram of the right ones, and one of the others."""
-    known = [(one.tokens, one.right) for one in samples if one.tokens is not None]
+    """Length against correctness: a histogram of the correct ones, and one of the others."""
+    known = [(one.tokens, one.correct) for one in samples if one.tokens is not None]
     if not known:
         return []
     longest = max(1, *(tokens for tokens, _ in known))
     edges = [longest * number / BARS for number in range(BARS + 1)]
     charts_of = []
-    for name, wanted in (("right", True), ("not right", False)):
+    for name, wanted in (("correct", True), ("not correct", False)):
         counts = [0] * BARS
-        for tokens, right in known:
-            if right is wanted:
+        for tokens, correct in known:
+            if correct is wanted:
                 counts[min(BARS - 1, tokens * BARS // longest)] += 1
         label = f"Lengths of responses that are {name}"
         charts_of.append((label, charts.histogram(label, edges, counts, "tokens of a response")))

@@ -160,15 +160,15 @@ def _count_verdicts(folder: Path) -> dict[str, int]:
 
 
 def _scores_by_problem(folder: Path) -> dict[str, dict[str, float]]:
-    """Benchmark -> question -> the share of its right answers; empty when nothing is scored."""
+    """Benchmark -> question -> the share of its correct answers; empty when nothing is scored."""
     from pyarrow import parquet
 
     path = folder / "per_problem.parquet"
     if not path.is_file():
         return {}
     found: dict[str, dict[str, float]] = {}
-    for row in parquet.read_table(path, columns=["benchmark", "id", "n", "right"]).to_pylist():
-        found.setdefault(row["benchmark"], {})[row["id"]] = row["right"] / row["n"]
+    for row in parquet.read_table(path, columns=["benchmark", "id", "n", "correct"]).to_pylist():
+        found.setdefault(row["benchmark"], {})[row["id"]] = row["correct"] / row["n"]
     return found
 
 

@@ -3,7 +3,7 @@
 A sample line of metrics.jsonl::
 
     {"step": 1, "loss": 0.48, "learning_rate": 1e-4, "grad_norm": 0.9, "overflow": 0,
-     "right_count": 10, "right_m": -0.2, "right_p": 0.8, "wrong_count": 6, "wrong_p": 0.6, …}
+     "correct_count": 10, "correct_m": -0.2, "correct_p": 0.8, "incorrect_count": 6, …}
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from pcl_reasoner.report.records import StageRecord, finite, mean
 
-FIGURES = ("loss", "right_p", "wrong_p", "grad_norm", "learning_rate")
+FIGURES = ("loss", "correct_p", "incorrect_p", "grad_norm", "learning_rate")
 
 
 def digest(record: StageRecord) -> dict[str, Any]:
@@ -23,24 +23,26 @@ def digest(record: StageRecord) -> dict[str, Any]:
         record: A stage that left metrics.
 
     Returns:
-        Its steps, its share of right responses (None where none are graded), and every figure's
+        Its steps, its share of correct responses (None where none are graded), and every figure's
         mean over the first and over the last tenth of the steps.
     """
     metrics: Sequence[dict[str, Any]] = record.files["metrics"]
     tenth = max(1, len(metrics) // 10)
-    right = sum(finite(step.get("right_count")) or 0.0 for step in metrics)
-    wrong = sum(finite(step.get("wrong_count")) or 0.0 for step in metrics)
-    # Supervised training counts its segments as neither right nor wrong.
-    graded = wrong > 0 or any(finite(step.get("right_p")) is not None for step in metrics)
+    correct = sum(finite(step.get("correct_count")) or 0.0 for step in metrics)
+    incorrect = sum(finite(step.get("incorrect_count")) or 0.0 for step in metrics)
+    # Supervised training counts its segments as neither correct nor incorrect.
+    graded = incorrect > 0 or any(finite(step.get("correct_p")) is not None for step in metrics)
     return {
         "key": record.key,
         "name": record.name,
         "loss_name": str(record.config.get("loss", "")),
         "steps": len(metrics),
         "overflows": sum(1 for step in metrics if step.get("overflow")),
-        "right": int(right) if graded else None,
-        "wrong": int(wrong) if graded else None,
-        "right_share": right / (right + wrong) if graded and right + wrong else None,
+        "correct": int(correct) if graded else None,
+        "incorrect": int(incorrect) if graded else None,
+        "correct_share": correct / (correct + incorrect)
+        if graded and correct + incorrect
+        else None,
         "figures": {
             name: {
                 "first": _mean_figure(metrics[:tenth], name),
@@ -52,7 +54,7 @@ def digest(record: StageRecord) -> dict[str, Any]:
 
 
 def _mean_figure(steps: Sequence[dict[str, Any]], name: str) -> float | None:
-    """A figure's mean over steps; p of right and wrong by response, as their steps differ."""
+    """A figure's mean over steps; p of correct and incorrect by response, as their steps differ."""
     kind, _, figure = name.partition("_")
     if figure != "p":
         return mean(finite(step.get(name)) for step in steps)
@@ -69,17 +71,18 @@ def warnings_about(training: dict[str, Any]) -> list[str]:
         training: As ``digest`` gives it.
     """
     found = []
-    share = training["right_share"]
+    share = training["correct_share"]
     if share is not None and share < 0.5:
         found.append(
-            f"{training['key']}: only {share:.1%} of the responses trained on are right "
-            f"({training['right']} right, {training['wrong']} wrong). Under one half, a loss "
-            "without a baseline pushes down what right and wrong answers share, and can do harm."
+            f"{training['key']}: only {share:.1%} of the responses trained on are correct "
+            f"({training['correct']} correct, {training['incorrect']} incorrect). Under one half, "
+            "a loss without a baseline pushes down what correct and incorrect answers share, and "
+            "can do harm."
         )
-    first, last = training["figures"]["right_p"].values()
+    first, last = training["figures"]["correct_p"].values()
     if first is not None and last is not None and last < first:
         found.append(
-            f"{training['key']}: p of right answers fell from {first:.4f} (first tenth of steps)"
+            f"{training['key']}: p of correct answers fell from {first:.4f} (first tenth of steps)"
             f" to {last:.4f} (last tenth). The loss is to raise it; compare with the scores."
         )
     if training["overflows"]:

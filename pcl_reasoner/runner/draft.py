@@ -14,6 +14,7 @@ from typing import Any
 
 from pcl_reasoner.core import files
 from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.stages import renamed_stage
 
 PAPER = "paper"
 """The reserved profile name of a recipe's top level: the published run."""
@@ -221,9 +222,9 @@ class Draft:
             return
         if stage not in self.value["stages"]:
             known = list(self.value["stages"])
+            hint = renamed_stage(stage) or files.nearest(stage, known)
             self.errors.append(
-                f"{where}: {dotted}: no such stage.{files.nearest(stage, known)}"
-                f" Stages: {', '.join(known)}."
+                f"{where}: {dotted}: no such stage.{hint} Stages: {', '.join(known)}."
             )
             return
         if not key:

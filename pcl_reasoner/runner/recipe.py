@@ -21,7 +21,7 @@ from pcl_reasoner.core.errors import InputError, join_errors
 from pcl_reasoner.core.schema import Launch, Source, sentences
 from pcl_reasoner.core.stage import StageConfig
 from pcl_reasoner.runner.draft import PAPER, Draft
-from pcl_reasoner.stages import ALL_STAGES, STAGES
+from pcl_reasoner.stages import ALL_STAGES, STAGES, renamed_stage
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """Names become folders' names and parts of overrides."""
@@ -127,7 +127,7 @@ def _read_launch(name: str) -> tuple[Launch | None, str, list[str]]:
     hashed = value.get("hashed")
     for stage in hashed if isinstance(hashed, dict) else {}:
         if stage not in STAGES:
-            hint = files.nearest(str(stage), list(STAGES))
+            hint = renamed_stage(str(stage)) or files.nearest(str(stage), list(STAGES))
             errors.append(f"{path}: hashed.{stage}: no such stage.{hint}")
     try:
         return Launch.model_validate(value), profile, errors
@@ -265,9 +265,10 @@ def _stage(
 ) -> StageSpec | None:
     kind = entry.pop("stage", name)
     if kind not in STAGES:
+        hint = renamed_stage(str(kind)) or files.nearest(str(kind), list(STAGES))
         draft.errors.append(
             f"{draft.where(name, 'stage')}: stages.{name}: no such stage {kind!r}."
-            f"{files.nearest(str(kind), list(STAGES))} Known: {', '.join(STAGES)}."
+            f"{hint} Known: {', '.join(STAGES)}."
         )
         return None
     inputs, several = _inputs(draft, name, kind, entry.pop("inputs", None))
@@ -367,7 +368,7 @@ def _reference_errors(
                     )
     for name, source in sources.items():
         if source.stage and not source.recipe and source.stage not in stage_names:
-            hint = files.nearest(source.stage, stage_names)
+            hint = renamed_stage(source.stage) or files.nearest(source.stage, stage_names)
             where = draft.where("sources", name)
             yield f"{where}: sources.{name}.stage: no such stage {source.stage!r}.{hint}"
 

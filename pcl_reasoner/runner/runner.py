@@ -185,14 +185,14 @@ def run_stage(
     began_at = _now()
     try:
         artifact.fresh_partial(planned.partial, keep=stage.resumable)
-        kept_apart = planned.partial / artifact.KEPT_APART
-        kept_apart.unlink(missing_ok=True)
-        kept_apart.touch()
-        context = _context(planned, kept_apart, view, start)
+        quarantined = planned.partial / artifact.QUARANTINED
+        quarantined.unlink(missing_ok=True)
+        quarantined.touch()
+        context = _context(planned, quarantined, view, start)
         inputs = {role: item.path for role, item in planned.inputs.items()}
         with around(planned, context):
             counts = stage.function()(planned.spec.config, inputs, planned.partial, context)
-        _check(planned, counts, kept_apart)
+        _check(planned, counts, quarantined)
         seconds = time.monotonic() - started
         manifest = _manifest(planned, counts, context, began_at, seconds)
         artifact.commit(planned.partial, planned.folder, manifest)
@@ -213,12 +213,12 @@ def run_stage(
 
 
 def _context(
-    planned: PlannedStage, kept_apart: Path, view: View, start: str | None
+    planned: PlannedStage, quarantined: Path, view: View, start: str | None
 ) -> StageContext:
     recipe = planned.recipe
     return StageContext(
         name=planned.spec.name,
-        kept_apart=kept_apart,
+        quarantined=quarantined,
         placement=recipe.launch.placement,
         progress=view,
         recipe=recipe.facts(),
@@ -238,7 +238,7 @@ def _disk_error(planned: PlannedStage, error: OSError) -> StageError:
     return StageError(f"stage {planned.title}: {where}: {what}")
 
 
-def _check(planned: PlannedStage, counts: Counts, kept_apart: Path) -> None:
+def _check(planned: PlannedStage, counts: Counts, quarantined: Path) -> None:
     """Nothing is lost without a count, and what is malformed stays under the limit."""
     total = counts.kept + sum(counts.dropped.values())
     if counts.read != total:
@@ -252,7 +252,7 @@ def _check(planned: PlannedStage, counts: Counts, kept_apart: Path) -> None:
         share = sum(refused.values()) / counts.read
         raise StageError(
             f"{sum(refused.values())} of {counts.read} {counts.unit} are malformed ({share:.1%}), "
-            f"the limit is {limit:.1%}: {refused}. See {kept_apart}, mend the source, or raise "
+            f"the limit is {limit:.1%}: {refused}. See {quarantined}, mend the source, or raise "
             f"{planned.spec.name}.max_malformed."
         )
 

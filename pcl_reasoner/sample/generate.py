@@ -25,7 +25,7 @@ from pcl_reasoner.weights.stream import weight_files
 
 if TYPE_CHECKING:
     from pcl_reasoner.local_sampler.draw import Filters
-    from pcl_reasoner.local_sampler.sampler import EmbeddedSampler
+    from pcl_reasoner.local_sampler.sampler import LocalSampler
 
 
 def generate(
@@ -67,12 +67,12 @@ def generate(
                 words = log.parent.parent / "logs" / f"{_title(log.parent)}.server.log"
                 ask_servers(prompts, settings, dialogue, records, context, folder, words)
             else:
-                draw_embedded(prompts, settings, folder, dialogue, records, context)
+                draw_locally(prompts, settings, folder, dialogue, records, context)
     except BaseException:
         records.close()
         raise
     if records.failed:
-        context.warn(f"{records.failed} of {len(records)} responses failed and count as wrong.")
+        context.warn(f"{records.failed} of {len(records)} responses failed and count as incorrect.")
     return records
 
 
@@ -97,7 +97,7 @@ def describe(settings: SamplingConfig, folder: Path) -> dict[str, Any]:
     }
 
 
-def draw_embedded(
+def draw_locally(
     prompts: list[Prompt],
     settings: SamplingConfig,
     folder: Path,
@@ -105,7 +105,7 @@ def draw_embedded(
     records: ResponseLog,
     context: StageContext,
 ) -> None:
-    """Draw with the embedded engine, in batches that are the same in every run.
+    """Draw with the local sampler, in batches that are the same in every run.
 
     A batch of which any response is missing is drawn whole and only the missing ones are added,
     so a run that was cut off ends with the same bytes as one that was not.
@@ -119,9 +119,9 @@ def draw_embedded(
         context: For progress.
     """
     from pcl_reasoner.local_sampler.draw import Filters
-    from pcl_reasoner.local_sampler.sampler import EmbeddedSampler
+    from pcl_reasoner.local_sampler.sampler import LocalSampler
 
-    sampler = EmbeddedSampler(folder)
+    sampler = LocalSampler(folder)
     longest = min(settings.max_model_len, sampler.shape.max_position_embedding)
     rooms = {prompt.problem_id: dialogue.room(prompt, longest) for prompt in prompts}
     records.add(_too_long(rooms, settings.n))
@@ -148,7 +148,7 @@ def _too_long(rooms: dict[str, int], n: int) -> Iterator[Record]:
     """A prompt that leaves no room is recorded as failed, as a server would refuse it."""
     for name, room in rooms.items():
         if room < 1:
-            yield from (record((name, i), "", [], "error", 0, None, "embedded") for i in range(n))
+            yield from (record((name, i), "", [], "error", 0, None, "local") for i in range(n))
 
 
 def _layout(
@@ -168,7 +168,7 @@ def _layout(
 
 
 def _draw_batch(
-    sampler: EmbeddedSampler,
+    sampler: LocalSampler,
     batch: list[Key],
     prompts: dict[str, Prompt],
     rooms: dict[str, int],
@@ -192,7 +192,7 @@ def _draw_batch(
             one.finish_reason,
             seed,
             None,
-            "embedded",
+            "local",
         )
         for key, seed, one in zip(batch, seeds, drawn, strict=True)
     ]

@@ -1,9 +1,9 @@
-"""Stage ``sample``: n responses to every problem, from a server or from the embedded sampler.
+"""Stage ``sample``: n responses to every problem, from a server or from the local sampler.
 
 responses/part-00000.parquet, one row a response:
 
     problem_id 5c18d5f0a1b2c3d4, sample_index 0, response "<think>3+5=8</think>…", token_ids
-    [27, …, 2], finish_reason stop, n_tokens 41, seed 7, seconds null, server embedded
+    [27, …, 2], finish_reason stop, n_tokens 41, seed 7, seconds null, server local
 """
 
 from __future__ import annotations

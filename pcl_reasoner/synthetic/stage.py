@@ -1,4 +1,4 @@
-"""The embedded sources: Nemotron-like Parquet, V1-like JSONL, a benchmark and a base model.
+"""The synthetic sources: Nemotron-like Parquet, V1-like JSONL, a benchmark and a base model.
 
     nemotron/part-0000N.parquet   messages [{role, content}], metadata '{"expected_answer": "8"}'
     conversations/math.jsonl      {"conversations": [{"from": "human", "value": …}, {…}]}
@@ -28,7 +28,7 @@ REMARKS = ("", "", "I start. ", "Let me reckon step by step. ")
 WRAPPER = "<|im_start|>user\n{}\nPlease reason step by step.<|im_end|>\n<|im_start|>assistant\n"
 
 
-class EmbeddedConfig(StageConfig):
+class SyntheticConfig(StageConfig):
     """How much is made, and how hard it is."""
 
     seed: int
@@ -52,10 +52,10 @@ class EmbeddedConfig(StageConfig):
     layers: int = Field(2, gt=0)
 
 
-def embedded(
-    config: EmbeddedConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
+def synthetic(
+    config: SyntheticConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """Make all embedded sources from the seed."""
+    """Make all synthetic sources from the seed."""
     from pcl_reasoner.synthetic import base_model
 
     rng = random.Random(config.seed)
@@ -97,13 +97,13 @@ def nemotron_row(problem: str, cot: str, answer: str | None) -> dict[str, Any]:
             {"role": "user", "content": problem},
             {"role": "assistant", "content": cot},
         ],
-        "metadata": json.dumps({"expected_answer": answer, "problem_source": "embedded"}),
+        "metadata": json.dumps({"expected_answer": answer, "problem_source": "synthetic"}),
         "category": "math",
     }
 
 
 def nemotron_rows(
-    config: EmbeddedConfig, rng: random.Random, benchmark: list[task.Problem], taken: set[str]
+    config: SyntheticConfig, rng: random.Random, benchmark: list[task.Problem], taken: set[str]
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
     """All Nemotron-like rows in a drawn order, and how many of each kind were planted."""
     rows: list[dict[str, Any]] = []
@@ -165,7 +165,7 @@ def _add_malformed(
     """Rows that convert must refuse, two of each kind."""
     first = [nemotron_row(item.problem, item.response(), item.answer) for item in problems]
     first[0]["metadata"] = '{"expected_answer": "4"'
-    first[1]["metadata"] = '{"problem_source": "embedded"}'
+    first[1]["metadata"] = '{"problem_source": "synthetic"}'
     first[2]["messages"] = first[2]["messages"][:1]
     first[3]["messages"][0]["content"] = "   "
     rows += first
@@ -174,7 +174,7 @@ def _add_malformed(
 
 
 def conversation_lines(
-    config: EmbeddedConfig,
+    config: SyntheticConfig,
     rng: random.Random,
     problems: list[task.Problem],
     benchmark: list[task.Problem],
@@ -220,6 +220,7 @@ def _write_benchmark(path: Path, problems: list[task.Problem]) -> None:
     with path.open("w", encoding="utf-8") as handle:
         for index, item in enumerate(problems):
             record = {
+                # Random streams start from ids: another name would be another draw of responses.
                 "id": f"embedded-{index:04d}",
                 "problem": item.problem,
                 "answer": item.answer,

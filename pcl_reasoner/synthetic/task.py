@@ -8,7 +8,7 @@
 
 The teacher whose responses the policy learns from is hasty: where there are more than three
 changes it sometimes stops after the third and boxes the total so far. So the trained policy is
-right in part of its samples, and there is one bad decision for reinforcement learning to remove.
+correct in part of its samples, and there is one bad decision for reinforcement learning to remove.
 Problems differ in form, place, person, thing, verbs and number of changes (so in length).
 
 Two properties make the rest quick to learn, at every seed: no verb occurs twice in a problem, so
@@ -134,7 +134,7 @@ class Problem:
         """A response that reckons the changes one by one.
 
         Args:
-            hasty: Stop after the third change; the answer is wrong where there are more.
+            hasty: Stop after the third change; the answer is incorrect where there are more.
             remark: Words before the reckoning, so that chains of thought differ in length.
         """
         count = min(len(self.changes), HASTY_STOP) if hasty else len(self.changes)

@@ -13,7 +13,7 @@ from pcl_reasoner.core.files import nearest
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import NOT_HASHED, StageConfig
 from pcl_reasoner.inference.settings import SamplingConfig
-from pcl_reasoner.losses import LOSSES
+from pcl_reasoner.losses import LOSSES, RENAMED_PARAMETERS
 from pcl_reasoner.train.layout import batch_problems, device_problems, layout_problems
 from pcl_reasoner.train.stopping import Stop
 from pcl_reasoner.weights.model_config import ModelShape, read_config_json
@@ -26,7 +26,7 @@ class Probe(SamplingConfig):
     """Optimizer steps from one to the next; the first is before training."""
     problems: int = Field(16, gt=0)
     """The first so many problems of the input ``probe``."""
-    engine: Literal["embedded", "server"] = "embedded"
+    engine: Literal["local", "server"] = "local"
     n: int = Field(1, gt=0)
     temperature: float = Field(1.0, ge=0)
     top_k: int = Field(0, ge=0)
@@ -35,9 +35,9 @@ class Probe(SamplingConfig):
     @field_validator("engine")
     @classmethod
     def _embedded(cls, engine: str) -> str:
-        if engine != "embedded":
+        if engine != "local":
             raise ValueError(
-                "the training process answers itself, by the embedded engine: leave engine out, "
+                "the training process answers itself, by the local sampler: leave engine out, "
                 "or probe null and evaluate exported checkpoints with a server"
             )
         return engine
@@ -82,7 +82,7 @@ class TrainConfig(StageConfig):
     model: ModelShape | None = None
     """The shape that is expected; must agree with the weights."""
     p_drop_warning: float = Field(0.02, ge=0)
-    """Warn when mean p of right answers falls by more than this."""
+    """Warn when mean p of correct answers falls by more than this."""
     stop_if: Annotated[Stop, NOT_HASHED] = Stop()
     """What ends a run before its last step. No part of the fingerprint: with another rule it goes
     on from its last checkpoint."""
@@ -143,10 +143,12 @@ class TrainConfig(StageConfig):
         cls, parameters: dict[str, float], info: ValidationInfo
     ) -> dict[str, float]:
         loss = info.data.get("loss")
-        if loss is None:  # wrong itself, and said already
+        if loss is None:  # incorrect itself, and said already
             return parameters
         known = LOSSES[loss]
         for name, value in parameters.items():
+            if RENAMED_PARAMETERS.get(name) in known.parameters:
+                raise ValueError(f"{name} is called {RENAMED_PARAMETERS[name]} now")
             if name not in known.parameters:
                 names = list(known.parameters)
                 raise ValueError(
@@ -200,7 +202,7 @@ class TrainConfig(StageConfig):
             )
         if self.probe is not None and self.device != "CPU":
             yield (
-                f"probe: the embedded engine draws on a CPU, got device {self.device}: leave probe "
+                f"probe: the local sampler draws on a CPU, got device {self.device}: leave probe "
                 "out, and evaluate exported checkpoints with a server"
             )
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pcl_reasoner.runner.plan import Plan, PlannedStage
-    from pcl_reasoner.train.frozen import Evaluation
+    from pcl_reasoner.train.old_log_probs import Evaluation
 
 TOKENS_SHOWN = 5
 
@@ -71,7 +71,7 @@ def find_train(plan: Plan, name: str) -> PlannedStage:
     """
     planned = plan.stages[-1]
     if not isinstance(planned.spec.config, TrainConfig):
-        raise InputError(f"stage {planned.title}: is a {planned.spec.type} stage, not training.")
+        raise InputError(f"stage {planned.title}: is of type {planned.spec.type}, not training.")
     return planned
 
 
@@ -87,7 +87,7 @@ def find_samples(plan: Plan, train: PlannedStage) -> PlannedStage:
     if samples is None:
         raise InputError(
             f"stage {train.title}: its rows are packed from a source, not by a stage. Give the "
-            "recipe a pack stage that reads tokenize or frozen."
+            "recipe a pack stage that reads tokenize or old_log_probs."
         )
     return samples
 
@@ -118,7 +118,7 @@ def inspect(
     from tokenizers import Tokenizer
 
     from pcl_reasoner.core.stage import NoProgress
-    from pcl_reasoner.train.frozen import evaluate
+    from pcl_reasoner.train.old_log_probs import evaluate
 
     if not tokenizer_file.is_file():
         raise StageError(f"{tokenizer_file}: not found; it is needed to show tokens.")

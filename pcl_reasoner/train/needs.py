@@ -8,8 +8,8 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.losses import LOSSES
 from pcl_reasoner.losses.columns import (
     ADVANTAGES,
-    FROZEN_LOG_PROBS,
-    FROZEN_MEAN,
+    OLD_LOG_PROBS,
+    OLD_LOG_PROBS_MEAN,
     OPTIONAL_COLUMNS,
     PASS_RATES,
 )
@@ -17,8 +17,8 @@ from pcl_reasoner.losses.columns import (
 _MADE_BY = {
     PASS_RATES: "`select` makes them",
     ADVANTAGES: "`select` makes them, and rows of a data set have none",
-    FROZEN_LOG_PROBS: "`frozen` makes them: run it after tokenize and pack its samples",
-    FROZEN_MEAN: "`frozen` makes them: run it after tokenize and pack its samples",
+    OLD_LOG_PROBS: "`old_log_probs` makes them: run it after tokenize and pack its samples",
+    OLD_LOG_PROBS_MEAN: "`old_log_probs` makes them: run it after tokenize and pack its samples",
 }
 
 

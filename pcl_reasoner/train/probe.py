@@ -1,4 +1,4 @@
-"""A few problems that the policy answers while it is trained, by the embedded engine.
+"""A few problems that the policy answers while it is trained, by the local sampler.
 
 probe.jsonl, a line each time:
 
@@ -42,7 +42,7 @@ def read_problems(path: Path, limit: int) -> list[ProbeProblem]:
     """
     table = path / "clean.parquet"
     files = [path] if path.is_file() else sorted(path.glob("*.jsonl"))
-    files = [file for file in files if file.name != "kept_apart.jsonl"]
+    files = [file for file in files if file.name != "quarantined.jsonl"]
     if table.is_file():
         import pyarrow.parquet as pq
 
@@ -85,11 +85,11 @@ class Prober:
     def __init__(self, settings: Probe, policy: Path, problems: Sequence[ProbeProblem]) -> None:
         from pcl_reasoner.inference.dialogue import Dialogue, Problem
         from pcl_reasoner.local_sampler.draw import Filters, stream_seed
-        from pcl_reasoner.local_sampler.sampler import EmbeddedSampler, Row
+        from pcl_reasoner.local_sampler.sampler import LocalSampler, Row
 
         self.problems, self.settings = problems, settings
         self.dialogue = Dialogue(policy, settings)
-        self.sampler = EmbeddedSampler(policy)
+        self.sampler = LocalSampler(policy)
         self.filters = Filters(
             settings.temperature,
             settings.top_k,
@@ -146,18 +146,18 @@ class Prober:
     def _graded(self, drawn: Sequence[Drawn]) -> dict[str, Any]:
         from pcl_reasoner.grade.answers import grade_by_rule
 
-        right = stopped = tokens = 0
+        correct = stopped = tokens = 0
         for row, one in zip(self.rows, drawn, strict=True):
             text = self.dialogue.response(one.token_ids, one.finish_reason)
             verdict = grade_by_rule(text, self.problems[row.prompt]["answer"], one.finish_reason)
-            right += verdict.outcome == "right"
+            correct += verdict.outcome == "correct"
             stopped += one.finish_reason == "stop"
             tokens += len(one.token_ids)
         count = len(drawn)
         return {
             "problems": len(self.problems),
             "responses": count,
-            "accuracy": right / count,
+            "accuracy": correct / count,
             "stop_ratio": stopped / count,
             "mean_length": tokens / count,
         }

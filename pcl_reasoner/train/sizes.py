@@ -1,6 +1,6 @@
 """Sizes that follow from a train stage's settings and its rows, so that nobody works them out.
 
-{"rows": 207272, "rows_a_rank": 16, "steps": 6477, "warmup_steps": 323, "mock_rows": 103636, …}
+{"rows": 207272, "rows_per_rank": 16, "steps": 6477, "warmup_steps": 323, "mock_rows": 103636, …}
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ class Sizes:
 
     Args:
         rows: Packed rows, an epoch.
-        rows_a_rank: Of a data-parallel rank, a step.
+        rows_per_rank: Of a data-parallel rank, a step.
         micro_batches: In which a rank takes them.
-        steps_an_epoch: Rows over rows a step; a rest goes into the next epoch.
+        steps_per_epoch: Rows over rows a step; a rest goes into the next epoch.
         steps: Optimizer steps in all.
         left_over: Rows of all epochs that no step takes: a last part of a step, or after max_steps.
         warmup_steps: Steps in which the learning rate rises.
@@ -27,9 +27,9 @@ class Sizes:
     """
 
     rows: int
-    rows_a_rank: int
+    rows_per_rank: int
     micro_batches: int
-    steps_an_epoch: float
+    steps_per_epoch: float
     steps: int
     left_over: int
     warmup_steps: int
@@ -49,9 +49,9 @@ def derived_sizes(config: TrainConfig, rows: int) -> Sizes:
         steps = min(steps, config.max_steps)
     return Sizes(
         rows=rows,
-        rows_a_rank=config.global_batch_size // config.data_parallel,
+        rows_per_rank=config.global_batch_size // config.data_parallel,
         micro_batches=config.micro_batch_num,
-        steps_an_epoch=rows / config.global_batch_size,
+        steps_per_epoch=rows / config.global_batch_size,
         steps=steps,
         left_over=rows * config.epochs - steps * config.global_batch_size,
         # As MindFormers' learning rate schedules cut it off.
@@ -88,9 +88,10 @@ def size_lines(sizes: Sizes, config: TrainConfig) -> list[str]:
     shards = [str(shard) for shard in sizes.dataset_strategy]
     kinds = (f"{shards.count(kind)} x {kind}" for kind in dict.fromkeys(shards))
     return [
-        f"{config.global_batch_size:,} rows a step: {sizes.rows_a_rank:,} a data-parallel rank, in "
-        f"{sizes.micro_batches:,} micro-batches of {config.micro_batch_size:,}",
-        f"{sizes.steps_an_epoch:,.1f} steps an epoch, {config.epochs} epochs{limit}: "
+        f"{config.global_batch_size:,} rows per step: {sizes.rows_per_rank:,} on each "
+        f"data-parallel rank, in {sizes.micro_batches:,} micro-batches of "
+        f"{config.micro_batch_size:,}",
+        f"{sizes.steps_per_epoch:,.1f} steps per epoch, {config.epochs} epochs{limit}: "
         f"{sizes.steps:,} steps, {sizes.left_over:,} rows left over",
         f"{sizes.warmup_steps:,} warm-up steps; a mock size of {sizes.mock_rows:,} rows a rank",
         f"dataset_strategy, a column each: {', '.join(kinds)}",

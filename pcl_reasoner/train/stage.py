@@ -23,7 +23,7 @@ from pcl_reasoner.train import worker
 from pcl_reasoner.train.config import ExportConfig, Probe, TrainConfig
 from pcl_reasoner.train.needs import check_columns
 from pcl_reasoner.train.on_hosts import remove_logs_of_hosts, run_on_hosts
-from pcl_reasoner.train.stopping import STOPPED, Stop, mean_p, right_share
+from pcl_reasoner.train.stopping import STOPPED, Stop, correct_share, mean_p
 from pcl_reasoner.weights import conversion
 from pcl_reasoner.weights.slices import open_checkpoint
 from pcl_reasoner.weights.stream import header, weight_files
@@ -264,17 +264,17 @@ def _summary(records: list[dict[str, Any]]) -> dict[str, Any]:
         "first_loss": records[0]["loss"],
         "last_loss": records[-1]["loss"],
         "skipped_steps": sum(record["overflow"] for record in records),
-        "right_p": p_change(records, "right"),
-        "wrong_p": p_change(records, "wrong"),
+        "correct_p": p_change(records, "correct"),
+        "incorrect_p": p_change(records, "incorrect"),
     }
 
 
 def p_change(records: list[dict[str, Any]], kind: str) -> list[float] | None:
-    """Mean p of right or wrong responses in the first and in the last tenth of the steps.
+    """Mean p of correct or incorrect responses in the first and in the last tenth of the steps.
 
     Args:
         records: Steps of metrics.jsonl.
-        kind: ``right`` or ``wrong``.
+        kind: ``correct`` or ``incorrect``.
 
     Returns:
         [first, last], or None where there is no such response.
@@ -285,17 +285,17 @@ def p_change(records: list[dict[str, Any]], kind: str) -> list[float] | None:
 
 
 def _warn(records: list[dict[str, Any]], config: TrainConfig, context: StageContext) -> None:
-    change = p_change(records, "right")
+    change = p_change(records, "correct")
     if change and change[1] < change[0] - config.p_drop_warning:
         context.warn(
-            f"mean p of right responses fell from {change[0]:.3f} to {change[1]:.3f}: the policy "
-            "unlearns what was right. Lower the learning rate, or take fewer wrong responses."
+            f"mean p of correct responses fell from {change[0]:.3f} to {change[1]:.3f}: the policy "
+            "unlearns what was correct. Lower the learning rate, or take fewer incorrect responses."
         )
-    share = right_share(records)
+    share = correct_share(records)
     if share is not None and share < 0.5:
         context.warn(
-            f"{share:.1%} of the responses trained on are right. Under one half, a loss without a "
-            "baseline pushes down what right and wrong answers share."
+            f"{share:.1%} of the responses trained on are correct. Under one half, a loss without "
+            "a baseline pushes down what correct and incorrect answers share."
         )
     skipped = sum(record["overflow"] for record in records)
     if skipped:

@@ -20,10 +20,15 @@ STOPPED = "stopped.txt"
 class Stop(StageConfig):
     """What ends a run; what is left out does not. A loss that is not finite always does."""
 
-    right_p_falls: float | None = Field(None, ge=0, le=1)
-    """Mean p of right responses falls by more than this, from the first steps to the last."""
-    right_share_below: float | None = Field(None, ge=0, le=1)
-    """Share of right responses in the last steps."""
+    renamed = {
+        "right_p_falls": "correct_p_falls",
+        "right_share_below": "correct_share_below",
+    }
+
+    correct_p_falls: float | None = Field(None, ge=0, le=1)
+    """Mean p of correct responses falls by more than this, from the first steps to the last."""
+    correct_share_below: float | None = Field(None, ge=0, le=1)
+    """Share of correct responses in the last steps."""
     skipped_steps: int | None = Field(None, gt=0)
     """So many steps were skipped for overflow, in all."""
     window: int = Field(20, gt=0)
@@ -50,19 +55,19 @@ def reason_to_stop(records: Sequence[dict[str, Any]], rules: Stop) -> str | None
     if len(records) < 2 * rules.window:
         return None
     first, latest = records[: rules.window], records[-rules.window :]
-    before, now = mean_p(first, "right"), mean_p(latest, "right")
-    falls = rules.right_p_falls
+    before, now = mean_p(first, "correct"), mean_p(latest, "correct")
+    falls = rules.correct_p_falls
     if falls is not None and before is not None and now is not None and now < before - falls:
         return (
-            f"{at}mean p of right responses fell from {before:.4f} to {now:.4f}, by more than "
-            f"{falls:g} (stop_if.right_p_falls)."
+            f"{at}mean p of correct responses fell from {before:.4f} to {now:.4f}, by more than "
+            f"{falls:g} (stop_if.correct_p_falls)."
         )
-    share = right_share(latest)
-    least = rules.right_share_below
+    share = correct_share(latest)
+    least = rules.correct_share_below
     if least is not None and share is not None and share < least:
         return (
-            f"{at}{share:.1%} of the responses of the last {rules.window} steps are right, fewer "
-            f"than {least:.1%} (stop_if.right_share_below)."
+            f"{at}{share:.1%} of the responses of the last {rules.window} steps are correct, fewer "
+            f"than {least:.1%} (stop_if.correct_share_below)."
         )
     return None
 
@@ -72,7 +77,7 @@ def mean_p(records: Sequence[dict[str, Any]], kind: str) -> float | None:
 
     Args:
         records: Lines of metrics.jsonl.
-        kind: ``right`` or ``wrong``.
+        kind: ``correct`` or ``incorrect``.
     """
     count = sum(record.get(f"{kind}_count", 0) for record in records)
     if not count:
@@ -81,9 +86,10 @@ def mean_p(records: Sequence[dict[str, Any]], kind: str) -> float | None:
     return float(total / count)
 
 
-def right_share(records: Sequence[dict[str, Any]]) -> float | None:
-    """Share of right responses among those of some steps; None where there are none."""
-    right, wrong = (
-        sum(record.get(f"{kind}_count", 0) for record in records) for kind in ("right", "wrong")
+def correct_share(records: Sequence[dict[str, Any]]) -> float | None:
+    """Share of correct responses among those of some steps; None where there are none."""
+    correct, incorrect = (
+        sum(record.get(f"{kind}_count", 0) for record in records)
+        for kind in ("correct", "incorrect")
     )
-    return float(right / (right + wrong)) if right + wrong else None
+    return float(correct / (correct + incorrect)) if correct + incorrect else None

@@ -1,8 +1,9 @@
-"""What is kept of a step, apart for right and wrong responses.
+"""What is kept of a step, apart for correct and incorrect responses.
 
     columns   count tokens      m     p  weight  entropy  no_advantage  clipped
-    right   [     2     30   -1.0   1.2     0.4     21.0             0        0 ]   sums over the
-    wrong   [     1     10   -3.0   0.1     0.0      9.0             1        0 ]   step's segments
+    correct   [     2     30   -1.0   1.2     0.4     21.0             0        0 ]   sums over the
+    incorrect   [     1     10   -3.0   0.1     0.0      9.0             1        0 ]   step's
+    segments
 
 A response's gradient weight is Σ_t |∂loss / ∂ log π(y_t)|, the weight of its segment in the global
 batch included: by how much the step leans on it. A token is clipped where the loss has a clip, the
@@ -20,8 +21,8 @@ from pcl_reasoner.losses import LOSSES
 from pcl_reasoner.losses.columns import ADVANTAGES, PASS_RATES
 
 COLUMNS = ("count", "tokens", "m", "p", "weight", "entropy", "no_advantage", "clipped")
-VERDICTS = ("right", "wrong")
-"""A reward of at least 0.5 is right."""
+VERDICTS = ("correct", "incorrect")
+"""A reward of at least 0.5 is correct."""
 CLIP = "eps_low"
 """A loss with this parameter takes the gradient from tokens whose ratio has gone too far."""
 
@@ -94,8 +95,8 @@ class StepFigures(nn.Cell):
         weight = sums[:, 0] + by_mean
         kept = (ops.ones_like(mean), tokens, mean, ops.exp(mean), weight, sums[:, 2], flat, clipped)
         has_token = (tokens > 0).astype(ms.float32)
-        right = has_token * (rewards >= 0.5).astype(ms.float32)
-        verdicts = ops.stack((right, has_token - right), 1)  # [B, 2, G]
+        correct = has_token * (rewards >= 0.5).astype(ms.float32)
+        verdicts = ops.stack((correct, has_token - correct), 1)  # [B, 2, G]
         return self.by_verdict(verdicts, ops.stack(kept, 1)).sum(0)
 
     def _no_advantage(self, pass_rates, advantages):

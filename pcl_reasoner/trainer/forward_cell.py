@@ -38,8 +38,8 @@ class Forward(nn.Cell):
         token_weights,
         pass_rates,
         advantages,
-        frozen_log_probs,
-        frozen_mean,
+        old_log_probs,
+        old_log_probs_mean,
         mask,
     ):
         """The loader's columns, in its order -> one or three times [B, S] float32."""
@@ -61,8 +61,8 @@ class Forward(nn.Cell):
             segment_ids,
             pass_rates,
             advantages,
-            frozen_log_probs,
-            frozen_mean,
+            old_log_probs,
+            old_log_probs_mean,
         )
         # Of the mean every trained token has an equal share.
         share = found[1] / ops.maximum(tokens, 1.0)

@@ -111,8 +111,8 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
         token_weights=None,
         pass_rates=None,
         advantages=None,
-        frozen_log_probs=None,
-        frozen_mean=None,
+        old_log_probs=None,
+        old_log_probs_mean=None,
         attention_mask=None,
         actual_seq_len=None,
         **kwargs,
@@ -142,8 +142,8 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
             segment_ids,
             pass_rates,
             advantages,
-            frozen_log_probs,
-            frozen_mean,
+            old_log_probs,
+            old_log_probs_mean,
         )
         loss = self.policy_loss(log_probs, mean, *columns)
         figures = self.step_figures(tokens, entropies, log_probs, mean, *columns)

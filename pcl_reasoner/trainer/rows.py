@@ -6,7 +6,7 @@ pack:    input_ids   [a b c d e . .]     two segments: a b c and d e, then paddi
 model:   labels      [b c - e - - -]     shifted: each place predicts the next token
          position_ids[0 1 2 0 1 0 1]     restart in each segment
          segment_ids [0 0 0 1 1 2 2]     padding is a segment of its own, never trained
-         frozen_log_probs                shifted as the labels are: of token i + 1, at place i
+         old_log_probs                shifted as the labels are: of token i + 1, at place i
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcl_reasoner.losses.columns import ADVANTAGES, FROZEN_LOG_PROBS, FROZEN_MEAN, PASS_RATES
+from pcl_reasoner.losses.columns import ADVANTAGES, OLD_LOG_PROBS, OLD_LOG_PROBS_MEAN, PASS_RATES
 
 IGNORED_LABEL = -100
 
@@ -129,8 +129,8 @@ def model_row(
         "token_weights": trained.astype(np.float32) * np.float32(token_weight),
         PASS_RATES: pad_places(row.get(PASS_RATES), places),
         ADVANTAGES: pad_places(row.get(ADVANTAGES), places),
-        FROZEN_LOG_PROBS: shift_log_probs(row.get(FROZEN_LOG_PROBS), trained),
-        FROZEN_MEAN: pad_places(row.get(FROZEN_MEAN), places),
+        OLD_LOG_PROBS: shift_log_probs(row.get(OLD_LOG_PROBS), trained),
+        OLD_LOG_PROBS_MEAN: pad_places(row.get(OLD_LOG_PROBS_MEAN), places),
     }
     if compressed_mask:
         return {**columns, "actual_seq_len": compressed_ends(ends, length, places)}

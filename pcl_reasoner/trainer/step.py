@@ -53,11 +53,12 @@ class PclTrainOneStepCell(MFTrainOneStepCell):
 
 @MindFormerRegister.register(MindFormerModuleType.CALLBACK)
 class PclMetrics(Callback):
-    """One JSON line a step: loss, learning rate, gradient norm, right and wrong apart.
+    """One JSON line a step: loss, learning rate, gradient norm, correct and incorrect apart.
 
     {"step": 1, "loss": 0.48, "learning_rate": 1e-4, "grad_norm": 0.9, "overflow": 0, "tokens": 812,
-     "right_count": 10, "right_m": -0.2, "right_p": 0.8, "right_weight": 0.5, "right_length": 51.0,
-     "right_entropy": 0.3, "wrong_count": 6, …, "no_advantage": null, "clipped": null}
+     "correct_count": 10, "correct_m": -0.2, "correct_p": 0.8, "correct_weight": 0.5,
+     "correct_length": 51.0, "correct_entropy": 0.3, "incorrect_count": 6, …,
+     "no_advantage": null, "clipped": null}
 
     Rank 0 writes, and its figures are of the whole global batch. A step's line is on the disk
     before its checkpoint is begun, and a resumed run cuts the lines after the checkpoint that it
@@ -190,7 +191,7 @@ def _number(value: Any) -> float:
 
 
 def by_verdict(figures: np.ndarray, ranks: int, known: Known) -> dict[str, Any]:
-    """Turn a step's sums into counts and means, right and wrong apart.
+    """Turn a step's sums into counts and means, correct and incorrect apart.
 
     Args:
         figures: [2, columns] float32, as StepFigures makes them, summed over ranks.

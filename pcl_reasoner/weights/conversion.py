@@ -36,7 +36,7 @@ from pcl_reasoner.weights.stream import (
 )
 
 PARITY = "parity.json"
-_NOT_COPIED = {"manifest.json", "kept_apart.jsonl", PARITY, INDEX, NAME_MAP}
+_NOT_COPIED = {"manifest.json", "quarantined.jsonl", PARITY, INDEX, NAME_MAP}
 _OTHER_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".index.json")
 
 

@@ -217,7 +217,7 @@ class TestLook:
         assert opened == [Path(out.strip()).as_uri()]
         assert Path(out.strip()).is_file()
 
-    def test_wrong_words_are_exit_2(self, call, tiny) -> None:
+    def test_incorrect_words_are_exit_2(self, call, tiny) -> None:
         assert call("rnu")[0] == 2
         assert call("run")[0] == 2
         assert call("run", *tiny, "--seed", "-1")[0] == 2

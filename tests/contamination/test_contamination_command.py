@@ -57,7 +57,7 @@ def test_found_is_3_and_clean_is_0(files: Path) -> None:
         (1, "grid"),
         (3, "grid"),
     ]
-    assert lines(folder / "kept_apart.jsonl")[0]["row"] == 2
+    assert lines(folder / "quarantined.jsonl")[0]["row"] == 2
     assert "<mark>7</mark>" in (folder / "evidence.html").read_text()
     answer = check(files, "clean.jsonl", "--output", "out")
     assert (answer.returncode, answer.stderr) == (0, "")

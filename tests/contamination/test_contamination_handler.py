@@ -50,7 +50,7 @@ def test_handler_and_stage_agree(tmp_path: Path) -> None:
         ContaminationConfig(threshold=0.8),
         {"problems": tmp_path, "benchmark.a": benchmarks[0], "benchmark.b": benchmarks[1]},
         output,
-        StageContext(name="contamination", kept_apart=output / "kept_apart.jsonl"),
+        StageContext(name="contamination", quarantined=output / "quarantined.jsonl"),
     )
     handler = handler_module().DecontaminationHandler(
         benchmark=[str(path) for path in benchmarks], threshold=0.8

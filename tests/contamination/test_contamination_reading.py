@@ -55,7 +55,7 @@ def test_parquet_and_saved_arrow_folders(tmp_path: Path) -> None:
     assert rows.problem == ["One?"]
 
 
-def test_bad_rows_are_counted_and_kept_apart_by_reason(tmp_path: Path) -> None:
+def test_bad_rows_are_counted_and_quarantined_by_reason(tmp_path: Path) -> None:
     lines = [
         b'{"problem": "Good?"}',
         b'{"problem": ""}',

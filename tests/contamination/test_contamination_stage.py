@@ -63,9 +63,9 @@ def run(
     **settings: object,
 ) -> Counts:
     output.mkdir()
-    apart = output / "kept_apart.jsonl"
+    apart = output / "quarantined.jsonl"
     context = StageContext(
-        name="contamination", kept_apart=apart, placement=Placement(**(placement or {}))
+        name="contamination", quarantined=apart, placement=Placement(**(placement or {}))
     )
     config = ContaminationConfig(**settings)
     return contamination(config, inputs, output, context)
@@ -89,7 +89,7 @@ def test_removal_reaches_the_clean_rows(inputs: dict[str, Path], tmp_path: Path)
     assert counts.info["by_rule"] == {"both": 2}
     assert counts.info["benchmark_questions"] == 2
     assert counts.info["embedder"]["dimension"] == 384
-    (apart,) = lines(out / "kept_apart.jsonl")
+    (apart,) = lines(out / "quarantined.jsonl")
     assert (apart["file"], apart["row"]) == ("problems.parquet", 2)
 
 
@@ -168,9 +168,9 @@ def test_the_same_bytes_again(inputs: dict[str, Path], tmp_path: Path) -> None:
         "clean.parquet",
         "evidence.html",
         "hits.jsonl",
-        "kept_apart.jsonl",
         "near_duplicates.jsonl",
         "near_misses.jsonl",
+        "quarantined.jsonl",
         "review.jsonl",
         "sweep.json",
     ]

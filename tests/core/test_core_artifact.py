@@ -17,7 +17,7 @@ MANIFEST = {"counts": {"unit": "rows", "read": 1, "kept": 1}, "fingerprint": "f"
 def written(folder: Path) -> Path:
     (folder / "rows").mkdir(parents=True)
     (folder / "rows" / "a.txt").write_text("abc")
-    (folder / "kept_apart.jsonl").touch()
+    (folder / "quarantined.jsonl").touch()
     return folder
 
 
@@ -46,7 +46,7 @@ def test_commit_moves_the_folder_and_records_every_file(tmp_path: Path) -> None:
     assert manifest is not None
     abc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert manifest["files"]["rows/a.txt"] == {"sha256": abc, "bytes": 3}
-    assert set(manifest["files"]) == {"rows/a.txt", "kept_apart.jsonl"}
+    assert set(manifest["files"]) == {"rows/a.txt", "quarantined.jsonl"}
     assert manifest["counts"] == MANIFEST["counts"]
     assert artifact.verify(folder) == []
 
@@ -83,10 +83,10 @@ def test_a_payload_file_may_be_called_manifest(tmp_path: Path) -> None:
 def test_verify_names_what_is_missing_added_and_changed(tmp_path: Path) -> None:
     folder = committed(tmp_path)
     (folder / "rows" / "a.txt").write_text("abd")
-    (folder / "kept_apart.jsonl").unlink()
+    (folder / "quarantined.jsonl").unlink()
     (folder / "b.txt").touch()
     assert artifact.verify(folder) == [
-        "kept_apart.jsonl: missing",
+        "quarantined.jsonl: missing",
         "b.txt: not in the manifest",
         "rows/a.txt: content differs from the manifest",
     ]
@@ -123,7 +123,7 @@ def test_fresh_partial_keeps_only_what_resumes(tmp_path: Path) -> None:
     (partial / ".metrics.jsonl.78.tmp").write_text('{"st')
     artifact.fresh_partial(partial, keep=True)
     assert artifact.payload_files(partial) == [
-        partial / "kept_apart.jsonl",
+        partial / "quarantined.jsonl",
         partial / "rows" / "a.txt",
     ]
     assert not (partial / "manifest.json").exists()

@@ -16,13 +16,13 @@ from pcl_reasoner.synthetic.base_model import train_tokenizer
 
 @pytest.fixture
 def context(tmp_path: Path) -> StageContext:
-    return StageContext(name="curate", kept_apart=tmp_path / "kept_apart.jsonl")
+    return StageContext(name="curate", quarantined=tmp_path / "quarantined.jsonl")
 
 
 @pytest.fixture
-def kept_apart(context: StageContext) -> Callable[[], Rows]:
+def quarantined(context: StageContext) -> Callable[[], Rows]:
     def lines() -> Rows:
-        text = context.kept_apart.read_text(encoding="utf-8")
+        text = context.quarantined.read_text(encoding="utf-8")
         return [json.loads(line) for line in text.splitlines()]
 
     return lines

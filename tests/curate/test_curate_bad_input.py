@@ -53,11 +53,11 @@ def convert_lines(data: bytes, folder: Folder, context: StageContext) -> Counts:
 )
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 def test_a_bad_line_costs_itself_alone(
-    bad: bytes, reason: str, end: bytes, folder: Folder, context: StageContext, kept_apart: Apart
+    bad: bytes, reason: str, end: bytes, folder: Folder, context: StageContext, quarantined: Apart
 ) -> None:
     counts = convert_lines(end.join([GOOD, bad, GOOD, b""]), folder, context)
     assert (counts.read, counts.kept, counts.dropped) == (3, 2, {reason: 1})
-    (aside,) = kept_apart()
+    (aside,) = quarantined()
     shown = bad[:4096].decode("utf-8", "replace")
     assert aside == {"file": "a.jsonl", "row": 1, "reason": reason, "raw": shown}
 
@@ -73,10 +73,10 @@ def test_marks_and_line_ends_are_no_fault(
     assert [row["problem"] for row in read(tmp_path / "out" / "rows")] == ["q", "r"]
 
 
-def test_a_cut_last_line_is_told(folder: Folder, context: StageContext, kept_apart: Apart) -> None:
+def test_a_cut_last_line_is_told(folder: Folder, context: StageContext, quarantined: Apart) -> None:
     counts = convert_lines(b"\n".join([GOOD, GOOD, GOOD])[:-20], folder, context)
     assert (counts.read, counts.kept, counts.dropped) == (3, 2, {"malformed_json": 1})
-    assert (kept_apart()[0]["row"], kept_apart()[0]["raw"]) == (2, GOOD[:-20].decode())
+    assert (quarantined()[0]["row"], quarantined()[0]["raw"]) == (2, GOOD[:-20].decode())
 
 
 def test_an_escaped_nul_is_text(folder: Folder, context: StageContext, tmp_path: Path) -> None:
@@ -86,14 +86,14 @@ def test_an_escaped_nul_is_text(folder: Folder, context: StageContext, tmp_path:
 
 
 @pytest.mark.slow
-def test_a_line_of_64_megabytes(folder: Folder, context: StageContext, kept_apart: Apart) -> None:
+def test_a_line_of_64_megabytes(folder: Folder, context: StageContext, quarantined: Apart) -> None:
     """Up to 64 MiB is read; one byte more is refused, and the lines around it are not."""
     room = source_files.LINE_BYTES - len(talk(cot="")) - 1
     fits, longer = talk(cot="x" * room), talk(cot="x" * (room + 1))
     assert len(fits) + 1 == 64 << 20
     counts = convert_lines(b"\n".join([GOOD, fits, longer, GOOD]), folder, context)
     assert (counts.read, counts.kept, counts.dropped) == (4, 3, {"malformed_too_long": 1})
-    (aside,) = kept_apart()
+    (aside,) = quarantined()
     assert (aside["row"], aside["raw"]) == (2, longer[:4096].decode())
 
 
@@ -110,23 +110,23 @@ def convert_parquet(
 
 
 def test_duplicate_keys_in_metadata(
-    folder: Folder, context: StageContext, kept_apart: Apart
+    folder: Folder, context: StageContext, quarantined: Apart
 ) -> None:
     """Which of two answers is meant cannot be known; json would take the last."""
     double = '{"expected_answer": "1", "expected_answer": "2"}'
     rows = [record("p"), {**record("q"), "metadata": double}]
     counts = convert_parquet({"a.parquet": rows}, folder, context)
     assert (counts.kept, counts.dropped) == (1, {"malformed_duplicate_key": 1})
-    assert (kept_apart()[0]["file"], kept_apart()[0]["row"]) == ("a.parquet", 1)
+    assert (quarantined()[0]["file"], quarantined()[0]["row"]) == ("a.parquet", 1)
 
 
 def test_a_row_whose_metadata_lack_the_key(
-    folder: Folder, context: StageContext, kept_apart: Apart
+    folder: Folder, context: StageContext, quarantined: Apart
 ) -> None:
     rows = [record("p"), {**record("q"), "metadata": '{"problem_source": "x"}'}, record("r")]
     counts = convert_parquet({"a.parquet": rows}, folder, context)
     assert (counts.kept, counts.dropped) == (2, {"malformed_metadata": 1})
-    assert kept_apart()[0]["row"] == 1
+    assert quarantined()[0]["row"] == 1
 
 
 def test_files_of_several_schemas(folder: Folder, context: StageContext, tmp_path: Path) -> None:

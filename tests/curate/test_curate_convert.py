@@ -18,7 +18,7 @@ from pcl_reasoner.curate.convert import ConvertConfig, convert
 
 
 def test_convert_accounts_for_every_record(
-    folder: Folder, context: StageContext, kept_apart: Callable[[], Rows]
+    folder: Folder, context: StageContext, quarantined: Callable[[], Rows]
 ) -> None:
     source, output = folder("source"), folder("out")
     good = [record(f"p{i}", f"cot {i}") for i in range(700)]
@@ -32,10 +32,10 @@ def test_convert_accounts_for_every_record(
     counts = convert(NEMOTRON, {"source": source}, output, context)
     assert (counts.unit, counts.read, counts.kept) == ("rows", 702, 698)
     assert counts.dropped == {**dict.fromkeys(sorted(bad.values()), 1), "malformed_problem": 2}
-    aside = [(line["file"], line["row"], line["reason"]) for line in kept_apart()]
+    aside = [(line["file"], line["row"], line["reason"]) for line in quarantined()]
     first = ("a/z.parquet", 1, "malformed_problem")
     assert aside == [first, *(("b.parquet", number, reason) for number, reason in bad.items())]
-    assert '"cot 300"' not in kept_apart()[2]["raw"]
+    assert '"cot 300"' not in quarantined()[2]["raw"]
     rows = read(output / "rows")
     numbers = [i for i in range(700) if i not in bad]
     assert [r["row_id"] for r in rows] == ["a/z.parquet:0", *(f"b.parquet:{i}" for i in numbers)]
@@ -45,7 +45,7 @@ def test_convert_accounts_for_every_record(
 
 
 def test_convert_conversations(
-    folder: Folder, context: StageContext, kept_apart: Callable[[], Rows]
+    folder: Folder, context: StageContext, quarantined: Callable[[], Rows]
 ) -> None:
     """Defect 12: a bad line is counted, with its file and line."""
     output = folder("out")
@@ -55,7 +55,7 @@ def test_convert_conversations(
     counts = convert(CONVERSATIONS, {"source": source}, output, context)
     assert (counts.read, counts.kept) == (5, 2)
     assert counts.dropped == {"malformed_json": 2, "malformed_utf8": 1}
-    assert [(line["file"], line["row"]) for line in kept_apart()] == [
+    assert [(line["file"], line["row"]) for line in quarantined()] == [
         ("math.jsonl", 1),
         ("math.jsonl", 2),
         ("math.jsonl", 3),

@@ -53,7 +53,7 @@ def test_a_row_without_an_answer() -> None:
 
 
 def test_convert_counts_and_keeps_apart_what_it_filters(
-    folder: Folder, context: StageContext, kept_apart: Callable[[], Rows]
+    folder: Folder, context: StageContext, quarantined: Callable[[], Rows]
 ) -> None:
     problems = ["p", "see https://x.y", "in the figure", "p", "p"]
     rows = [record(problem, answer=None if i == 3 else "1") for i, problem in enumerate(problems)]
@@ -63,7 +63,7 @@ def test_convert_counts_and_keeps_apart_what_it_filters(
     counts = convert(config, {"source": source}, output, context)
     assert (counts.read, counts.kept) == (5, 3)
     assert counts.dropped == {"image": 1, "no_answer": 1}
-    assert [(r["row"], r["reason"], r["raw"]) for r in kept_apart()] == [
+    assert [(r["row"], r["reason"], r["raw"]) for r in quarantined()] == [
         (2, "image", "in the figure"),
         (3, "no_answer", "p"),
     ]

@@ -24,18 +24,19 @@ ROWS: Rows = [
     {"problem": " ", "reward": 1, "n": 7},
     {"problem": None, "reward": 1, "n": 8},
 ]
-"""a is mixed (1 right, 2 wrong), é all right, c all wrong, d not graded; two lack a problem."""
+"""a is mixed (1 correct, 2 incorrect), é all correct, c all incorrect, d not graded; two lack a
+problem."""
 FIGURES = {
     "rows": 9,
     "problems": 4,
-    "right": 3,
-    "wrong": 3,
+    "correct": 3,
+    "incorrect": 3,
     "mixed_problems": 1,
     "mixed_rows": 3,
-    "mixed_right": 1,
-    "mixed_wrong": 2,
-    "all_right_problems": 1,
-    "all_wrong_problems": 1,
+    "mixed_correct": 1,
+    "mixed_incorrect": 2,
+    "all_correct_problems": 1,
+    "all_incorrect_problems": 1,
     "without_reward": 1,
     "without_problem": 2,
 }
@@ -56,7 +57,7 @@ def test_figures_by_hand(folder: Folder) -> None:
 
 @pytest.mark.parametrize("kind", ["truth", "text", "fraction"])
 def test_rewards_of_other_kinds(folder: Folder, kind: str) -> None:
-    """True, "1" and 0.5 are right; false, "0" and 0.0 are wrong."""
+    """True, "1" and 0.5 are correct; false, "0" and 0.0 are incorrect."""
     values: dict[str, dict[Any, Any]] = {
         "truth": {1: True, 0: False, None: None},
         "text": {1: "1", 0: "0", None: ""},
@@ -80,9 +81,9 @@ def test_beside_the_published_figures(folder: Folder) -> None:
     """The published ones agree among themselves, but for the number of problems."""
     source = write(folder("source") / "a.parquet", ROWS)
     beside = {one.name: one.published for one in recount(source)}
-    assert beside["rows"] == 48_512 == PUBLISHED["right"] + PUBLISHED["wrong"]
-    assert beside["mixed_rows"] == PUBLISHED["mixed_right"] + PUBLISHED["mixed_wrong"]
-    assert beside["all_right_problems"] is None
+    assert beside["rows"] == 48_512 == PUBLISHED["correct"] + PUBLISHED["incorrect"]
+    assert beside["mixed_rows"] == PUBLISHED["mixed_correct"] + PUBLISHED["mixed_incorrect"]
+    assert beside["all_correct_problems"] is None
 
 
 def test_what_cannot_be_counted_is_named(folder: Folder) -> None:

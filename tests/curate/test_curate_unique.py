@@ -54,7 +54,7 @@ def test_unique_of_nothing(folder: Folder, context: StageContext) -> None:
     assert pq.read_table(source.parent / "out" / "problems.parquet").num_rows == 0
 
 
-def test_wrong_input_names_file_and_columns(folder: Folder, context: StageContext) -> None:
+def test_incorrect_input_names_file_and_columns(folder: Folder, context: StageContext) -> None:
     source = folder("source")
     with pytest.raises(StageError, match=r"rows: no \*.parquet in it"):
         unique(UniqueConfig(), {"rows": source}, folder("out1"), context)

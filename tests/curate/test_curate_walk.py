@@ -67,7 +67,7 @@ def test_rows_do_not_depend_on_the_files(
     for files in (1, 2, 16):
         source = scattered(folder(f"in_{files}"), records, files)
         runs = walk(source, tmp_path / f"of_{files}", byte_tokenizer)
-        stages = ("convert/rows", "difficulty/partial", "difficulty/all_right", "lengths/rows")
+        stages = ("convert/rows", "difficulty/partial", "difficulty/all_correct", "lengths/rows")
         problems = pq.read_table(runs / "unique" / "problems.parquet").drop_columns("source_row_id")
         histogram = (runs / "lengths" / "histogram.json").read_text()
         found[files] = [*(texts_of(runs, stage) for stage in stages), problems, histogram]

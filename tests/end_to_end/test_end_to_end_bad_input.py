@@ -231,5 +231,5 @@ def test_a_second_runner_says_who_is_at_work(tmp_path: Path) -> None:
     finally:
         first.kill()
         first.wait()
-    assert finished(runs) == {"embedded", "convert", "difficulty"}
+    assert finished(runs) == {"synthetic", "convert", "difficulty"}
     assert "nothing to do" in call(*words).stdout

@@ -77,7 +77,7 @@ def moments() -> list[Moment]:
     """In the order of the walk; those at random times come where a slow stage is at work."""
     rng = random.Random(15)
     return [
-        there("v1_sft/embedded-*"),
+        there("v1_sft/synthetic-*"),
         in_commit("renamed", "v1_sft/convert"),
         there("v1_sft/tokenize-*"),
         there("v1_sft/train-*.partial/mindformers.yaml"),

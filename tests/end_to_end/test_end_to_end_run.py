@@ -26,7 +26,7 @@ from end_to_end_helpers import (
 pytestmark = pytest.mark.slow
 
 WALK = [
-    "v1_sft/embedded",
+    "v1_sft/synthetic",
     "v1_sft/convert",
     "v1_sft/contamination",
     "v1_sft/tokenize",
@@ -78,7 +78,7 @@ def test_one_command_runs_every_stage_to_the_report(whole: Whole) -> None:
 
 
 def test_every_planted_case_is_caught_and_counted_by_its_reason(whole: Whole) -> None:
-    made = folder_of(whole.runs, "v1_sft/embedded") / "planted.json"
+    made = folder_of(whole.runs, "v1_sft/synthetic") / "planted.json"
     planted = json.loads(made.read_text())
     rl, sft = planted["nemotron"], planted["conversations"]
     counts = {title: item["counts"] for title, item in manifests(whole.runs).items()}
@@ -93,7 +93,7 @@ def test_every_planted_case_is_caught_and_counted_by_its_reason(whole: Whole) ->
     assert sum(dropped["v1_sft/convert"].values()) == sft["malformed_rows"]
     assert dropped["v1_sft/contamination"] == {"contaminated": sft["copied_rows"]}
     assert dropped["v15_opg/difficulty"] == {
-        "all_right": rl["solved_16_times_rows"] + rl["solved_32_times_rows"]
+        "all_correct": rl["solved_16_times_rows"] + rl["solved_32_times_rows"]
     }
     benchmark = sum(rl[f"{kind}_problems"] for kind in ("copied", "wrapped", "paraphrased"))
     assert dropped["v15_opg/contamination"] == {"contaminated": benchmark}
@@ -131,7 +131,7 @@ def test_no_token_of_a_planted_question_is_trained_on(whole: Whole, recipe: str)
 
     from pcl_reasoner.pack.arrow_folder import read_arrow_folder
 
-    policy = folder_of(whole.runs, "v1_sft/embedded")
+    policy = folder_of(whole.runs, "v1_sft/synthetic")
     (file,) = policy.rglob("tokenizer.json")
     tokenizer = Tokenizer.from_file(str(file))
     packed = read_arrow_folder(folder_of(whole.runs, f"{recipe}/pack"))["input_ids"].to_pylist()

@@ -95,7 +95,7 @@ def test_changes_save_hours_and_fit(tmp_path: Path) -> None:
     size = replace(size, row_tokens=51_200, global_rows=128, steps=8)
     found = layouts.changes(job, CHIP, size)
     now = layouts.choice("now", job, CHIP, size)
-    assert found[0].title.startswith("pack.one_a_row false")
+    assert found[0].title.startswith("pack.one_segment_per_row false")
     assert found[0].steps == round(8 * 401 / 1000), "401 rows of 51 200 x 0.9999 hold them"
     assert all(one.fits and one.hours < now.hours for one in found)
     fewer = next(one for one in found if one.title.startswith("recompute"))
@@ -140,8 +140,8 @@ def test_the_command_on_v15(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "fullest: stage 1 of 4, 16.4 of 58.0 GiB" in said
     assert "27,174 segments of 20,480 tokens = 556,523,520 tokens an epoch" in said
     # 27 174 rows: 5 x 27 174 = 1 061 x 128 + 62. DP 4 leaves a rank 32 rows of a step.
-    assert "212.3 steps an epoch, 5 epochs, max_steps 1,062: 1,061 steps, 62 rows left" in said
-    assert "128 rows a step: 32 a data-parallel rank, in 32 micro-batches of 1" in said
+    assert "212.3 steps per epoch, 5 epochs, max_steps 1,062: 1,061 steps, 62 rows left" in said
+    assert "128 rows per step: 32 on each data-parallel rank, in 32 micro-batches of 1" in said
     assert "swap does nothing here" in said
     assert re.search(r"116 h measured: 394 s a step, MFU 3\.2%", said)
     value: dict[str, Any] = json.loads(

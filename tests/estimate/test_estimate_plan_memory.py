@@ -132,7 +132,7 @@ def test_what_stays_of_kept_and_recomputed_layers() -> None:
 
 def test_swapped_outputs_are_not_on_the_device() -> None:
     swapped = replace(SMALL, swap_attention=True)
-    assert estimate.kept_of_a_layer(SMALL) - estimate.kept_of_a_layer(swapped) == 6400
+    assert estimate.kept_per_layer(SMALL) - estimate.kept_per_layer(swapped) == 6400
 
 
 def test_logits_of_the_last_stage_only() -> None:

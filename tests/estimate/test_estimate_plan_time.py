@@ -72,7 +72,7 @@ def test_optimizer_and_swap_by_hand() -> None:
     sent = (spread * (4 + 2) + whole * 8) / 2 / 1e6
     assert step.optimizer == pytest.approx(28 * held / 1e8 + sent)
     assert step.swap == pytest.approx(2 * 8 * held / 1e7)
-    apart = estimate.step_time(replace(SMALL), replace(CHIP, devices_a_node=2), FULL)
+    apart = estimate.step_time(replace(SMALL), replace(CHIP, devices_per_node=2), FULL)
     assert apart.optimizer == pytest.approx(28 * held / 1e8 + sent * 10)
 
 
@@ -129,17 +129,17 @@ def test_rows_and_steps_by_hand() -> None:
     assert (size.segments, size.segment_tokens, size.tokens) == (100, 64.0, 6400)
     # 64 rows would have to be full to the last token: 99.99 % of 65 is enough.
     assert (size.rows, size.rows_before, size.saved) == (65, 80, 15)
-    assert size.steps == 65 * 3 // 10 and size.steps_an_epoch == 6.5
+    assert size.steps == 65 * 3 // 10 and size.steps_per_epoch == 6.5
     assert size.as_rows() == Rows(64.0, 6400 / 6500)
     short = data_size({"funnel": funnel}, {"seq_length": 100}, {**TRAIN, "max_steps": 4})
     assert short.steps == 4
 
 
 def test_one_a_row_and_a_persons_own_numbers() -> None:
-    size = data_size({}, {"seq_length": 100, "one_a_row": True}, TRAIN, 50, 20)
+    size = data_size({}, {"seq_length": 100, "one_segment_per_row": True}, TRAIN, 50, 20)
     assert (size.rows, size.saved, size.as_rows()) == (50, 0, Rows(20, 0.2))
     assert packed_instead(size) == 11
-    assumed = data_size({}, {"seq_length": 100, "one_a_row": True}, TRAIN, 50)
+    assumed = data_size({}, {"seq_length": 100, "one_segment_per_row": True}, TRAIN, 50)
     assert assumed.segment_tokens == 40 and "ASSUMED" in assumed.notes[0]
 
 

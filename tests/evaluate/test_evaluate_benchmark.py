@@ -67,7 +67,7 @@ def test_a_folder_is_read_with_its_subfolders_and_an_id_stands_once(tmp_path: Pa
     (tmp_path / "data").mkdir()
     (tmp_path / ".cache").mkdir()
     pq.write_table(pa.Table.from_pylist(QUESTIONS[:2]), tmp_path / "data" / "a.parquet")
-    (tmp_path / "kept_apart.jsonl").write_text("{}")
+    (tmp_path / "quarantined.jsonl").write_text("{}")
     (tmp_path / ".cache" / "x.jsonl").write_text("{}")
     nameless = [{"question": one["problem"], "answer": 1} for one in QUESTIONS]
     (tmp_path / "I.jsonl").write_text(lines(nameless[2:4]))
@@ -162,7 +162,7 @@ def test_a_benchmark_of_the_hub_on_the_command_line(
     hub: HubServer, model: Path, tmp_path: Path
 ) -> None:
     words = ["eval", str(model), "--benchmark", "exam=hub:someone/exam@v1:data/*.parquet", "-n"]
-    words += ["1", "--set", "max_tokens=2", "--set", "max_model_len=128"]
+    words += ["1", "--set", "max_new_tokens=2", "--set", "max_model_len=128"]
     done = pclr_ms(tmp_path, hub, *words)
     assert done.returncode == 0, done.stdout + done.stderr
     (scores,) = json.loads((tmp_path / "evaluated" / "scores.json").read_text())["scores"]
@@ -179,7 +179,7 @@ def test_a_benchmark_of_the_hub_in_a_recipe(hub: HubServer, model: Path, tmp_pat
     (tmp_path / "r.yaml").write_text(
         f"sources:\n  model: {{path: {model}, kind: model}}\n"
         "  exam: {hub: someone/exam, revision: v1}\n"
-        "stages:\n  evaluate: {n: 1, max_tokens: 2, max_model_len: 128, "
+        "stages:\n  evaluate: {n: 1, max_new_tokens: 2, max_model_len: 128, "
         "inputs: {model: model, benchmark: [exam]}}\n"
     )
     done = pclr_ms(tmp_path, hub, "run", "r.yaml", "--profile", "paper")

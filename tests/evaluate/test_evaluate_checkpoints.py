@@ -1,4 +1,4 @@
-"""Checkpoints by one command: real weights, the embedded sampler, nothing answered twice."""
+"""Checkpoints by one command: real weights, the local sampler, nothing answered twice."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def test_two_checkpoints_are_answered_once_and_compared(
     (tmp_path / "sums.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     words = ["eval", str(models / "first"), f"new={models / 'second'}"]
     words += ["--benchmark", "sums.jsonl", "-n", "2"]
-    words += ["--set", "max_tokens=4", "--set", "max_model_len=64"]
+    words += ["--set", "max_new_tokens=4", "--set", "max_model_len=64"]
     assert main(words) == 0
     shown = capsys.readouterr().out
     assert "first" in shown and "new" in shown and "3 x 2" in shown
     scores = json.loads((tmp_path / "evaluated" / "scores.json").read_text())
     first, second = scores["scores"]
     assert (first["model"], second["model"]) == ("first", "new")
-    # Random weights answer nothing: what is cut at four tokens is unfinished, never right.
+    # Random weights answer nothing: what is cut at four tokens is unfinished, never correct.
     assert (first["avg_at_n"], first["unfinished"], first["disputed"]) == (0.0, 1.0, 0)
     assert first["mean_length"] > 0
     (pair,) = scores["comparisons"]
@@ -56,7 +56,7 @@ def test_two_checkpoints_are_answered_once_and_compared(
     assert len([one for one in (tmp_path / "evaluated").iterdir() if one.is_dir()]) == 4
 
 
-def test_all_wrong_settings_are_said_at_once() -> None:
+def test_all_incorrect_settings_are_said_at_once() -> None:
     config = changed(EvaluateConfig(), ["temperature=0", "system=null", "template=null"], 5)
     assert (config.temperature, config.n) == (0.0, 5)
     with pytest.raises(InputError) as caught:
@@ -113,7 +113,7 @@ def test_a_server_is_shown_the_key_of_a_variable(
     server.key = "s3cret"
     (tmp_path / "b.jsonl").write_text('{"id": "1", "problem": "1+1?", "answer": "2"}\n')
     words = ["eval", str(models / "first"), "--benchmark", str(tmp_path / "b.jsonl"), "-n", "2"]
-    for setting in ("engine=server", "max_model_len=200", "max_tokens=40"):
+    for setting in ("engine=server", "max_model_len=200", "max_new_tokens=40"):
         words += ["--set", setting]
     words += ["--output", str(tmp_path / "out")]
     try:

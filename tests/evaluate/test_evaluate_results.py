@@ -1,4 +1,4 @@
-"""Result files of others: forms, what is wrong with them, and grading again by one command."""
+"""Result files of others: forms, what is incorrect with them, and grading again by one command."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ def test_a_line_a_sample_and_a_line_a_question_are_one(tmp_path: Path) -> None:
     }
     lines = read_results(write(tmp_path / "a.jsonl", *each), "b").samples[ONE]
     assert lines == read_results(write(tmp_path / "b.jsonl", together), "b").samples[ONE]
-    assert [one.right for one in lines] == [True, False, True]
+    assert [one.correct for one in lines] == [True, False, True]
     assert [one.disputed for one in lines] == [False, False, True]
     assert [one.answer for one in lines] == ["2", "3", "2"]
 
 
-def test_a_failed_sample_is_wrong_and_an_unclosed_think_earns_nothing(tmp_path: Path) -> None:
+def test_a_failed_sample_is_incorrect_and_an_unclosed_think_earns_nothing(tmp_path: Path) -> None:
     # Defect 11, and samples that LLMEval writes as null or "".
     responses = [None, "", "<think>it is \\boxed{2}", said(2)]
     file = write(tmp_path / "a.jsonl", {"prompt": "1+1?", "answer": "2", "gen": responses})
     samples = read_results(file, "b").samples[ONE]
-    assert [one.outcome for one in samples] == ["error", "error", "unfinished", "right"]
+    assert [one.outcome for one in samples] == ["error", "error", "unfinished", "correct"]
     assert [one.recorded for one in samples] == [None] * 4
 
 
@@ -88,10 +88,10 @@ def test_sampling_error_is_of_the_samples_alone() -> None:
 
 
 def test_a_budget_cuts_what_is_longer() -> None:
-    right, lengths = [[T, T, F], [T, F, F]], [[10, 20, 5], [30, 1, 1]]
-    assert within_budget(right, lengths, 30) == pytest.approx((2 / 3 + 1 / 3) / 2)
-    assert within_budget(right, lengths, 20) == pytest.approx((2 / 3 + 0) / 2)
-    assert within_budget(right, lengths, 19) == pytest.approx((1 / 3 + 0) / 2)
+    correct, lengths = [[T, T, F], [T, F, F]], [[10, 20, 5], [30, 1, 1]]
+    assert within_budget(correct, lengths, 30) == pytest.approx((2 / 3 + 1 / 3) / 2)
+    assert within_budget(correct, lengths, 20) == pytest.approx((2 / 3 + 0) / 2)
+    assert within_budget(correct, lengths, 19) == pytest.approx((1 / 3 + 0) / 2)
 
 
 def test_a_paired_difference_has_one_cluster_a_problem() -> None:
@@ -105,11 +105,14 @@ def test_a_paired_difference_has_one_cluster_a_problem() -> None:
 
 
 def test_a_summary_has_both_intervals_pass_at_k_and_budgets() -> None:
-    right = [[T, T, T, F], [T, F, F, F]]
+    correct = [[T, T, T, F], [T, F, F, F]]
     lengths = [[10_000, 20_000, 40_000, 9], [20_000, 9, 9, 9]]
     answers = [["8", "8", "8", "9"], ["8", "9", "9", None]]
-    outcomes = [["right"] * 3 + ["wrong"], ["right", "wrong", "wrong", "unfinished"]]
-    found = summary(right, answers, outcomes, [["stop"] * 4, ["stop"] * 4], lengths)
+    outcomes = [
+        ["correct"] * 3 + ["incorrect"],
+        ["correct", "incorrect", "incorrect", "unfinished"],
+    ]
+    found = summary(correct, answers, outcomes, [["stop"] * 4, ["stop"] * 4], lengths)
     assert found["avg_at_n"] == 0.5
     # sqrt(0.0625 + 0.0625) / 2 = 0.1767767: 0.5 ± 0.3464823
     assert found["sampling_interval"] == pytest.approx([0.1535177, 0.8464823], abs=1e-6)
@@ -118,7 +121,7 @@ def test_a_summary_has_both_intervals_pass_at_k_and_budgets() -> None:
     # 16K: one of four and none; 32K: two and one; 64K holds all.
     assert found["by_budget"] == {"16384": 0.125, "32768": 0.375, "65536": 0.5}
     assert found["unfinished"] == 1 / 8
-    assert summary(right, answers, outcomes, [[""] * 4] * 2, None)["mean_length"] is None
+    assert summary(correct, answers, outcomes, [[""] * 4] * 2, None)["mean_length"] is None
 
 
 @pytest.mark.parametrize(
@@ -191,11 +194,11 @@ def test_files_are_graded_again_and_compared_by_one_command(
     assert (pair["difference"], pair["clustered_error"]) == (0.5, 0)
     assert (pair["outcome"], pair["outcome_elsewhere"]) == ("cannot be told apart", "better")
     (disputed,) = [json.loads(one) for one in (output / "disputed.jsonl").read_text().splitlines()]
-    assert (disputed["answer"], disputed["sample"], disputed["outcome"]) == ("2", 1, "right")
+    assert (disputed["answer"], disputed["sample"], disputed["outcome"]) == ("2", 1, "correct")
     assert len((output / "graded.jsonl").read_text().splitlines()) == 8
     page = (output / "results.html").read_text()
     assert "one &lt;b&gt;?" in page and "<script" not in page
-    assert page.count('<i class="right') == 6
+    assert page.count('<i class="correct') == 6
     assert page.count(" disputed") == 1
 
 

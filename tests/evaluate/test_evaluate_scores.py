@@ -16,10 +16,10 @@ def test_average_is_the_mean_over_problems_of_the_mean_over_samples() -> None:
 def test_standard_error_is_over_problems() -> None:
     # Means 0.75, 0.25, 0.5: centre 0.5, variance (0.0625 + 0.0625 + 0) / 2 = 0.0625,
     # sqrt(0.0625 / 3) = 0.1443376. With ddof 0 it would be 0.1178511, over 12 samples 0.1507557.
-    right = [[T, T, T, F], [T, F, F, F], [T, T, F, F]]
-    assert standard_error(right) == pytest.approx(0.1443376, abs=1e-7)
+    correct = [[T, T, T, F], [T, F, F, F], [T, T, F, F]]
+    assert standard_error(correct) == pytest.approx(0.1443376, abs=1e-7)
     # 0.5 ± 1.96 · 0.1443376 = 0.5 ± 0.2829016
-    assert interval_95(0.5, standard_error(right)) == pytest.approx(
+    assert interval_95(0.5, standard_error(correct)) == pytest.approx(
         [0.2170984, 0.7829016], abs=1e-6
     )
 
@@ -48,13 +48,13 @@ def test_majority() -> None:
         [None, None, None, None, "8"],  # without an answer no vote
         [None, None, None, None, None],
     ]
-    right = [[answer == "8" for answer in row] for row in answers]
-    assert majority(answers[:1], right[:1]) == 0
-    assert majority(answers[1:2], right[1:2]) == 1
-    assert majority(answers[2:3], right[2:3]) == 1
-    assert majority(answers[3:], right[3:]) == 0
-    assert majority(answers, right) == pytest.approx(0.5)
-    # Mostly wrong, but no wrong answer as frequent as the right one.
+    correct = [[answer == "8" for answer in row] for row in answers]
+    assert majority(answers[:1], correct[:1]) == 0
+    assert majority(answers[1:2], correct[1:2]) == 1
+    assert majority(answers[2:3], correct[2:3]) == 1
+    assert majority(answers[3:], correct[3:]) == 0
+    assert majority(answers, correct) == pytest.approx(0.5)
+    # Mostly incorrect, but no incorrect answer as frequent as the correct one.
     assert majority([["1", "8", "2", "8", "3"]], [[F, T, F, T, F]]) == 1
 
 

@@ -20,7 +20,7 @@ from pcl_reasoner.evaluate.config import EvaluateConfig
 from pcl_reasoner.evaluate.stage import evaluate
 from pcl_reasoner.synthetic.base_model import write_model_folder
 
-CONFIG = EvaluateConfig(n=4, max_tokens=40, max_model_len=200, suffix=" Box it.")
+CONFIG = EvaluateConfig(n=4, max_new_tokens=40, max_model_len=200, suffix=" Box it.")
 
 
 def boxed(answer: str) -> tuple[str, str]:
@@ -31,7 +31,7 @@ def boxed(answer: str) -> tuple[str, str]:
 ANSWERS = {
     # 8, 008 and +8 are one answer and win 3 to 1; as spelled 9 would win, which came first
     "3 + 5?": [boxed("9"), boxed("8"), boxed("008"), boxed("+8")],
-    # cut off while thinking, though the last number is right (no credit); then wrong
+    # cut off while thinking, though the last number is correct (no credit); then incorrect
     "2 + 2?": [("<think>it is \\boxed{4}", "length"), boxed("5"), boxed("5"), boxed("4")],
     "1 + 1?": [boxed("2")] * 4,
     "hard": [("<think></think>no idea", "stop")] * 4,
@@ -86,7 +86,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def context(folder: Path, *urls: str) -> StageContext:
-    return StageContext("evaluate", folder / "kept_apart.jsonl", Placement(server_urls=list(urls)))
+    return StageContext("evaluate", folder / "quarantined.jsonl", Placement(server_urls=list(urls)))
 
 
 def write_benchmark(file: Path, *records: dict[str, Any]) -> Path:
@@ -115,7 +115,7 @@ def test_two_benchmarks_end_to_end(url: str, model: Path, tmp_path: Path) -> Non
 
     scores = json.loads((output / "scores.json").read_text())["benchmarks"]
     first = scores["easy"]
-    # Right 3 of 4 and 1 of 4: mean 0.5, std (ddof 1) 0.3535534, / sqrt(2) = 0.25.
+    # Correct 3 of 4 and 1 of 4: mean 0.5, std (ddof 1) 0.3535534, / sqrt(2) = 0.25.
     assert (first["problems"], first["n"]) == (2, 4)
     assert first["avg_at_n"] == pytest.approx(0.5)
     assert first["standard_error"] == pytest.approx(0.25)
@@ -125,11 +125,11 @@ def test_two_benchmarks_end_to_end(url: str, model: Path, tmp_path: Path) -> Non
     assert first["maj_at_n"] == 0.5
     assert first["finish_reasons"] == {"length": 1, "stop": 7}
     assert first["unfinished"] == 1 / 8
-    assert first["outcomes"] == {"right": 4, "unfinished": 1, "wrong": 3}
-    # Means 1, 0, 0: a failed request counts as wrong, not as absent.
+    assert first["outcomes"] == {"correct": 4, "unfinished": 1, "incorrect": 3}
+    # Means 1, 0, 0: a failed request counts as incorrect, not as absent.
     second = scores["other"]
     assert second["avg_at_n"] == pytest.approx(1 / 3)
-    assert second["outcomes"] == {"error": 4, "no_box": 4, "right": 4}
+    assert second["outcomes"] == {"error": 4, "no_box": 4, "correct": 4}
     assert second["standard_error"] == pytest.approx(1 / 3)  # variance 1/3, / 3 problems
     assert (counts.read, counts.kept, counts.dropped) == (20, 20, {})
     assert counts.info["scores"] == scores
@@ -153,8 +153,8 @@ def test_two_benchmarks_end_to_end(url: str, model: Path, tmp_path: Path) -> Non
         "finish_reason": ["length", "stop", "stop", "stop"],
     }
     table = pq.read_table(output / "per_problem.parquet").to_pylist()
-    assert table[1] == {"benchmark": "easy", "id": "b", "n": 4, "right": 1, "avg": 0.25}
-    assert [row["right"] for row in table] == [3, 1, 4, 0, 0]
+    assert table[1] == {"benchmark": "easy", "id": "b", "n": 4, "correct": 1, "avg": 0.25}
+    assert [row["correct"] for row in table] == [3, 1, 4, 0, 0]
     assert sorted(path.name for path in output.iterdir()) == [
         "generations.jsonl",
         "per_problem.parquet",
@@ -179,7 +179,7 @@ def test_scores_without_the_questions_that_the_training_data_held(
     inputs = {"model": model, "benchmark.easy": easy, "contamination": check}
     evaluate(CONFIG, inputs, output, context(output, url))
     found = json.loads((output / "scores.json").read_text())["benchmarks"]["easy"]
-    # Right 3 of 4 and 1 of 4; without the first, 1 of 4.
+    # Correct 3 of 4 and 1 of 4; without the first, 1 of 4.
     assert (found["problems"], found["avg_at_n"]) == (2, pytest.approx(0.5))
     assert found["contaminated_problems"] == 1
     without = found["without_contaminated"]
@@ -217,7 +217,7 @@ def test_a_resumed_evaluation_asks_for_the_rest_and_is_the_same(
 
 def test_the_embedded_engine_evaluates_too(model: Path, tmp_path: Path) -> None:
     benchmark = write_benchmark(tmp_path / "b.jsonl", {"problem": "3 + 5?", "answer": "8"})
-    config = CONFIG.model_copy(update={"engine": "embedded", "max_tokens": 4})
+    config = CONFIG.model_copy(update={"engine": "local", "max_new_tokens": 4})
     inputs = {"model": model, "benchmark": benchmark}
     results = []
     for name in ("one", "two"):
@@ -227,7 +227,7 @@ def test_the_embedded_engine_evaluates_too(model: Path, tmp_path: Path) -> None:
     assert results[0] == results[1]
     line = json.loads(results[0])
     assert (line["id"], len(line["gen"])) == ("b:0", 4)
-    # Random weights answer nothing: what is cut at four tokens is unfinished, never right.
+    # Random weights answer nothing: what is cut at four tokens is unfinished, never correct.
     score = json.loads((tmp_path / "one" / "scores.json").read_text())["benchmarks"]["benchmark"]
     assert score["avg_at_n"] == 0.0
     assert score["standard_error"] is None
@@ -252,6 +252,6 @@ def test_a_benchmark_that_is_not_whole_is_refused(tmp_path: Path, text: str, mes
 
 
 def test_a_folder_without_a_benchmark_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "kept_apart.jsonl").write_text("{}")
+    (tmp_path / "quarantined.jsonl").write_text("{}")
     with pytest.raises(StageError, match=r"no \.jsonl or \.parquet"):
         read_benchmark("b", tmp_path)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from grade_helpers import judge_server, right, write_problems, write_responses
+from grade_helpers import correct, judge_server, write_problems, write_responses
 
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.schema import Placement
@@ -19,16 +19,16 @@ from pcl_reasoner.grade.config import GradeConfig
 from pcl_reasoner.grade.stage import grade
 
 ROWS = [
-    ("a", 0, right("8"), "stop", 4),
-    ("a", 1, right("9"), "stop", 4),
-    ("a", 2, right("\\text{eight}"), "stop", 4),
-    ("b", 0, right("1/2"), "stop", 5),
-    ("b", 1, right("0.5"), "stop", 6),
-    ("b", 2, right("(0,1)"), "stop", 6),
+    ("a", 0, correct("8"), "stop", 4),
+    ("a", 1, correct("9"), "stop", 4),
+    ("a", 2, correct("\\text{eight}"), "stop", 4),
+    ("b", 0, correct("1/2"), "stop", 5),
+    ("b", 1, correct("0.5"), "stop", 6),
+    ("b", 2, correct("(0,1)"), "stop", 6),
     ("b", 3, "<think>x</think>a half", "stop", 7),
 ]
 TRUTHS = {"a": "8", "b": "0.5"}
-BY_RULE = ["right", "wrong", "wrong", "right", "right", "wrong", "no_box"]
+BY_RULE = ["correct", "incorrect", "incorrect", "correct", "correct", "incorrect", "no_box"]
 
 
 def run(path: Path, config: GradeConfig, answer: Any) -> tuple[Any, list[dict[str, Any]], Path]:
@@ -72,21 +72,25 @@ def test_what_the_rule_is_not_sure_of(answer: str | None, truth: str, expected: 
 
 
 def test_kappa_by_hand() -> None:
-    # 20 both right, 5 rule only, 10 judge only, 15 neither: o = 35/50 = 0.7,
+    # 20 both correct, 5 rule only, 10 judge only, 15 neither: o = 35/50 = 0.7,
     # rule 25/50, judge 30/50: e = 0.5 · 0.6 + 0.5 · 0.4 = 0.5; kappa = 0.2 / 0.5 = 0.4.
     found = Agreement()
     record = {"problem_id": "a", "sample_index": 0, "response": "x"}
-    for count, rule, says in ((20, "right", True), (5, "right", False), (10, "wrong", True)):
+    for count, rule, says in (
+        (20, "correct", True),
+        (5, "correct", False),
+        (10, "incorrect", True),
+    ):
         for _ in range(count):
             found.add(record, "8", Verdict(rule, "8"), says, "text")  # type: ignore[arg-type]
     for _ in range(15):
-        found.add(record, "8", Verdict("wrong", "9"), False, "text")
+        found.add(record, "8", Verdict("incorrect", "9"), False, "text")
     assert found.kappa() == pytest.approx(0.4)
     assert len(found.disagreements) == 15
-    assert found.info()["rule_right_judge_not_right"] == 5
+    assert found.info()["rule_correct_judge_not_correct"] == 5
     assert Agreement().kappa() is None
     alike = Agreement()
-    alike.add(record, "8", Verdict("right", "8"), True, "text")
+    alike.add(record, "8", Verdict("correct", "8"), True, "text")
     assert alike.kappa() is None
 
 
@@ -95,8 +99,8 @@ def test_a_cascade_asks_only_where_the_rule_is_not_sure(tmp_path: Path) -> None:
     asked = sorted(body["messages"][0]["content"].split("boxed")[1][:12] for body in bodies)
     assert [one[:5] for one in asked] == ["{(0,1", "{1/2}", "{\\tex"]
     table = pq.read_table(output / "verdicts.parquet")
-    # eight is mended; 1/2, which the rule had right, is lost by this judge.
-    expected = ["right", "wrong", "right", "wrong", "right", "wrong", "no_box"]
+    # eight is mended; 1/2, which the rule had correct, is lost by this judge.
+    expected = ["correct", "incorrect", "correct", "incorrect", "correct", "incorrect", "no_box"]
     assert table["verdict"].to_pylist() == expected
     by = ["rule", "rule", "judge", "judge", "rule", "judge", "rule"]
     assert table["graded_by"].to_pylist() == by
@@ -110,22 +114,22 @@ def test_an_audit_has_both_verdicts_and_a_person_stands_over_them(tmp_path: Path
     counts, bodies, output = run(tmp_path, config(tmp_path, "audit"), judge)
     assert len(bodies) == 6
     agreement = counts.info["agreement"]
-    assert (agreement["rule_right_judge_right"], agreement["both"]) == (2, 6)
+    assert (agreement["rule_correct_judge_correct"], agreement["both"]) == (2, 6)
     lines = [json.loads(one) for one in (output / "disagreements.jsonl").read_text().splitlines()]
     found = [(one["problem_id"], one["sample_index"], one["rule"], one["judge"]) for one in lines]
-    assert found == [("a", 2, "wrong", "right"), ("b", 0, "right", "wrong")]
-    assert all(one["right"] is None for one in lines)
+    assert found == [("a", 2, "incorrect", "correct"), ("b", 0, "correct", "incorrect")]
+    assert all(one["correct"] is None for one in lines)
     # A person decides one of the two, and one response that is not there.
-    lines[1]["right"] = True
+    lines[1]["correct"] = True
     human = tmp_path / "human.jsonl"
-    rows = [*lines, {"problem_id": "z", "sample_index": 0, "right": False}]
+    rows = [*lines, {"problem_id": "z", "sample_index": 0, "correct": False}]
     human.write_text("".join(json.dumps(one) + "\n" for one in rows))
     (tmp_path / "again").mkdir()
     counts, _, output = run(
         tmp_path / "again", config(tmp_path / "again", "audit", human=str(human)), judge
     )
     table = pq.read_table(output / "verdicts.parquet")
-    expected = ["right", "wrong", "right", "right", "right", "wrong", "no_box"]
+    expected = ["correct", "incorrect", "correct", "correct", "correct", "incorrect", "no_box"]
     assert table["verdict"].to_pylist() == expected
     assert table["graded_by"].to_pylist()[3] == "human"
     assert table["reward"].to_pylist()[3] == 1.0
@@ -145,10 +149,13 @@ def test_a_reply_that_cannot_be_read_leaves_the_rules_word(tmp_path: Path) -> No
     [
         ("{", "line 1: expected problem_id"),
         ('{"problem_id": "a", "sample_index": 0}', "line 1: expected problem_id"),
-        ('{"problem_id": "a", "sample_index": 0, "right": 1}', "right must be true, false or null"),
         (
-            '{"problem_id": "a", "sample_index": 0, "right": true}\n'
-            '{"problem_id": "a", "sample_index": 0, "right": false}',
+            '{"problem_id": "a", "sample_index": 0, "correct": 1}',
+            "correct must be true, false or null",
+        ),
+        (
+            '{"problem_id": "a", "sample_index": 0, "correct": true}\n'
+            '{"problem_id": "a", "sample_index": 0, "correct": false}',
             "line 2: a/0 is decided otherwise",
         ),
     ],

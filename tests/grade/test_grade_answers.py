@@ -1,4 +1,4 @@
-"""Rule grading: the cases a wrong grader gets wrong."""
+"""Rule grading: the cases an incorrect grader gets incorrect."""
 
 from __future__ import annotations
 
@@ -30,40 +30,40 @@ def test_no_closed_think_part_earns_nothing() -> None:
 
 def test_only_the_answer_after_the_last_closed_think_part_counts() -> None:
     changed = "<think>\\boxed{8}</think>\\boxed{7}"
-    assert grade_by_rule(changed, "8", "stop") == Verdict("wrong", "7")
+    assert grade_by_rule(changed, "8", "stop") == Verdict("incorrect", "7")
     boxed_while_thinking = "<think>\\boxed{8}</think>It is eight."
     assert grade_by_rule(boxed_while_thinking, "8", "stop") == Verdict("no_box", None)
-    assert grade_by_rule("so 8</think>\\boxed{8}", "8", "stop").outcome == "right"
+    assert grade_by_rule("so 8</think>\\boxed{8}", "8", "stop").outcome == "correct"
 
 
 @pytest.mark.parametrize(("reason", "outcome"), [("error", "error"), ("timeout", "timeout")])
-def test_a_failed_sample_is_never_right(reason: str, outcome: str) -> None:
+def test_a_failed_sample_is_never_correct(reason: str, outcome: str) -> None:
     found = grade_by_rule("<think></think>\\boxed{8}", "8", reason)
     assert (found.outcome, found.reward) == (outcome, 0.0)
 
 
 def test_length_without_a_box_is_unfinished_but_a_whole_box_counts() -> None:
     assert verdict("the answer is \\boxed{", "8", "length").outcome == "unfinished"
-    assert verdict("\\boxed{8}, since", "8", "length").outcome == "right"
+    assert verdict("\\boxed{8}, since", "8", "length").outcome == "correct"
     assert verdict("\\boxed{8} or \\boxed{9", "8", "length").outcome == "unfinished"
 
 
 @pytest.mark.parametrize(
     ("answer", "truth", "outcome"),
     [
-        ("\\boxed{008}", "8", "right"),
-        ("\\boxed{+1,234}", "1234", "right"),
-        ("\\boxed{1{,}234}", "1234", "right"),
-        ("\\boxed{$8$}", "\\text{8}", "right"),
-        ("\\boxed{-0}", "0", "right"),
-        ("\\boxed{\u22127}", "-7", "right"),
-        ("\\boxed{7}", "-7", "wrong"),
-        ("\\boxed{80}", "8", "wrong"),
-        ("\\boxed{1,2}", "12", "wrong"),
-        ("\\boxed{8} no, \\boxed{9}", "8", "wrong"),
+        ("\\boxed{008}", "8", "correct"),
+        ("\\boxed{+1,234}", "1234", "correct"),
+        ("\\boxed{1{,}234}", "1234", "correct"),
+        ("\\boxed{$8$}", "\\text{8}", "correct"),
+        ("\\boxed{-0}", "0", "correct"),
+        ("\\boxed{\u22127}", "-7", "correct"),
+        ("\\boxed{7}", "-7", "incorrect"),
+        ("\\boxed{80}", "8", "incorrect"),
+        ("\\boxed{1,2}", "12", "incorrect"),
+        ("\\boxed{8} no, \\boxed{9}", "8", "incorrect"),
         ("\\boxed{}", "8", "no_box"),
         ("eight", "8", "no_box"),
-        ("\\boxed{" + "9" * 5000 + "}", "9" * 5000, "right"),
+        ("\\boxed{" + "9" * 5000 + "}", "9" * 5000, "correct"),
     ],
 )
 def test_integers(answer: str, truth: str, outcome: str) -> None:
@@ -73,14 +73,14 @@ def test_integers(answer: str, truth: str, outcome: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "truth", "outcome"),
     [
-        ("\\boxed{\\frac12}", "0.5", "right"),
-        ("\\boxed{\\frac{1}{\\sqrt{2}}}", "\\frac{\\sqrt{2}}{2}", "right"),
-        ("\\boxed{x^2+1}", "1+x^2", "right"),
-        ("\\boxed{(1,2)}", "(1, 2)", "right"),
-        ("\\boxed{(1,2)}", "(2,1)", "wrong"),
-        ("\\boxed{8.0}", "8", "right"),
-        ("\\boxed{0.51}", "\\frac12", "wrong"),
-        ("\\boxed{\\text{B}}", "B", "right"),
+        ("\\boxed{\\frac12}", "0.5", "correct"),
+        ("\\boxed{\\frac{1}{\\sqrt{2}}}", "\\frac{\\sqrt{2}}{2}", "correct"),
+        ("\\boxed{x^2+1}", "1+x^2", "correct"),
+        ("\\boxed{(1,2)}", "(1, 2)", "correct"),
+        ("\\boxed{(1,2)}", "(2,1)", "incorrect"),
+        ("\\boxed{8.0}", "8", "correct"),
+        ("\\boxed{0.51}", "\\frac12", "incorrect"),
+        ("\\boxed{\\text{B}}", "B", "correct"),
     ],
 )
 def test_mathematics(answer: str, truth: str, outcome: str) -> None:
@@ -92,7 +92,7 @@ def test_mathematics_is_compared_in_a_thread_too() -> None:
     thread = threading.Thread(target=lambda: found.append(verdict("\\boxed{2/4}", "0.5").outcome))
     thread.start()
     thread.join()
-    assert found == ["right"]
+    assert found == ["correct"]
 
 
 def test_boxes_are_balanced() -> None:

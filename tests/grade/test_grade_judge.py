@@ -24,7 +24,7 @@ SETTINGS = SamplingConfig(
     top_p=0.95,
     top_k=20,
     min_p=0.01,
-    max_tokens=100,
+    max_new_tokens=100,
     max_model_len=200,
     seed=7,
     concurrency=4,
@@ -158,7 +158,7 @@ def test_a_failing_server_leaves_the_work_to_the_other() -> None:
         judge_server(lambda body, number: (200, "\\boxed{1}")) as (second, to_second),
     ):
         found = ask([first, second], *(f"a/{index}" for index in range(6)))
-    assert [one.right for one in found] == [True] * 6
+    assert [one.correct for one in found] == [True] * 6
     assert len(to_second) == 6
     # It rests after a failure and is tried again now and then, not by every question.
     assert 1 <= len(to_first) < 6

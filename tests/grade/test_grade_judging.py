@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from grade_helpers import right, write_problems, write_responses
+from grade_helpers import correct, write_problems, write_responses
 from servers import all_gone, serving, starts, wait_for
 
 from pcl_reasoner.core.artifact import fingerprint, hash_file
@@ -26,7 +26,7 @@ from pcl_reasoner.runner.plan import make_plan
 from pcl_reasoner.runner.recipe import load_recipe
 from pcl_reasoner.synthetic.base_model import write_model_folder
 
-ROWS = [(f"p{i:02d}", 0, right(str(i)), "stop", 4) for i in range(12)]
+ROWS = [(f"p{i:02d}", 0, correct(str(i)), "stop", 4) for i in range(12)]
 TRUTHS = {f"p{i:02d}": str(i) for i in range(12)}
 CONFIG = GradeConfig(
     method="judge", judge_model="j", judge_max_model_len=200, judge_concurrency=2, max_missing=1.0
@@ -52,7 +52,7 @@ def run(
     inputs = {"responses": path / "sample", "problems": path / "problems"}
     inputs |= {"judge": judge} if judge else {}
     where = StageContext(
-        name="grade", kept_apart=path / "kept.jsonl", placement=Placement(**placement)
+        name="grade", quarantined=path / "kept.jsonl", placement=Placement(**placement)
     )
     return grade(config, inputs, output, where), output, where
 
@@ -66,7 +66,7 @@ def test_the_judge_is_started_for_the_stage_and_stopped_after_it(
     judge: Path, tmp_path: Path
 ) -> None:
     counts, output, _ = run(tmp_path, judge, **serving(tmp_path, key="judging", environment=YES))
-    assert verdicts(output) == [(row[0], "right", "equal. \\boxed{1}") for row in ROWS]
+    assert verdicts(output) == [(row[0], "correct", "equal. \\boxed{1}") for row in ROWS]
     assert len(starts(tmp_path)) == 1
     assert all_gone(tmp_path)
     # What it said is beside the artifact, not in it.
@@ -110,7 +110,7 @@ def test_a_judge_killed_in_mid_batch_is_started_again_and_nothing_is_lost_or_dou
     placement = serving(tmp_path, key="judging", slow=0.8, environment=YES)
     counts, output, made = run(tmp_path, judge, **placement)
     killer.join()
-    assert [row[1] for row in verdicts(output)] == ["right"] * 12
+    assert [row[1] for row in verdicts(output)] == ["correct"] * 12
     keys = [json.loads(line).get("problem_id") for line in lines]
     assert sorted(key for key in keys if key) == sorted(TRUTHS)
     # What was in flight, two at a time, is asked again.
@@ -137,7 +137,7 @@ def test_what_cannot_be_read_is_asked_again_as_often_as_configured_and_counted(
 def test_no_judge_is_started_where_nothing_is_to_be_asked(judge: Path, tmp_path: Path) -> None:
     config = CONFIG.model_copy(update={"method": "cascade"})  # integers: the rule is sure
     counts, _, _ = run(tmp_path, judge, config, **serving(tmp_path, key="judging"))
-    assert counts.info["outcomes"] == {"right": 12}
+    assert counts.info["outcomes"] == {"correct": 12}
     assert (counts.info["judged"], starts(tmp_path)) == (0, [])
 
 

@@ -20,11 +20,11 @@ MISTAKEN = {
     (r"\boxed 8", "8"),
     (r"\boxed{\text{the answer is } 8}", "8"),
 }
-"""Where we are wrong, and the document says so."""
+"""Where we are incorrect, and the document says so."""
 
 
 def ours(text: str, truth: str) -> bool:
-    return grade_by_rule(f"<think>hm</think>{text}", truth, "stop").outcome == "right"
+    return grade_by_rule(f"<think>hm</think>{text}", truth, "stop").outcome == "correct"
 
 
 def math_verify_alone(text: str, truth: str) -> bool:
@@ -38,12 +38,12 @@ def math_verify_alone(text: str, truth: str) -> bool:
 def test_every_pair_is_judged_as_a_mathematician_would(kind: str) -> None:
     judged = {(text, truth): ours(text, truth) for text, truth, _ in PAIRS[kind]}
     expected = {(text, truth): same for text, truth, same in PAIRS[kind]}
-    wrong = {pair for pair, found in judged.items() if found != expected[pair]}
-    assert wrong == {pair for pair in expected if pair in MISTAKEN}
+    incorrect = {pair for pair, found in judged.items() if found != expected[pair]}
+    assert incorrect == {pair for pair in expected if pair in MISTAKEN}
 
 
 def row(kind: str) -> str:
-    """| kind | pairs | ours: credit not given, given wrongly | math-verify's: the same |"""
+    """| kind | pairs | ours: credit not given, given incorrectly | math-verify's: the same |"""
     counts = []
     for judge in (ours, math_verify_alone):
         found = [(judge(text, truth), same) for text, truth, same in PAIRS[kind]]

@@ -59,24 +59,25 @@ def test_equal_rewards_have_no_advantage(reward: float) -> None:
 
 
 def test_drop_reasons() -> None:
-    assert drop_reason(0.0, 5, "both", None) == "all_wrong_group"
-    assert drop_reason(1.0, 5, "both", None) == "all_right_group"
-    assert drop_reason(0.0, 5, "all_wrong", None) == "all_wrong_group"
-    assert drop_reason(1.0, 5, "all_wrong", None) is None
+    assert drop_reason(0.0, 5, "both", None) == "all_incorrect_group"
+    assert drop_reason(1.0, 5, "both", None) == "all_correct_group"
+    assert drop_reason(0.0, 5, "all_incorrect", None) == "all_incorrect_group"
+    assert drop_reason(1.0, 5, "all_incorrect", None) is None
     assert drop_reason(0.0, 5, "none", None) is None
     assert drop_reason(0.5, 5, "both", 5) is None
     assert drop_reason(0.5, 6, "both", 5) == "over_length"
     # The group is what decides first: its responses are counted under one reason.
-    assert drop_reason(0.0, 6, "both", 5) == "all_wrong_group"
+    assert drop_reason(0.0, 6, "both", 5) == "all_incorrect_group"
 
 
 def test_shuffled_rewards_move_among_mixed_groups_only() -> None:
-    """20 mixed groups with one right of 4, one all right, one all wrong: 20 ones stay 20 ones."""
+    """20 mixed groups with one correct of 4, one all correct, one all incorrect: 20 ones stay 20
+    ones."""
     rewards = {(f"p{i:02d}", j): float(j == 0) for i in range(20) for j in range(4)}
-    rewards |= {("right", j): 1.0 for j in range(4)} | {("wrong", j): 0.0 for j in range(4)}
+    rewards |= {("correct", j): 1.0 for j in range(4)} | {("incorrect", j): 0.0 for j in range(4)}
     moved = shuffled(rewards, seed=3)
     assert sum(moved[key] for key in rewards if key[0].startswith("p")) == 20
-    assert all(moved["right", j] == 1.0 and moved["wrong", j] == 0.0 for j in range(4))
+    assert all(moved["correct", j] == 1.0 and moved["incorrect", j] == 0.0 for j in range(4))
     assert sum(moved[key] != reward for key, reward in rewards.items()) >= 10
     assert moved == shuffled(rewards, seed=3)
     assert moved != shuffled(rewards, seed=4)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from grade_helpers import judge_server, right, write_problems, write_responses
+from grade_helpers import correct, judge_server, write_problems, write_responses
 
 from pcl_reasoner.core.artifact import fingerprint
 from pcl_reasoner.core.errors import StageError
@@ -19,22 +19,31 @@ from pcl_reasoner.grade.config import GradeConfig, SelectConfig
 from pcl_reasoner.grade.stage import grade, select
 
 ROWS = [
-    ("a", 0, right("8"), "stop", 4),
-    ("a", 1, right("9"), "stop", 4),
+    ("a", 0, correct("8"), "stop", 4),
+    ("a", 1, correct("9"), "stop", 4),
     ("a", 2, "<think>so \\boxed{8}", "length", 9),
     ("a", 3, "", "error", 0),
-    ("b", 0, right("1/2"), "stop", 5),
-    ("b", 1, right("\\frac{2}{4}"), "stop", 6),
+    ("b", 0, correct("1/2"), "stop", 5),
+    ("b", 1, correct("\\frac{2}{4}"), "stop", 6),
     ("c", 0, "<think>x</think>eight", "stop", 7),
     ("c", 1, "", "timeout", 0),
 ]
 TRUTHS = {"a": "8", "b": "0.5", "c": "8"}
-VERDICTS = ["right", "wrong", "unfinished", "error", "right", "right", "no_box", "timeout"]
+VERDICTS = [
+    "correct",
+    "incorrect",
+    "unfinished",
+    "error",
+    "correct",
+    "correct",
+    "no_box",
+    "timeout",
+]
 
 
 def context(path: Path, **placement: Any) -> StageContext:
     return StageContext(
-        name="x", kept_apart=path / "kept_apart.jsonl", placement=Placement(**placement)
+        name="x", quarantined=path / "quarantined.jsonl", placement=Placement(**placement)
     )
 
 
@@ -87,8 +96,8 @@ def test_grade_by_rule(tmp_path: Path) -> None:
     assert table["problem_id"].to_pylist() == [row[0] for row in ROWS]
     assert table["sample_index"].to_pylist() == [row[1] for row in ROWS]
     assert (counts.unit, counts.read, counts.kept, counts.dropped) == ("responses", 8, 8, {})
-    assert counts.info["right_share"] == 3 / 8
-    assert counts.info["outcomes"]["right"] == 3
+    assert counts.info["correct_share"] == 3 / 8
+    assert counts.info["outcomes"]["correct"] == 3
     assert "Grading: 8 responses" in (output / "audit.html").read_text()
     again = run_grade(tmp_path, "again")[1]
     for name in ("verdicts.parquet", "audit.html"):
@@ -131,12 +140,12 @@ def test_grade_by_judge(tmp_path: Path) -> None:
     table = pq.read_table(output / "verdicts.parquet")
     verdicts = table["verdict"].to_pylist()
     # This judge does not know that 2/4 is 0.5; what has no answer is not asked about.
-    assert verdicts == [*VERDICTS[:5], "wrong", *VERDICTS[6:]]
+    assert verdicts == [*VERDICTS[:5], "incorrect", *VERDICTS[6:]]
     assert len(bodies) == 4
     assert table["judge_text"].to_pylist()[0] == "compared. \\boxed{1}"
     assert table["judge_text"].to_pylist()[2] is None
     assert set(table["graded_by"].to_pylist()) == {"judge"}
-    assert counts.info["outcomes"]["right"] == 2
+    assert counts.info["outcomes"]["correct"] == 2
     names = ["audit.html", "judging.json", "verdicts.parquet"]
     assert sorted(path.name for path in output.iterdir()) == names
     told = json.loads((output / "judging.json").read_text())
@@ -193,40 +202,42 @@ def test_judging_needs_a_server_and_a_whole_prompt(tmp_path: Path) -> None:
 
 def test_select_keeps_mixed_groups(tmp_path: Path) -> None:
     run_grade(tmp_path)
-    counts, table, where = run_select(tmp_path, SelectConfig(drop_groups="both", max_tokens=8))
-    # a has 1 of 4 right; b 2 of 2; c 0 of 2. Of a, the response of 9 tokens is too long.
+    counts, table, where = run_select(
+        tmp_path, SelectConfig(drop_groups="both", max_response_tokens=8)
+    )
+    # a has 1 of 4 correct; b 2 of 2; c 0 of 2. Of a, the response of 9 tokens is too long.
     assert table["problem_id"].to_pylist() == ["a", "a", "a"]
     assert table["sample_index"].to_pylist() == [0, 1, 3]
     assert table["reward"].to_pylist() == [1.0, 0.0, 0.0]
     assert table["pass_rate"].to_pylist() == [0.25] * 3
-    # A group of one right and three wrong: mean 1/4, deviation sqrt(3)/4.
+    # A group of one correct and three incorrect: mean 1/4, deviation sqrt(3)/4.
     assert table["advantage"].to_pylist() == pytest.approx([3**0.5, -(3**-0.5), -(3**-0.5)])
     assert table.schema.names[-3:] == ["reward", "pass_rate", "advantage"]
     assert table.schema.field("reward").type == pa.float32()
     assert table["token_ids"].to_pylist()[0] == [0, 1, 2, 3]
-    assert counts.dropped == {"all_right_group": 2, "all_wrong_group": 2, "over_length": 1}
+    assert counts.dropped == {"all_correct_group": 2, "all_incorrect_group": 2, "over_length": 1}
     assert (counts.read, counts.kept) == (8, 3)
     assert counts.info == {
         "positive": 1,
         "negative": 2,
-        "right_share": 1 / 3,
+        "correct_share": 1 / 3,
         # a's four, before the limit of length took one.
         "mixed_rows": 4,
-        "mixed_right": 1,
-        "mixed_wrong": 3,
+        "mixed_correct": 1,
+        "mixed_incorrect": 3,
         "left_by_groups": 4,
     }
-    assert "1 of 3 responses (33.3%) are right" in where.warnings[0]
+    assert "1 of 3 responses (33.3%) are correct" in where.warnings[0]
 
 
-def test_select_all_wrong_only(tmp_path: Path) -> None:
+def test_select_all_incorrect_only(tmp_path: Path) -> None:
     run_grade(tmp_path)
-    counts, table, where = run_select(tmp_path, SelectConfig(drop_groups="all_wrong"))
+    counts, table, where = run_select(tmp_path, SelectConfig(drop_groups="all_incorrect"))
     assert set(table["problem_id"].to_pylist()) == {"a", "b"}
-    assert counts.dropped == {"all_wrong_group": 2}
-    # The choice leaves b's two right ones too.
+    assert counts.dropped == {"all_incorrect_group": 2}
+    # The choice leaves b's two correct ones too.
     assert (counts.info["mixed_rows"], counts.info["left_by_groups"]) == (4, 6)
-    assert where.warnings == []  # 3 of 6 are right
+    assert where.warnings == []  # 3 of 6 are correct
 
 
 def test_a_response_without_a_verdict_is_an_error(tmp_path: Path) -> None:
@@ -238,7 +249,7 @@ def test_a_response_without_a_verdict_is_an_error(tmp_path: Path) -> None:
 
 
 def test_nothing_left_is_an_error(tmp_path: Path) -> None:
-    write_responses(tmp_path / "sample", ROWS[4:])  # one group all right, one all wrong
+    write_responses(tmp_path / "sample", ROWS[4:])  # one group all correct, one all incorrect
     write_problems(tmp_path / "problems", TRUTHS)
     run_grade(tmp_path)
     with pytest.raises(StageError, match="no response is left"):

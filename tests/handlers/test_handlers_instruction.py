@@ -31,14 +31,16 @@ def test_agrees_with_the_stage(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "tokens").mkdir()
     pq.write_table(pa.table(ROWS), tmp_path / "data" / "clean.parquet")
-    config = TokenizeConfig(source="rows", max_tokens=60, suffix=" Box it.", think_newline=True)
-    context = StageContext(name="x", kept_apart=tmp_path / "kept_apart.jsonl")
+    config = TokenizeConfig(
+        source="rows", max_segment_tokens=60, suffix=" Box it.", think_newline=True
+    )
+    context = StageContext(name="x", quarantined=tmp_path / "quarantined.jsonl")
     tokenize(
         config, {"responses": tmp_path / "data", "policy": model}, tmp_path / "tokens", context
     )
     handler = InstructionHandler(
         tokenizer=str(model),
-        max_tokens=60,
+        max_segment_tokens=60,
         suffix=" Box it.",
         think_newline=True,
         seq_length=512,  # MindFormers passes more keywords than are used

@@ -57,7 +57,7 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the page takes for given: a model, responses, their scores, an exam; 2 of 16 are in it.
 
-    Every question has a right attempt and one that scores 0.25.
+    Every question has a correct attempt and one that scores 0.25.
     """
     folder = tmp_path_factory.mktemp("plain")
     write_policy(folder / "models" / "mine")
@@ -150,9 +150,9 @@ def test_our_entry_trains_with_handlers_while_loading(
     records, printed = by_entry
     assert "DecontaminationHandler: 16 read, 14 kept; dropped: contaminated 2" in printed
     assert [record["step"] for record in records] == list(range(1, len(records) + 1))
-    assert {"right_m", "wrong_m"} <= records[0].keys()
-    # OPG: right responses become likelier. The first rate of a warm-up is 0.
-    assert records[-1]["right_m"] > records[0]["right_m"] + 0.5
+    assert {"correct_m", "incorrect_m"} <= records[0].keys()
+    # OPG: correct responses become likelier. The first rate of a warm-up is 0.
+    assert records[-1]["correct_m"] > records[0]["correct_m"] + 0.5
     assert records[0]["learning_rate"] == 0.0
 
 

@@ -26,7 +26,7 @@ def test_agrees_with_the_stage_in_memory_and_on_disk(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     write_arrow_folder(tmp_path / "tokens", SEGMENTS, TABLE.to_batches(max_chunksize=9))
     (tmp_path / "tokens" / "meta.json").write_text(json.dumps({"pad_token_id": 7}))
-    context = StageContext(name="x", kept_apart=tmp_path / "kept_apart.jsonl")
+    context = StageContext(name="x", quarantined=tmp_path / "quarantined.jsonl")
     config = PackConfig(seq_length=100, seed=5)
     pack(config, {"samples": tmp_path / "tokens"}, tmp_path / "rows", context)
     expected = load_from_disk(str(tmp_path / "rows"))
@@ -42,7 +42,7 @@ def test_agrees_with_the_stage_in_memory_and_on_disk(tmp_path: Path) -> None:
 
 def test_a_shuffled_selection_is_packed_and_not_the_table_under_it() -> None:
     chosen = Dataset(TABLE).select([5, 3, 8])
-    rows = SegmentPackingHandler(100, seed=0, pad_token_id=7, one_a_row=True)(chosen)
+    rows = SegmentPackingHandler(100, seed=0, pad_token_id=7, one_segment_per_row=True)(chosen)
     assert sorted(rows["problem_ids"]) == [["p3"], ["p5"], ["p8"]]
 
 

@@ -25,7 +25,7 @@ def test_an_error_is_a_share_of_the_largest_expected_number() -> None:
     assert compare("x", 0.04, 0.0, 0.05).ok and not compare("x", 0.06, 0.0, 0.05).ok
 
 
-def test_what_is_not_finite_or_of_another_shape_is_wrong() -> None:
+def test_what_is_not_finite_or_of_another_shape_is_incorrect() -> None:
     for value in (float("nan"), float("inf")):
         check = compare("x", np.array([0.0, value, 5.0]), np.array([0.0, 1.0, 2.0]), 1e9)
         assert (check.ok, check.got, check.expected) == (False, str(value), 1.0)
@@ -37,14 +37,14 @@ def test_figures_are_compared_step_by_step_and_none_may_lack() -> None:
     found = {"hash": "ab", "a.loss": 1.01, "norm": [1.0, 2.5, 3.0]}
     limits = {"loss": 0.02, "norm": 0.1}
 
-    def wrong(**changes: Any) -> list[str]:
+    def incorrect(**changes: Any) -> list[str]:
         figures = {"hash": "ab", "a.loss": 1.0, "norm": [1.0, 2.5, 3.0]} | changes
         return [one.name for one in against_figures(found, figures, limits) if not one.ok]
 
-    assert wrong() == []
-    assert wrong(norm=[1.0, 2.0, 3.0]) == ["norm, step 2"]
-    assert wrong(hash="ac", **{"a.loss": 1.04}) == ["hash", "a.loss"]
-    assert wrong(norm=[1.0]) == ["norm"] and wrong(norm=None) == ["norm"]
+    assert incorrect() == []
+    assert incorrect(norm=[1.0, 2.0, 3.0]) == ["norm, step 2"]
+    assert incorrect(hash="ac", **{"a.loss": 1.04}) == ["hash", "a.loss"]
+    assert incorrect(norm=[1.0]) == ["norm"] and incorrect(norm=None) == ["norm"]
     assert against_figures(found, None, limits) == []
 
 

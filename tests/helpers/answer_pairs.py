@@ -221,7 +221,7 @@ _BOXED: dict[str, list[tuple[str, str, bool]]] = {
 _WHOLE: dict[str, list[tuple[str, str, bool]]] = {
     "several boxes, and none": [
         (r"First \boxed{7}. Checking again: \boxed{8}.", "8", True),
-        (r"\boxed{8} is wrong; the answer is \boxed{9}.", "8", False),
+        (r"\boxed{8} is incorrect; the answer is \boxed{9}.", "8", False),
         (r"\boxed{8} and \boxed{8}", "8", True),
         (r"So \boxed{\boxed{8}}", "8", True),
         (r"The answer is \boxed{8}, not 9.", "8", True),

@@ -32,7 +32,7 @@ _TRAIN = {
     "checkpoint_steps": 2,
     "model": None,
 }
-_EMBEDDED = {
+_SYNTHETIC = {
     "benchmark_problems": 10,
     "sft_problems": 60,
     "rl_problems": 20,
@@ -41,11 +41,11 @@ _EMBEDDED = {
     "layers": 1,
 }
 # Batches of two, so that a run can be cut off between them.
-_SAMPLING = {"n": 2, "max_tokens": 24, "batch": 2}
-# Eight of 191 rows are malformed here, and no response is right.
+_SAMPLING = {"n": 2, "max_new_tokens": 24, "batch": 2}
+# Eight of 191 rows are malformed here, and no response is correct.
 SMALL: dict[str, dict[str, Any]] = {
     "v1_sft": {
-        "embedded": _EMBEDDED,
+        "synthetic": _SYNTHETIC,
         "convert": {"max_malformed": 0.1},
         "train": _TRAIN,
         "evaluate": _SAMPLING,

@@ -30,7 +30,7 @@ RESPONSES = pa.schema(
 )
 
 
-def right(answer: str) -> str:
+def correct(answer: str) -> str:
     return f"<think>so</think><answer>\\boxed{{{answer}}}</answer>"
 
 
@@ -47,7 +47,7 @@ def write_responses(folder: Path, rows: list[tuple[str, int, str, str, int]]) ->
             "n_tokens": length,
             "seed": 1,
             "seconds": 0.5,
-            "server": "embedded",
+            "server": "local",
         }
         for problem, index, response, reason, length in rows
     ]

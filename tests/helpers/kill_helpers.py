@@ -24,8 +24,8 @@ from pcl_reasoner.train.stage import TrainConfig, train
 
 given = json.loads(sys.argv[1])
 inputs = {name: Path(path) for name, path in given["inputs"].items()}
-kept_apart = Path(given["output"]) / "kept_apart.jsonl"
-context = StageContext("train", kept_apart, Placement(**given["placement"]))
+quarantined = Path(given["output"]) / "quarantined.jsonl"
+context = StageContext("train", quarantined, Placement(**given["placement"]))
 train(TrainConfig(**given["config"]), inputs, Path(given["output"]), context)
 """
 

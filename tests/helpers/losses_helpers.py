@@ -16,7 +16,7 @@ from pcl_reasoner.losses.segments import Batch, SegmentMeans, segment_means
 
 Segment = dict[str, Any]
 """``values`` (log-probs, None where not trained), ``reward``, and optionally ``pass_rate``,
-``advantage`` and ``frozen`` (log-probs like ``values``; left out, they are a little off)."""
+``advantage`` and ``old_log_probs`` (log-probs like ``values``; left out, they are a little off)."""
 
 
 def segment(values: list[float | None], reward: float, **others: Any) -> Segment:
@@ -27,10 +27,10 @@ def batch_of(rows: list[list[Any]], length: int, places: int) -> Batch:
     """Rows of segments ((values, reward) for short), weighed as the loader does.
 
     Padding gets the id after the last segment, at most ``places``. Log-probs of padding and of
-    untrained tokens, the frozen ones too, would show if they were counted.
+    untrained tokens, the old ones too, would show if they were counted.
     """
     tokens, per_segment = (len(rows), length), (len(rows), places)
-    log_probs, frozen = np.full(tokens, -3.0, np.float32), np.full(tokens, -95.0, np.float32)
+    log_probs, olds = np.full(tokens, -3.0, np.float32), np.full(tokens, -95.0, np.float32)
     trained, segment_ids = np.zeros(tokens, np.float32), np.empty(tokens, np.int32)
     rewards, pass_rates, advantages, has_token = np.zeros((4, *per_segment), np.float32)
     for index, row in enumerate(rows):
@@ -39,10 +39,10 @@ def batch_of(rows: list[list[Any]], length: int, places: int) -> Batch:
         for number, given in enumerate(row):
             made = given if isinstance(given, dict) else segment(*given)
             values = made["values"]
-            before = made.get("frozen", [x and 0.9 * x - 0.05 for x in values])
+            before = made.get("old", [x and 0.9 * x - 0.05 for x in values])
             for place, (value, old) in enumerate(zip(values, before, strict=True), start):
                 log_probs[index, place] = -5.0 if value is None else value
-                frozen[index, place] = -95.0 if value is None else old
+                olds[index, place] = -95.0 if value is None else old
                 trained[index, place] = value is not None
             segment_ids[index, start : start + len(values)] = number
             rewards[index, number] = made["reward"]
@@ -50,7 +50,7 @@ def batch_of(rows: list[list[Any]], length: int, places: int) -> Batch:
             advantages[index, number] = made.get("advantage", 2 * made["reward"] - 1)
             has_token[index, number] = any(value is not None for value in values)
             start += len(values)
-    frozen_mean, _ = segment_means(frozen, trained, segment_ids, places)
+    old_log_probs_mean, _ = segment_means(olds, trained, segment_ids, places)
     return Batch(
         log_probs=log_probs,
         trained=trained,
@@ -60,8 +60,8 @@ def batch_of(rows: list[list[Any]], length: int, places: int) -> Batch:
         token_weights=trained / max(1.0, trained.sum()),
         pass_rates=pass_rates,
         advantages=advantages,
-        frozen_log_probs=frozen,
-        frozen_mean=frozen_mean.astype(np.float32),
+        old_log_probs=olds,
+        old_log_probs_mean=old_log_probs_mean.astype(np.float32),
     )
 
 
@@ -71,12 +71,12 @@ def drawn_batch(seed: int = 0) -> Batch:
 
     def draw(prompt: int, response: int, reward: float) -> Segment:
         values = -rng.exponential(0.7, response)
-        frozen = values + rng.normal(0, 0.3, response)
+        old = values + rng.normal(0, 0.3, response)
         rate = float(rng.uniform(0.1, 0.9))
         return segment(
             [None] * prompt + values.tolist(),
             reward,
-            frozen=[None] * prompt + frozen.tolist(),
+            old=[None] * prompt + old.tolist(),
             pass_rate=rate,
             advantage=(reward - rate) / 0.4,
         )
@@ -118,8 +118,8 @@ class WholeLoss(nn.Cell):
         segment_ids,
         pass_rates,
         advantages,
-        frozen_log_probs,
-        frozen_mean,
+        old_log_probs,
+        old_log_probs_mean,
     ):
         mean, _ = self.means(log_probs, trained, segment_ids)
         return self.loss(
@@ -132,8 +132,8 @@ class WholeLoss(nn.Cell):
             segment_ids,
             pass_rates,
             advantages,
-            frozen_log_probs,
-            frozen_mean,
+            old_log_probs,
+            old_log_probs_mean,
         )
 
 
@@ -146,8 +146,8 @@ ORDER = (
     "segment_ids",
     "pass_rates",
     "advantages",
-    "frozen_log_probs",
-    "frozen_mean",
+    "old_log_probs",
+    "old_log_probs_mean",
 )
 _compiled: dict[Any, Any] = {}
 
@@ -216,7 +216,7 @@ def torch_loss(name: str, batch: Batch, log_probs: Any = None) -> tuple[float, n
             continue
         place = torch.from_numpy(chosen)
         new = log_probs[row][place]
-        old = torch.from_numpy(batch.frozen_log_probs[row].astype(np.float64))[place]
+        old = torch.from_numpy(batch.old_log_probs[row].astype(np.float64))[place]
         r, rate, gain, weight = (
             float(column[row, number])
             for column in (
@@ -267,4 +267,4 @@ TORCH: dict[str, Any] = {
     "nft": lambda new, old, r, rate, gain: _torch_nft(new, old, r, rate),
     "dft": lambda new, old, r, rate, gain: -(new.exp().detach() * new).sum() * r,
 }
-"""(log-probs, frozen ones, reward, pass rate, advantage) of a segment's trained tokens -> loss."""
+"""(log-probs, old ones, reward, pass rate, advantage) of a segment's trained tokens -> loss."""

@@ -33,5 +33,5 @@ def problems_folder(folder: Path, texts: list[str] = PROBLEMS) -> Path:
 def context(folder: Path, **placement: Any) -> StageContext:
     folder.mkdir(parents=True, exist_ok=True)
     return StageContext(
-        name="sample", kept_apart=folder / "kept_apart.jsonl", placement=Placement(**placement)
+        name="sample", quarantined=folder / "quarantined.jsonl", placement=Placement(**placement)
     )

@@ -82,7 +82,7 @@ def half(
     values = json.loads((inputs["numbers"] / "numbers.json").read_text())
     malformed = [value for value in values if value % 5 == 0]
     for value in malformed:
-        context.keep_apart("numbers.json", value, "malformed_five", str(value))
+        context.quarantine("numbers.json", value, "malformed_five", str(value))
     even = [value for value in values if value % 5 and value % 2 == 0]
     (output / "even.json").write_text(json.dumps(even))
     if malformed:

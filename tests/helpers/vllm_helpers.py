@@ -31,7 +31,7 @@ CONFIG = SampleConfig(
     temperature=1.0,
     top_k=0,
     top_p=1.0,
-    max_tokens=80,
+    max_new_tokens=80,
     max_model_len=CONTEXT,
     seed=0,
     served_model=SERVED,
@@ -136,7 +136,7 @@ def context(folder: Path, **placement: Any) -> StageContext:
     urls = [*placement.get("server_urls", []), *placement.get("judge_urls", [])]
     placement.setdefault("api_keys", dict.fromkeys(urls, KEY))
     return StageContext(
-        name="sample", kept_apart=folder / "kept_apart.jsonl", placement=Placement(**placement)
+        name="sample", quarantined=folder / "quarantined.jsonl", placement=Placement(**placement)
     )
 
 

@@ -57,7 +57,7 @@ def run(path: Path, there: Hosts, texts: list[str], **keys: Any) -> tuple[Any, P
     config = SampleConfig(
         engine="server",
         n=4,
-        max_tokens=40,
+        max_new_tokens=40,
         max_model_len=200,
         seed=100,
         top_k=0,

@@ -18,7 +18,7 @@ from pcl_reasoner.inference.fleet import Fleet
 from pcl_reasoner.inference.post import check_key
 from pcl_reasoner.sample.stage import SampleConfig, sample
 
-CONFIG = SampleConfig(engine="server", n=2, max_tokens=40, max_model_len=200, concurrency=4)
+CONFIG = SampleConfig(engine="server", n=2, max_new_tokens=40, max_model_len=200, concurrency=4)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from pcl_reasoner.inference import client, fleet
 from pcl_reasoner.sample.stage import SampleConfig, sample
 
 CONFIG = SampleConfig(
-    engine="server", n=4, max_tokens=40, max_model_len=200, seed=100, top_k=0, concurrency=3
+    engine="server", n=4, max_new_tokens=40, max_model_len=200, seed=100, top_k=0, concurrency=3
 )
 ORDER = sorted(PROBLEMS, key=problem_id)
 
@@ -57,7 +57,7 @@ def test_every_sampling_field_is_sent(
     inputs: dict[str, Path], tmp_path: Path, server: CompletionServer
 ) -> None:
     config = CONFIG.model_copy(
-        update={"system": "Think.", "suffix": " Box it.", "max_tokens": None}
+        update={"system": "Think.", "suffix": " Box it.", "max_new_tokens": None}
     )
     sample(config, inputs, tmp_path, context(tmp_path, server_urls=[server.url + "/"]))
     body = next(b for b in server.asked if b["messages"][1]["content"] == f"{ORDER[1]} Box it.")
@@ -127,7 +127,7 @@ def test_a_refused_request_is_a_recorded_failure_and_not_asked_again(
     assert all(row["response"] == "" and row["token_ids"] == [] for row in failed)
     assert (counts.kept, counts.info["failed"]) == (12, 4)
     assert any("status 400" in warning for warning in made.warnings)
-    assert any("4 of 12" in warning and "wrong" in warning for warning in made.warnings)
+    assert any("4 of 12" in warning and "incorrect" in warning for warning in made.warnings)
 
 
 def test_what_fails_again_and_again_on_a_server_that_is_well_is_given_up(
@@ -231,7 +231,7 @@ def test_a_server_of_another_model_or_context_is_refused(
 
 
 def test_no_server_says_how_to_start_one(inputs: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(StageError, match="vllm serve.*server_urls.*engine: embedded"):
+    with pytest.raises(StageError, match="vllm serve.*server_urls.*engine: local"):
         sample(CONFIG, inputs, tmp_path, context(tmp_path))
     with pytest.raises(StageError, match="no answer. Start the server"):
         sample(CONFIG, inputs, tmp_path, context(tmp_path, server_urls=["http://127.0.0.1:9/v1"]))

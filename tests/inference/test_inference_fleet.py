@@ -19,7 +19,7 @@ from pcl_reasoner.inference.fleet import Fleet, Server
 from pcl_reasoner.sample.stage import SampleConfig, sample
 
 CONFIG = SampleConfig(
-    engine="server", n=4, max_tokens=40, max_model_len=200, seed=100, top_k=0, concurrency=3
+    engine="server", n=4, max_new_tokens=40, max_model_len=200, seed=100, top_k=0, concurrency=3
 )
 ORDER = sorted(PROBLEMS, key=problem_id)
 

@@ -17,7 +17,7 @@ from pcl_reasoner.prompt.template import prompt_messages
 from pcl_reasoner.sample.stage import SampleConfig, sample
 
 CONFIG = SampleConfig(
-    engine="server", n=2, max_tokens=40, max_model_len=200, system="Think.", suffix=" Box it."
+    engine="server", n=2, max_new_tokens=40, max_model_len=200, system="Think.", suffix=" Box it."
 )
 
 

@@ -9,7 +9,7 @@ from pcl_reasoner.sample.stage import _write_responses
 
 
 def one(name: str, index: int, text: str = "ü", reason: str = "stop") -> dict[str, object]:
-    return record((name, index), text, [5, 2], reason, 7, None, "embedded")
+    return record((name, index), text, [5, 2], reason, 7, None, "local")
 
 
 def test_a_key_is_recorded_once(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from pcl_reasoner.supervise import watched
 
 HERE = Path(__file__).parent
 CONFIG = SampleConfig(
-    engine="server", n=4, max_tokens=40, max_model_len=200, seed=100, top_k=0, concurrency=2
+    engine="server", n=4, max_new_tokens=40, max_model_len=200, seed=100, top_k=0, concurrency=2
 )
 
 

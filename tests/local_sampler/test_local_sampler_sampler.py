@@ -12,7 +12,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.local_sampler.draw import Filters
-from pcl_reasoner.local_sampler.sampler import EmbeddedSampler, Layout, Row
+from pcl_reasoner.local_sampler.sampler import Layout, LocalSampler, Row
 from pcl_reasoner.weights.float32 import read_weights
 from pcl_reasoner.weights.model_config import end_tokens
 
@@ -57,10 +57,10 @@ def make_model(folder: Path, tied: bool) -> Any:
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, EmbeddedSampler]:
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, LocalSampler]:
     folder = tmp_path_factory.mktemp("model")
     model = make_model(folder, tied=False)
-    sampler = EmbeddedSampler(folder)
+    sampler = LocalSampler(folder)
     sampler.prepare(LAYOUT)
     return model, sampler
 
@@ -75,7 +75,7 @@ def reference_greedy(model: Any, prompt: list[int], tokens: int) -> list[int]:
     return ids[len(prompt) :]
 
 
-def test_prefill_logits_are_those_of_transformers(pair: tuple[Any, EmbeddedSampler]) -> None:
+def test_prefill_logits_are_those_of_transformers(pair: tuple[Any, LocalSampler]) -> None:
     model, sampler = pair
     logits, _ = sampler.read(PROMPTS, [0, 1, 2, 0, 1, 2, 0, 1])
     for row, prompt in enumerate(PROMPTS):
@@ -85,7 +85,7 @@ def test_prefill_logits_are_those_of_transformers(pair: tuple[Any, EmbeddedSampl
         assert np.abs(logits[row] - expected).max() < 1e-4
 
 
-def test_greedy_is_transformers_token_for_token(pair: tuple[Any, EmbeddedSampler]) -> None:
+def test_greedy_is_transformers_token_for_token(pair: tuple[Any, LocalSampler]) -> None:
     model, sampler = pair
     rows = [Row(index % 3, seed=index) for index in range(8)]
     drawn = sampler.sample(PROMPTS, rows, [24] * 8, GREEDY)
@@ -97,7 +97,7 @@ def test_greedy_is_transformers_token_for_token(pair: tuple[Any, EmbeddedSampler
         assert found.finish_reason == ("stop" if expected[-1] == 2 else "length")
 
 
-def test_what_shares_the_batch_does_not_matter(pair: tuple[Any, EmbeddedSampler]) -> None:
+def test_what_shares_the_batch_does_not_matter(pair: tuple[Any, LocalSampler]) -> None:
     _, sampler = pair
     rows = [Row(index % 3, seed=100 + index) for index in range(8)]
     together = sampler.sample(PROMPTS, rows, [24] * 8, WARM)
@@ -110,7 +110,7 @@ def test_what_shares_the_batch_does_not_matter(pair: tuple[Any, EmbeddedSampler]
     assert len({tuple(one.token_ids) for one in together}) == 8
 
 
-def test_ends_and_limits(pair: tuple[Any, EmbeddedSampler]) -> None:
+def test_ends_and_limits(pair: tuple[Any, LocalSampler]) -> None:
     _, sampler = pair
     rows = [Row(index % 3, seed=200 + index) for index in range(8)]
     free = sampler.sample(PROMPTS, rows, [24] * 8, WARM)
@@ -130,7 +130,7 @@ def test_ends_and_limits(pair: tuple[Any, EmbeddedSampler]) -> None:
     assert found[3].finish_reason == "stop"
 
 
-def test_a_large_repetition_penalty_never_repeats(pair: tuple[Any, EmbeddedSampler]) -> None:
+def test_a_large_repetition_penalty_never_repeats(pair: tuple[Any, LocalSampler]) -> None:
     _, sampler = pair
     penalised = Filters(0.0, 0, 1.0, 0.0, 1e9)
     drawn = sampler.sample([PROMPTS[2]], [Row(0, seed=1)], [24], penalised)[0].token_ids
@@ -152,7 +152,7 @@ def test_tied_embeddings_and_half_precision_weights(tmp_path: Path) -> None:
     for name, value in load_file(tmp_path / "model.safetensors").items():
         assert value.dtype == torch.bfloat16
         assert read[name].tolist() == value.float().tolist()
-    sampler = EmbeddedSampler(tmp_path)
+    sampler = LocalSampler(tmp_path)
     sampler.prepare(Layout(prompts=1, prompt_slots=16, rows=1, slots=17))
     logits, _ = sampler.read([PROMPTS[1]], [0])
     with torch.no_grad():
@@ -174,10 +174,10 @@ def test_end_tokens_come_from_either_file(tmp_path: Path) -> None:
 
 
 def test_other_models_and_caches_too_large_are_refused(
-    tmp_path: Path, pair: tuple[Any, EmbeddedSampler]
+    tmp_path: Path, pair: tuple[Any, LocalSampler]
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
     with pytest.raises(StageError, match="'llama'.*engine: server"):
-        EmbeddedSampler(tmp_path)
+        LocalSampler(tmp_path)
     with pytest.raises(StageError, match="GiB"):
         pair[1].prepare(Layout(prompts=1, prompt_slots=16, rows=400, slots=131072))

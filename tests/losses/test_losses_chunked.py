@@ -48,8 +48,8 @@ def drawn() -> dict[str, np.ndarray]:
         "segment_ids": segment_ids.astype(np.int32),
         "pass_rates": np.full((ROWS, PLACES), 0.5, np.float32),
         "advantages": np.array([[1.0, -0.5, 0], [-1, 1, 0.7]], np.float32),
-        "frozen_log_probs": -rng.exponential(3, (ROWS, LENGTH)).astype(np.float32),
-        "frozen_mean": np.full((ROWS, PLACES), -3.0, np.float32),
+        "old_log_probs": -rng.exponential(3, (ROWS, LENGTH)).astype(np.float32),
+        "old_log_probs_mean": np.full((ROWS, PLACES), -3.0, np.float32),
     }
 
 
@@ -93,7 +93,7 @@ def run(cell: nn.Cell, given: dict[str, np.ndarray]) -> list[Any]:
     return [value.asnumpy() for value in (*values, *gradients)]
 
 
-# Losses of a mean, of all tokens, and of each token against a frozen one.
+# Losses of a mean, of all tokens, and of each token against an old one.
 @pytest.mark.parametrize("loss", ["opg", "sft", "grpo"])
 def test_loss_and_gradients_are_those_of_full_logits(loss: str) -> None:
     given = drawn()
@@ -137,7 +137,7 @@ class Backward(nn.Cell):
         return self.scores.bprop(hidden, weight, index, None, by_scores)
 
 
-def test_the_gradient_by_hand_is_right_on_the_piece_that_a_rank_holds() -> None:
+def test_the_gradient_by_hand_is_correct_on_the_piece_that_a_rank_holds() -> None:
     """MindSpore does not cut it: summed over ranks it must be the gradient of the whole."""
     given = drawn()
     rng = np.random.default_rng(1)

@@ -17,13 +17,13 @@ def one_segment(log_probs: list[float], reward: float) -> Batch:
     return batch_of([[([None, *log_probs], reward)]], len(log_probs) + 1, places=1)
 
 
-def test_a_right_and_a_wrong_response_by_hand() -> None:
-    # Right: p = sqrt(1/2 · 1/8) = 1/4, loss 3/4. Wrong: p = 1/2, loss 1/2. Their mean is 5/8.
+def test_a_correct_and_a_incorrect_response_by_hand() -> None:
+    # Correct: p = sqrt(1/2 · 1/8) = 1/4, loss 3/4. Incorrect: p = 1/2, loss 1/2. Their mean is 5/8.
     batch = batch_of([[([None, HALF, EIGHTH], 1), ([None, HALF], 0)]], 6, places=2)
     loss, gradient = cell("opg", batch)
     assert reference("opg", batch) == pytest.approx(0.625, abs=1e-7)
     assert loss == pytest.approx(0.625, abs=1e-6)
-    # −R · p/T · 1/2: right −(1/4)/2/2 = −1/16 a token, wrong +(1/2)/1/2 = 1/4.
+    # −R · p/T · 1/2: correct −(1/4)/2/2 = −1/16 a token, incorrect +(1/2)/1/2 = 1/4.
     expected = [[0, -1 / 16, -1 / 16, 0, 1 / 4, 0]]
     np.testing.assert_allclose(gradient, expected, atol=1e-7)
 
@@ -45,7 +45,7 @@ def test_the_loss_is_bounded_by_0_and_1() -> None:
     assert cell("opg", hopeless)[0] == pytest.approx(1.0, abs=1e-7)
 
 
-def test_the_gradient_fades_on_wrong_responses_that_have_become_unlikely() -> None:
+def test_the_gradient_fades_on_incorrect_responses_that_have_become_unlikely() -> None:
     p = [exp(-m) for m in (0.5, 2.0, 8.0)]
     gradients = [cell("opg", one_segment([-m, -m], 0))[1][0, 1:] for m in (0.5, 2.0, 8.0)]
     for expected, gradient in zip(p, gradients, strict=True):
@@ -55,7 +55,7 @@ def test_the_gradient_fades_on_wrong_responses_that_have_become_unlikely() -> No
     assert not gone.any()
 
 
-def test_an_unlikely_right_response_weighs_less_than_a_likely_one() -> None:
+def test_an_unlikely_correct_response_weighs_less_than_a_likely_one() -> None:
     likely = cell("opg", one_segment([HALF, HALF], 1))[1][0, 1]
     unlikely = cell("opg", one_segment([EIGHTH, EIGHTH], 1))[1][0, 1]
     assert likely / unlikely == pytest.approx(4.0, rel=1e-5)

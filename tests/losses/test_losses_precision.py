@@ -23,11 +23,11 @@ def long_batch(reward: float) -> Batch:
     """One response of 40 000 tokens, one of 128; log-probs like those of a trained policy."""
     rng = np.random.default_rng(3)
     values = -rng.exponential(0.4, LONG)
-    frozen = values + rng.normal(0, 0.05, LONG)
+    old = values + rng.normal(0, 0.05, LONG)
     made = segment(
         values.tolist(),
         reward,
-        frozen=frozen.tolist(),
+        old=old.tolist(),
         pass_rate=0.4,
         advantage=1.2 if reward else -0.8,
     )

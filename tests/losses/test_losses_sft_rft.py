@@ -16,8 +16,8 @@ def test_sft_weighs_every_token_alike() -> None:
     np.testing.assert_allclose(gradient, [[0, -0.25, -0.25, -0.25, 0, -0.25, 0]], atol=1e-7)
 
 
-def test_rft_weighs_every_right_response_alike_and_wrong_ones_not_at_all() -> None:
-    # Three responses weigh 1/3 each: −m = 2 (right), 6 (right), 4 (wrong): (2 + 6) / 3.
+def test_rft_weighs_every_correct_response_alike_and_incorrect_ones_not_at_all() -> None:
+    # Three responses weigh 1/3 each: −m = 2 (correct), 6 (correct), 4 (incorrect): (2 + 6) / 3.
     batch = batch_of([[([-1, -2, -3], 1), ([-6], 1), ([-4, -4], 0)]], 7, places=3)
     loss, gradient = cell("rft", batch)
     assert reference("rft", batch) == pytest.approx(8 / 3)
@@ -25,7 +25,7 @@ def test_rft_weighs_every_right_response_alike_and_wrong_ones_not_at_all() -> No
     np.testing.assert_allclose(gradient, [[*[-1 / 9] * 3, -1 / 3, 0, 0, 0]], atol=1e-7)
 
 
-def test_rft_on_a_single_right_segment_has_sfts_direction() -> None:
+def test_rft_on_a_single_correct_segment_has_sfts_direction() -> None:
     batch = batch_of([[([None, -1.0, -0.2, -4.0], 1)]], 6, places=2)
     np.testing.assert_allclose(cell("rft", batch)[1], cell("sft", batch)[1], atol=1e-8)
 

@@ -93,19 +93,19 @@ def torch_log_probs(model: Any, rows: list[dict[str, Any]]) -> Any:
     return torch.stack(found)
 
 
-def with_frozen(rows: list[dict[str, Any]], log_probs: np.ndarray) -> list[dict[str, Any]]:
-    """Rows with the columns of a frozen policy that is a little off this one."""
+def with_old_log_probs(rows: list[dict[str, Any]], log_probs: np.ndarray) -> list[dict[str, Any]]:
+    """Rows with the columns of an old policy that is a little off this one."""
     rng = np.random.default_rng(1)
     made = []
     for row, values in zip(rows, log_probs, strict=True):
-        # As `frozen` writes them: each on its own token.
-        frozen = np.concatenate([[0.0], values[:-1]]) + rng.normal(0, 0.3, LENGTH)
+        # As `old_log_probs` writes them: each on its own token.
+        old = np.concatenate([[0.0], values[:-1]]) + rng.normal(0, 0.3, LENGTH)
         trained = np.array(row["labels"]) != -100
         segments = np.array(row["segment_ids"])
         counts = range(len(row["rewards"]))
-        means = [frozen[trained & (segments == number)].mean() for number in counts]
+        means = [old[trained & (segments == number)].mean() for number in counts]
         rates = [0.25, 0.75, 0.5, 0.4][: len(row["rewards"])]
-        columns = {"frozen_log_probs": frozen.tolist(), "frozen_mean": means}
+        columns = {"old_log_probs": old.tolist(), "old_log_probs_mean": means}
         made.append({**row, **columns, "pass_rates": rates})
     return made
 
@@ -117,7 +117,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Any:
     plain = read_arrow_folder(write_packs(folder / "packs", SIZES)).to_pylist()
     theirs = AutoModelForCausalLM.from_pretrained(policy, torch_dtype=torch.float64).eval()
     with torch.no_grad():
-        rows = with_frozen(plain, torch_log_probs(theirs, plain).numpy())
+        rows = with_old_log_probs(plain, torch_log_probs(theirs, plain).numpy())
     segments, tokens = np.sum([trained_counts(row) for row in rows], axis=0)
     made = [model_row(row, PLACES, 1 / segments, 1 / tokens, False) for row in rows]
     named = {name: np.stack([row[name] for row in made]) for name in made[0]}

@@ -83,7 +83,7 @@ def test_equal_lengths_are_used_in_file_order() -> None:
 
 
 def test_one_a_row() -> None:
-    plan = plan_rows(np.array([3, 4, 5]), 10, 128, seed=0, one_a_row=True)
+    plan = plan_rows(np.array([3, 4, 5]), 10, 128, seed=0, one_segment_per_row=True)
     assert sorted(row.tolist() for row in plan.rows) == [[0], [1], [2]]
 
 
@@ -101,11 +101,11 @@ def test_accounting() -> None:
         "segments": 4,
         "tokens": 20,
         "fill": 1.0,
-        "segments_a_row": {"2": 2},
+        "segments_per_row": {"2": 2},
         "rows_next_fit": 3,
         "rows_saved": 1,
         "rows_bound": 2,
         "rows_over_bound": 0,
-        "steps_an_epoch": {"1": 2, "8": 1, "32": 1, "128": 1},
-        "steps_an_epoch_next_fit": {"1": 3, "8": 1, "32": 1, "128": 1},
+        "steps_per_epoch": {"1": 2, "8": 1, "32": 1, "128": 1},
+        "steps_per_epoch_next_fit": {"1": 3, "8": 1, "32": 1, "128": 1},
     }

@@ -35,7 +35,7 @@ def test_a_row_by_hand() -> None:
     assert row["sample_indices"] == [0, 1]
     assert row["pass_rates"] == [0.5, 0.5]
     assert row["advantages"] == [-1.0, 0.0]
-    assert "frozen_mean" not in row
+    assert "old_log_probs_mean" not in row
 
 
 def test_rows_reassemble_to_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,26 +126,26 @@ def test_trained_tokens_are_those_of_the_rows() -> None:
     assert (found["tokens"], found["segments"], found["truncated"]) == (17, 3, 1)
 
 
-def with_frozen(table: pa.Table) -> pa.Table:
-    """Samples as the stage ``frozen`` leaves them: token j of a sample has −(j + 1)."""
+def with_old_log_probs(table: pa.Table) -> pa.Table:
+    """Samples as the stage ``old_log_probs`` leaves them: token j of a sample has −(j + 1)."""
     values = [[-float(j + 1) for j in range(length)] for length in table["length"].to_pylist()]
-    frozen = pa.array(values, pa.list_(pa.float32()))
-    table = table.append_column("frozen_log_probs", frozen)
-    return table.append_column("frozen_mean", pa.array([-99.0] * len(values), pa.float32()))
+    old = pa.array(values, pa.list_(pa.float32()))
+    table = table.append_column("old_log_probs", old)
+    return table.append_column("old_log_probs_mean", pa.array([-99.0] * len(values), pa.float32()))
 
 
-def test_frozen_log_probs_stand_on_their_own_tokens() -> None:
-    (row,) = pack(with_frozen(samples([4, 3], prompt=2)), 9)
-    assert row["frozen_log_probs"] == [0, 0, -3, -4, 0, 0, -3, 0, 0]
+def test_old_log_probs_stand_on_their_own_tokens() -> None:
+    (row,) = pack(with_old_log_probs(samples([4, 3], prompt=2)), 9)
+    assert row["old_log_probs"] == [0, 0, -3, -4, 0, 0, -3, 0, 0]
     # The mean is of the row's trained tokens, whatever the sample says.
-    assert row["frozen_mean"] == [-3.5, -3.0]
+    assert row["old_log_probs_mean"] == [-3.5, -3.0]
 
 
-def test_a_cut_takes_frozen_log_probs_with_it() -> None:
-    rows = pack(with_frozen(samples([3, 12])), 6, over_length="truncate")
+def test_a_cut_takes_old_log_probs_with_it() -> None:
+    rows = pack(with_old_log_probs(samples([3, 12])), 6, over_length="truncate")
     (cut,) = [row for row in rows if row["problem_ids"] == ["p1"]]
-    assert cut["frozen_log_probs"] == [0, -2, -3, -4, -5, -6]
-    assert cut["frozen_mean"] == [-4.0]
+    assert cut["old_log_probs"] == [0, -2, -3, -4, -5, -6]
+    assert cut["old_log_probs_mean"] == [-4.0]
 
 
 def test_samples_without_a_column_of_advantages_have_none() -> None:
@@ -154,7 +154,7 @@ def test_samples_without_a_column_of_advantages_have_none() -> None:
 
 
 def test_one_a_row_has_no_neighbours() -> None:
-    rows = pack(samples([3, 4]), 6, one_a_row=True)
+    rows = pack(samples([3, 4]), 6, one_segment_per_row=True)
     assert sorted(row["actual_seq_len"] for row in rows) == [[3], [4]]
 
 

@@ -23,11 +23,11 @@ RESPONSES = [
     {"problem_id": "a", "sample_index": 3, "token_ids": [72, 2], "reward": 0.25},
     {"problem_id": "b", "sample_index": 1, "token_ids": [], "reward": 0.0},
 ]
-RL = TokenizeConfig(max_tokens=100)
+RL = TokenizeConfig(max_segment_tokens=100)
 
 
 def context(path: Path) -> StageContext:
-    return StageContext(name="x", kept_apart=path / "kept_apart.jsonl")
+    return StageContext(name="x", quarantined=path / "quarantined.jsonl")
 
 
 def write_selected(path: Path, rows: list[dict[str, Any]] = RESPONSES, **drop: Any) -> None:
@@ -130,7 +130,7 @@ def test_inputs_that_do_not_fit_are_errors(tmp_path: Path) -> None:
     with pytest.raises(StageError, match="set source to rows"):
         tokenize(RL, inputs, tmp_path, context(tmp_path))
     with pytest.raises(StageError, match="no clean.parquet and no rows"):
-        run_tokenize(tmp_path / "y", TokenizeConfig(source="rows", max_tokens=9), "rows")
+        run_tokenize(tmp_path / "y", TokenizeConfig(source="rows", max_segment_tokens=9), "rows")
 
 
 @pytest.mark.parametrize("file", ["clean.parquet", "rows/part-0.parquet"])
@@ -142,14 +142,16 @@ def test_tokenize_rows_of_a_data_set(tmp_path: Path, file: str) -> None:
         "pass_rate": pa.array([0.5, None, 0.5], pa.float32()),
     }
     write_rows(tmp_path, rows, file)
-    config = TokenizeConfig(source="rows", max_tokens=100, think_newline=True, suffix=" Box it.")
+    config = TokenizeConfig(
+        source="rows", max_segment_tokens=100, think_newline=True, suffix=" Box it."
+    )
     counts = run_tokenize(tmp_path, config)
     table = read_arrow_folder(tmp_path / "tokenize")
     assert table["reward"].to_pylist() == [1.0, 1.0]
     assert table["sample_index"].to_pylist() == [0, 1]
     assert len(set(table["problem_id"].to_pylist())) == 1
     assert counts.dropped == {"malformed_no_response": 1}
-    (apart,) = (tmp_path / "kept_apart.jsonl").read_text().splitlines()
+    (apart,) = (tmp_path / "quarantined.jsonl").read_text().splitlines()
     record = json.loads(apart)
     assert (record["file"], record["row"]) == (Path(file).name, 2)
     assert "2 + 2?" in record["raw"]
@@ -165,7 +167,7 @@ def test_tokenize_rows_of_a_data_set(tmp_path: Path, file: str) -> None:
 def test_conversations_of_a_data_set(tmp_path: Path) -> None:
     turns = [[{"from": "user", "value": "1 + 1?"}, {"from": "assistant", "value": "2"}]]
     write_rows(tmp_path, {"conversations": turns}, "rows/part-0.parquet")
-    counts = run_tokenize(tmp_path, TokenizeConfig(source="rows", max_tokens=100))
+    counts = run_tokenize(tmp_path, TokenizeConfig(source="rows", max_segment_tokens=100))
     assert (counts.read, counts.kept) == (1, 1)
 
 
@@ -173,12 +175,12 @@ def test_over_length_is_counted(tmp_path: Path) -> None:
     write_selected(tmp_path)
     run_tokenize(tmp_path)
     longest = max(read_arrow_folder(tmp_path / "tokenize")["length"].to_pylist())
-    drop = TokenizeConfig(max_tokens=longest - 1)
+    drop = TokenizeConfig(max_segment_tokens=longest - 1)
     assert run_tokenize(tmp_path, drop, "drop").dropped == {"empty_response": 1, "over_length": 1}
-    cut = TokenizeConfig(max_tokens=longest - 1, over_length="truncate")
+    cut = TokenizeConfig(max_segment_tokens=longest - 1, over_length="truncate")
     assert run_tokenize(tmp_path, cut, "cut").info == {"truncated": 1}
     with pytest.raises(StageError, match="response 0 of problem a has"):
-        strict = TokenizeConfig(max_tokens=longest - 1, over_length="error")
+        strict = TokenizeConfig(max_segment_tokens=longest - 1, over_length="error")
         run_tokenize(tmp_path, strict, "strict")
 
 
@@ -201,7 +203,7 @@ def test_pack(tmp_path: Path) -> None:
     assert accounting["tokens"] == total
     assert accounting["fill"] == total / (total + 2)
     assert accounting["trained_tokens"] == 5
-    assert accounting["segments_a_row"] == {"2": 1}
+    assert accounting["segments_per_row"] == {"2": 1}
     assert (accounting["dropped"], accounting["truncated"]) == ({}, 0)
     run_pack(tmp_path, PackConfig(seq_length=total + 2, seed=3), "again")
     for path in (tmp_path / "pack").iterdir():

@@ -23,7 +23,7 @@ RECIPE: dict[str, Any] = {
     "launch": "This machine's CPU, one process",
     "verified": "Run end to end on a two-core CPU; no NPU was used.",
     "seed": 0,
-    "choices": {"schedule": "script", "drop_groups": "all_wrong"},
+    "choices": {"schedule": "script", "drop_groups": "all_incorrect"},
     "expect": {
         "evaluate_after": {
             "heldout": {"avg_at_8": {"value": 90.0, "source": "an earlier run"}},
@@ -34,12 +34,12 @@ RECIPE: dict[str, Any] = {
     "published": {
         "funnel": [
             {"stage": "convert", "label": "rows of the math split", "count": 2044407},
-            {"stage": "difficulty", "label": "rows partly right", "count": 855015},
+            {"stage": "difficulty", "label": "rows partly correct", "count": 855015},
             {"stage": "lengths", "label": "rows, about", "count": 34000},
             {"stage": "unique", "label": "problems", "count": 6068},
             {"stage": "sample", "label": "responses", "count": 48512},
-            {"stage": "grade", "label": "right", "count": 22990},
-            {"stage": "grade", "label": "wrong", "count": 25522},
+            {"stage": "grade", "label": "correct", "count": 22990},
+            {"stage": "grade", "label": "incorrect", "count": 25522},
             {"stage": "select", "label": "mixed", "count": 30215, "figure": "mixed_rows"},
             {"stage": "select", "label": "in all", "count": 27174, "figure": "kept"},
             {"stage": "select", "label": "not counted here", "count": 9, "figure": "absent"},
@@ -96,23 +96,23 @@ class FakeRun:
         path.parent.mkdir(exist_ok=True)
         parquet.write_table(pa.Table.from_pylist(rows), path, compression="zstd")
 
-    def train(self, right_p: tuple[float, float], right: int, wrong: int) -> None:
+    def train(self, correct_p: tuple[float, float], correct: int, incorrect: int) -> None:
         """Write another course of the training."""
-        self.jsonl("v15_opg/train", "metrics.jsonl", metrics(70, right_p, right, wrong))
+        self.jsonl("v15_opg/train", "metrics.jsonl", metrics(70, correct_p, correct, incorrect))
 
     def report(self, output: Path, recipe: dict[str, Any] = RECIPE, **config: Any) -> Counts:
         """Run the stage under test."""
         output.mkdir()
-        self.context = StageContext("report", output / "kept_apart.jsonl", recipe=recipe)
+        self.context = StageContext("report", output / "quarantined.jsonl", recipe=recipe)
         return report(ReportConfig(**config), self.inputs, output, self.context)
 
 
-def metrics(steps: int, right_p: tuple[float, float], right: int, wrong: int) -> list[Any]:
-    """Steps whose p of right answers moves evenly from the first value to the second."""
+def metrics(steps: int, correct_p: tuple[float, float], correct: int, incorrect: int) -> list[Any]:
+    """Steps whose p of correct answers moves evenly from the first value to the second."""
     rows = []
     for index in range(steps):
         share = index / (steps - 1)
-        p = right_p[0] + (right_p[1] - right_p[0]) * share
+        p = correct_p[0] + (correct_p[1] - correct_p[0]) * share
         rows.append(
             {
                 "step": index + 1,
@@ -120,12 +120,12 @@ def metrics(steps: int, right_p: tuple[float, float], right: int, wrong: int) ->
                 "learning_rate": 1e-4 * (1 - share),
                 "grad_norm": 0.8 + 0.3 * math.cos(index),
                 "overflow": 0,
-                "right_count": right,
-                "wrong_count": wrong,
-                "right_p": p,
-                "wrong_p": 0.7 - 0.3 * share,
-                "right_m": math.log(p),
-                "wrong_m": math.log(0.7 - 0.3 * share),
+                "correct_count": correct,
+                "incorrect_count": incorrect,
+                "correct_p": p,
+                "incorrect_p": 0.7 - 0.3 * share,
+                "correct_m": math.log(p),
+                "incorrect_m": math.log(0.7 - 0.3 * share),
                 "tokens": 1800,
             }
         )
@@ -141,7 +141,7 @@ def _curation(run: FakeRun) -> None:
     run.stage(
         "v15_opg/difficulty",
         "difficulty",
-        {"read": 12340, "kept": 8000, "dropped": {"all_right": 4340}},
+        {"read": 12340, "kept": 8000, "dropped": {"all_correct": 4340}},
     )
     run.stage(
         "v15_opg/lengths",
@@ -204,10 +204,15 @@ def _responses(run: FakeRun) -> None:
     texts = [{**k, "response": f"<think>{EVIL}</think>\\boxed{{7}}", "n_tokens": 41} for k in keys]
     run.parquet("v15_opg/sample", "responses/00000.parquet", texts)
     run.stage("v15_opg/grade", "grade", {"unit": "responses", "read": 80, "kept": 80})
-    right = [k["sample_index"] != 3 for k in keys]
+    correct = [k["sample_index"] != 3 for k in keys]
     verdicts = [
-        {**k, "verdict": "right" if r else "no_box", "reward": float(r), "answer": "7" if r else ""}
-        for k, r in zip(keys, right, strict=True)
+        {
+            **k,
+            "verdict": "correct" if r else "no_box",
+            "reward": float(r),
+            "answer": "7" if r else "",
+        }
+        for k, r in zip(keys, correct, strict=True)
     ]
     run.parquet("v15_opg/grade", "verdicts.parquet", verdicts)
     run.stage(
@@ -217,7 +222,7 @@ def _responses(run: FakeRun) -> None:
             "unit": "responses",
             "read": 80,
             "kept": 76,
-            "dropped": {"all_right": 4},
+            "dropped": {"all_correct": 4},
             "info": {"mixed_rows": 79},
         },
     )
@@ -232,7 +237,7 @@ def _training(run: FakeRun) -> None:
     )
     accounting = {
         "fill": 0.9731, "rows": 510, "segments": 1944, "tokens": 254106,
-        "segments_a_row": {"3": 96, "4": 414}, "steps_an_epoch": {"4": 128},
+        "segments_per_row": {"3": 96, "4": 414}, "steps_per_epoch": {"4": 128},
     }  # fmt: skip
     run.json("v15_opg/pack", "accounting.json", accounting)
     run.stage(
@@ -266,7 +271,7 @@ def _scores(run: FakeRun) -> None:
 def run(tmp_path: Path) -> FakeRun:
     """A whole run of V1.5 with the V1 stages that it takes from."""
     made = FakeRun(tmp_path / "runs")
-    made.stage("v1_sft/embedded", "embedded", {"unit": "problems", "read": 7900, "kept": 7900})
+    made.stage("v1_sft/synthetic", "synthetic", {"unit": "problems", "read": 7900, "kept": 7900})
     made.stage(
         "v1_sft/train",
         "train",
@@ -278,7 +283,7 @@ def run(tmp_path: Path) -> FakeRun:
         "v1_sft/train",
         "metrics.jsonl",
         [
-            {**row, "right_p": None, "wrong_p": None, "right_m": None, "wrong_m": None}
+            {**row, "correct_p": None, "incorrect_p": None, "correct_m": None, "incorrect_m": None}
             for row in sft
         ],
     )

@@ -42,8 +42,8 @@ def test_page_shows_the_numbers_of_the_artifacts(run, browser, read_page, tmp_pa
     # Beside what is published stands what this run counted of it, where it did.
     assert [_number(shown[f"here.select.{name}"]) for name in ("mixed_rows", "kept")] == [79, 76]
     assert not any(key.startswith(("here.grade", "here.select.absent")) for key in shown)
-    # 20 problems of 4 responses, of which the last is wrong.
-    assert _number(shown["grades.v15_opg/grade.right"]) == 60
+    # 20 problems of 4 responses, of which the last is incorrect.
+    assert _number(shown["grades.v15_opg/grade.correct"]) == 60
     assert _number(shown["grades.v15_opg/grade.no_box"]) == 20
 
 
@@ -68,14 +68,14 @@ def test_page_shows_contamination_lengths_packing_and_training(run, browser, rea
     assert counted == "counted by fastokens, 7 of 6200 checked"
     assert _number(shown["packing.v15_opg/pack.fill"]) == 0.9731
     assert _number(shown["packing.v15_opg/pack.tokens"]) == 254106
-    assert _number(shown["packing.v15_opg/pack.segments_a_row.4"]) == 414
-    # 10 right and 6 wrong a step; p goes 0.80 -> 0.92 in 70 steps, so the first seven have a
+    assert _number(shown["packing.v15_opg/pack.segments_per_row.4"]) == 414
+    # 10 correct and 6 incorrect a step; p goes 0.80 -> 0.92 in 70 steps, so the first seven have a
     # mean of 0.80 + 0.12 * 3/69 and the last seven of 0.92 - 0.12 * 3/69.
-    assert _number(shown["training.v15_opg/train.right_share"]) == 62.5
-    assert _number(shown["training.v15_opg/train.right_p.first"]) == 0.8052
-    assert _number(shown["training.v15_opg/train.right_p.last"]) == 0.9148
+    assert _number(shown["training.v15_opg/train.correct_share"]) == 62.5
+    assert _number(shown["training.v15_opg/train.correct_p.first"]) == 0.8052
+    assert _number(shown["training.v15_opg/train.correct_p.last"]) == 0.9148
     assert _number(shown["training.v1_sft/train.steps"]) == 515
-    assert "training.v1_sft/train.right_share" not in shown
+    assert "training.v1_sft/train.correct_share" not in shown
     assert shown["choices.v15_opg.schedule"] == "script"
     assert shown["versions.mindspore"] == "2.7.2"
 
@@ -104,9 +104,10 @@ def test_page_shows_scores_verdict_and_what_was_expected(run, browser, read_page
 
 
 def test_the_gain_is_of_the_same_problems_where_scores_by_problem_are_there(run, tmp_path):
-    for name, right in (("evaluate_before", [0, 2, 4]), ("evaluate_after", [2, 6, 6])):
+    for name, correct in (("evaluate_before", [0, 2, 4]), ("evaluate_after", [2, 6, 6])):
         rows = [
-            {"benchmark": "heldout", "id": f"q{i}", "n": 8, "right": r} for i, r in enumerate(right)
+            {"benchmark": "heldout", "id": f"q{i}", "n": 8, "correct": r}
+            for i, r in enumerate(correct)
         ]
         run.parquet(f"v15_opg/{name}", "per_problem.parquet", rows)
     run.report(tmp_path / "out")
@@ -185,19 +186,19 @@ def test_a_good_run_has_no_warning(run, tmp_path):
     assert 'data-check="warnings.count">0<' in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_warns_when_fewer_than_half_of_the_responses_are_right(run, tmp_path):
-    run.train((0.80, 0.92), right=9, wrong=11)
+def test_warns_when_fewer_than_half_of_the_responses_are_correct(run, tmp_path):
+    run.train((0.80, 0.92), correct=9, incorrect=11)
     run.report(tmp_path / "out")
     (warning,) = run.context.warnings
-    assert warning.startswith("v15_opg/train: only 45.0% of the responses trained on are right")
+    assert warning.startswith("v15_opg/train: only 45.0% of the responses trained on are correct")
     assert "only 45.0% of the responses" in (tmp_path / "out" / "report.html").read_text()
 
 
-def test_warns_when_p_of_right_answers_falls(run, tmp_path):
-    run.train((0.90, 0.78), right=10, wrong=6)
+def test_warns_when_p_of_correct_answers_falls(run, tmp_path):
+    run.train((0.90, 0.78), correct=10, incorrect=6)
     run.report(tmp_path / "out")
     (warning,) = run.context.warnings
-    assert "p of right answers fell from 0.8948" in warning
+    assert "p of correct answers fell from 0.8948" in warning
     assert "to 0.7852" in warning
 
 
@@ -244,7 +245,7 @@ def test_problems_are_drawn_by_seed_with_their_grades(run, tmp_path):
         assert one["ground_truth"] == str(index)
         assert [response["sample_index"] for response in one["responses"]] == [0, 1, 2, 3]
         verdicts = [response["verdict"] for response in one["responses"]]
-        assert verdicts == ["right", "right", "right", "no_box"]
+        assert verdicts == ["correct", "correct", "correct", "no_box"]
         # The first problem was not selected.
         assert all(response["selected"] == (index > 0) for response in one["responses"])
         assert all("\\boxed{7}" in response["response"] for response in one["responses"])

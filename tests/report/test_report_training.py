@@ -11,35 +11,44 @@ def _record(metrics):
     return StageRecord("r", "train", {"stage": "train", "counts": {}}, {"metrics": metrics})
 
 
-def _step(p, right=1, wrong=0, **more):
-    return {"loss": 0.5, "right_p": p, "right_count": right, "wrong_count": wrong, **more}
+def _step(p, correct=1, incorrect=0, **more):
+    return {
+        "loss": 0.5,
+        "correct_p": p,
+        "correct_count": correct,
+        "incorrect_count": incorrect,
+        **more,
+    }
 
 
-def test_p_of_right_answers_is_weighted_by_responses():
-    # First tenth: two steps, (1·0.2 + 3·0.6) / 4 = 0.5; a step without a right answer has no p.
+def test_p_of_correct_answers_is_weighted_by_responses():
+    # First tenth: two steps, (1·0.2 + 3·0.6) / 4 = 0.5; a step without a correct answer has no p.
     middle = [_step(0.9)] * 16
-    last = [_step(None, right=0, wrong=2), _step(0.7)]
-    found = digest(_record([_step(0.2), _step(0.6, right=3), *middle, *last]))
-    assert found["figures"]["right_p"] == {"first": pytest.approx(0.5), "last": pytest.approx(0.7)}
-    assert (found["right"], found["wrong"]) == (1 + 3 + 16 + 0 + 1, 2)
-    assert found["right_share"] == pytest.approx(21 / 23)
+    last = [_step(None, correct=0, incorrect=2), _step(0.7)]
+    found = digest(_record([_step(0.2), _step(0.6, correct=3), *middle, *last]))
+    assert found["figures"]["correct_p"] == {
+        "first": pytest.approx(0.5),
+        "last": pytest.approx(0.7),
+    }
+    assert (found["correct"], found["incorrect"]) == (1 + 3 + 16 + 0 + 1, 2)
+    assert found["correct_share"] == pytest.approx(21 / 23)
 
 
-def test_exactly_half_right_and_p_unchanged_is_no_warning():
+def test_exactly_half_correct_and_p_unchanged_is_no_warning():
     assert warnings_about(digest(_record([_step(0.5, 4, 4)] * 20))) == []
 
 
 def test_each_reason_to_worry_is_named():
     steps = [_step(0.6, 4, 5, overflow=1)] + [_step(0.5, 4, 5, overflow=0)] * 9
     share, fall, overflow = warnings_about(digest(_record(steps)))
-    assert "only 44.4%" in share and "(40 right, 50 wrong)" in share
+    assert "only 44.4%" in share and "(40 correct, 50 incorrect)" in share
     assert "from 0.6000" in fall and "to 0.5000" in fall
     assert "1 of 10 steps" in overflow
 
 
 def test_supervised_training_is_not_graded():
-    found = digest(_record([{"step": 1, "loss": 2.0, "right_count": 8, "right_p": None}]))
-    assert found["right_share"] is None
+    found = digest(_record([{"step": 1, "loss": 2.0, "correct_count": 8, "correct_p": None}]))
+    assert found["correct_share"] is None
     assert warnings_about(found) == []
 
 
@@ -50,7 +59,13 @@ def test_a_curve_leaves_out_what_cannot_be_drawn():
 
 def test_a_panel_is_there_where_its_figures_are():
     steps = [
-        {"step": step, "loss": 0.5, "right_weight": 0.2, "wrong_entropy": 0.3, "no_advantage": None}
+        {
+            "step": step,
+            "loss": 0.5,
+            "correct_weight": 0.2,
+            "incorrect_entropy": 0.3,
+            "no_advantage": None,
+        }
         for step in (1, 2)
     ]
     probe = [{"step": 0, "accuracy": 0.25, "stop_ratio": 1.0, "mean_length": 41.0}]
@@ -58,12 +73,14 @@ def test_a_panel_is_there_where_its_figures_are():
     found = {title: (legend, str(chart)) for title, legend, chart in panels(record)}
     assert list(found) == [
         "Loss",
-        "Gradient weight of right and wrong responses",
+        "Gradient weight of correct and incorrect responses",
         "Entropy of a token, nats",
-        "Probe: right, and ended of itself",
+        "Probe: correct, and ended of itself",
         "Probe: tokens of an answer",
     ]
-    # Wrong responses have no weight here, so their colour is not explained.
-    assert found["Gradient weight of right and wrong responses"][0] == [("right", "right")]
-    assert "right, step 0: 0.25" in found["Probe: right, and ended of itself"][1]
+    # Incorrect responses have no weight here, so their colour is not explained.
+    assert found["Gradient weight of correct and incorrect responses"][0] == [
+        ("correct", "correct")
+    ]
+    assert "correct, step 0: 0.25" in found["Probe: correct, and ended of itself"][1]
     assert "tokens, step 0: 41" in found["Probe: tokens of an answer"][1]

@@ -121,7 +121,7 @@ class TestRun:
             "dropped": {"odd": 3, "malformed_five": 1},
             "info": {},
         }
-        apart = json.loads((half.folder / "kept_apart.jsonl").read_text())
+        apart = json.loads((half.folder / "quarantined.jsonl").read_text())
         expected = {"file": "numbers.json", "row": 5, "reason": "malformed_five", "raw": "5"}
         assert apart == expected
         assert manifest["warnings"] == ["1 multiples of five"]
@@ -285,7 +285,7 @@ class TestCutOff:
         half.partial.mkdir(parents=True)
         (half.partial / "half_written.json").write_text("[2, 4")
         run(tmp_path)
-        assert set(payload(half.folder)) == {"even.json", "kept_apart.jsonl"}
+        assert set(payload(half.folder)) == {"even.json", "quarantined.jsonl"}
 
     def test_a_corrupted_manifest_is_made_anew(self, tmp_path: Path) -> None:
         plan, _ = run(tmp_path)
@@ -373,4 +373,4 @@ def test_manifest_says_where_it_comes_from(tmp_path: Path) -> None:
     assert manifest["origins"] == {"numbers": "tiny/numbers"}
     assert manifest["identity"]["config"]["rate"] == 0.5
     assert manifest["versions"]["pclr-ms"]
-    assert set(manifest["files"]) == {"even.json", "kept_apart.jsonl"}
+    assert set(manifest["files"]) == {"even.json", "quarantined.jsonl"}

@@ -17,7 +17,7 @@ from pcl_reasoner.inference.dialogue import Problem
 from pcl_reasoner.sample import generate
 from pcl_reasoner.sample.stage import SampleConfig, read_problems, sample
 
-CONFIG = SampleConfig(engine="embedded", n=3, max_tokens=8, batch=4, seed=5)
+CONFIG = SampleConfig(engine="local", n=3, max_new_tokens=8, batch=4, seed=5)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, inputs: dict[str, Path]) -> 
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    files = [file for file in payload_files(folder) if file.name != "kept_apart.jsonl"]
+    files = [file for file in payload_files(folder) if file.name != "quarantined.jsonl"]
     return {file.relative_to(folder).as_posix(): hash_file(file) for file in files}
 
 
@@ -61,14 +61,14 @@ def test_columns_order_and_text(whole: Path, inputs: dict[str, Path]) -> None:
         kept = ids[:-1] if ids[-1] == 2 else ids
         assert row["response"] == tokenizer.decode(kept, skip_special_tokens=False)
         assert row["seconds"] is None
-        assert row["server"] == "embedded"
+        assert row["server"] == "local"
     assert len({row["seed"] for row in rows}) == len({tuple(row["token_ids"]) for row in rows}) == 9
 
 
 def test_sampling_says_how_it_was_sampled(whole: Path, inputs: dict[str, Path]) -> None:
     written = json.loads((whole / "sampling.json").read_text())
     assert {key: written[key] for key in ("engine", "n", "temperature", "top_k", "seed")} == {
-        "engine": "embedded",
+        "engine": "local",
         "n": 3,
         "temperature": 0.6,
         "top_k": 40,
@@ -137,7 +137,7 @@ def test_a_prompt_without_room_is_a_failed_response(
 
 
 def test_max_tokens_none_is_the_rest_of_the_context(inputs: dict[str, Path]) -> None:
-    config = CONFIG.model_copy(update={"max_tokens": None})
+    config = CONFIG.model_copy(update={"max_new_tokens": None})
     dialogue = generate.Dialogue(inputs["policy"], config)
     prompt = dialogue.prompt(Problem("x", PROBLEMS[0]))
     assert dialogue.room(prompt, 100) == 100 - len(prompt.ids)

@@ -1,4 +1,4 @@
-"""The embedded sources: equal seeds, what is planted, and a base model like any other."""
+"""The synthetic sources: equal seeds, what is planted, and a base model like any other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pcl_reasoner.curate.stage import (
     unique,
 )
 from pcl_reasoner.synthetic import base_model
-from pcl_reasoner.synthetic.stage import EmbeddedConfig, embedded
+from pcl_reasoner.synthetic.stage import SyntheticConfig, synthetic
 
 PLANTED = 6
 SMALL: dict[str, Any] = {
@@ -42,8 +42,8 @@ SMALL: dict[str, Any] = {
 
 def make(folder: Path, seed: int, **settings: Any) -> Path:
     folder.mkdir(parents=True)
-    context = StageContext("embedded", folder.with_suffix(".apart"))
-    counts = embedded(EmbeddedConfig(seed=seed, **settings), {}, folder, context)
+    context = StageContext("synthetic", folder.with_suffix(".apart"))
+    counts = synthetic(SyntheticConfig(seed=seed, **settings), {}, folder, context)
     assert counts.read == counts.kept
     return folder
 
@@ -58,7 +58,7 @@ def hashes(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make(tmp_path_factory.mktemp("embedded") / "small", seed=0, **SMALL)
+    return make(tmp_path_factory.mktemp("synthetic") / "small", seed=0, **SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ class Walk:
     def __call__(self, function: Any, config: Any, **inputs: Path) -> tuple[Path, Counts]:
         output = self.folder / function.__name__
         output.mkdir(parents=True)
-        apart = output / "kept_apart.jsonl"
+        apart = output / "quarantined.jsonl"
         context = StageContext(
             function.__name__, apart, Placement(duckdb_memory="256MB", threads=1)
         )
@@ -123,7 +123,7 @@ def test_what_is_planted_is_what_curation_drops(
 
     rows, counts = walk(difficulty, DifficultyConfig(), rows=rows)
     solved = ("solved_16_times_rows", "solved_32_times_rows")
-    assert counts.dropped == {"all_right": sum(expected[kind] for kind in solved)}
+    assert counts.dropped == {"all_correct": sum(expected[kind] for kind in solved)}
 
     everything = LengthsConfig(min_mean_tokens=0)
     rows, _ = walk(lengths, everything, rows=rows, tokenizer=small / "base_model")
@@ -156,7 +156,7 @@ def test_malformed_lines_of_the_conversations_are_all_refused(
     assert sum(counts.dropped.values()) == planted["conversations"]["malformed_rows"] == 4
     assert set(counts.dropped) == {"malformed_json", "malformed_utf8", "malformed_messages"}
     assert counts.kept == SMALL["sft_problems"] + PLANTED
-    kept = [path.read_text().count("\n") for path in rows.glob("kept_apart.jsonl")]
+    kept = [path.read_text().count("\n") for path in rows.glob("quarantined.jsonl")]
     assert kept == [4]
 
 

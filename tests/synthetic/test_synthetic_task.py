@@ -1,4 +1,4 @@
-"""The task itself: right answers, hasty ones, and distinct problems; no wording is fixed here."""
+"""The task itself: correct answers, hasty ones, and distinct problems; no wording is fixed here."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def test_totals_follow_from_the_changes(item: task.Problem) -> None:
     assert item.answer == str(item.totals[-1])
 
 
-def test_a_whole_response_is_right_and_a_hasty_one_is_wrong() -> None:
+def test_a_whole_response_is_correct_and_a_hasty_one_is_incorrect() -> None:
     for item in MADE:
-        assert grade_by_rule(item.response(), item.answer, "stop").outcome == "right"
+        assert grade_by_rule(item.response(), item.answer, "stop").outcome == "correct"
         assert item.response().count("</think>") == 1
         hasty = item.response(hasty=True)
         if len(item.changes) <= task.HASTY_STOP:
             assert hasty == item.response()
             continue
-        assert grade_by_rule(hasty, item.answer, "stop").outcome == "wrong"
+        assert grade_by_rule(hasty, item.answer, "stop").outcome == "incorrect"
         assert last_boxed(hasty) == str(item.totals[task.HASTY_STOP])
         assert item.response().startswith(hasty[: hasty.index("</think>")])
 

@@ -33,7 +33,7 @@ class LossCase(Case):
 
 
 def drawn() -> tuple[dict[str, np.ndarray], Batch]:
-    """Hidden states and weights, and a batch of four rows whose frozen policy is near by."""
+    """Hidden states and weights, and a batch of four rows whose old policy is near by."""
     from losses_helpers import batch_of, segment
 
     rng = np.random.default_rng(0)
@@ -55,11 +55,11 @@ def drawn() -> tuple[dict[str, np.ndarray], Batch]:
     hidden = 0.25 * rng.standard_normal((*shape, HIDDEN)).astype(np.float32)
     weight = rng.standard_normal((VOCABULARY, HIDDEN)).astype(np.float32)
     labels = np.where(batch.trained > 0, rng.integers(0, VOCABULARY, shape), -100).astype(np.int32)
-    frozen = log_probs_of(hidden, weight, labels)[0] + rng.normal(0, 0.2, shape)
-    frozen = np.where(batch.trained > 0, frozen, 0.0).astype(np.float32)
-    mean, _ = segment_means(frozen, batch.trained, batch.segment_ids, PLACES)
+    old = log_probs_of(hidden, weight, labels)[0] + rng.normal(0, 0.2, shape)
+    old = np.where(batch.trained > 0, old, 0.0).astype(np.float32)
+    mean, _ = segment_means(old, batch.trained, batch.segment_ids, PLACES)
     columns = {field.name: getattr(batch, field.name) for field in fields(Batch)}
-    columns |= {"frozen_log_probs": frozen, "frozen_mean": mean.astype(np.float32)}
+    columns |= {"old_log_probs": old, "old_log_probs_mean": mean.astype(np.float32)}
     zeros = np.zeros(shape, np.int32)
     given = {"hidden": hidden, "weight": weight, "labels": labels}
     given |= {"input_ids": zeros, "position_ids": zeros}

@@ -75,13 +75,13 @@ def stage(kind: str, folder: str, **inputs: str) -> Any:
 
 
 def test_the_samples_are_those_that_the_packed_rows_are_made_of() -> None:
-    frozen = stage("frozen", "f", samples="t")
+    old = stage("old_log_probs", "f", samples="t")
     pack, train = stage("pack", "p", samples="f"), stage("train", "x", packs="p")
-    plan: Any = SimpleNamespace(stages=[stage("tokenize", "t"), frozen, pack, train])
-    assert find_samples(plan, find_train(plan, "train")) is frozen
+    plan: Any = SimpleNamespace(stages=[stage("tokenize", "t"), old, pack, train])
+    assert find_samples(plan, find_train(plan, "train")) is old
     plan.stages.remove(pack)
     with pytest.raises(InputError, match="packed from a source"):
         find_samples(plan, train)
     plan.stages.remove(train)
-    with pytest.raises(InputError, match="is a frozen stage, not training"):
-        find_train(plan, "frozen")
+    with pytest.raises(InputError, match="is of type old_log_probs, not training"):
+        find_train(plan, "old_log_probs")

@@ -18,7 +18,7 @@ from pcl_reasoner.train.stage import read_metrics, train
 
 SIZES = [5, 9, 14, 20, 7, 25, 30, 11, 6, 17, 22, 13, 8, 19, 28, 10]
 PROBLEMS = [{"id": f"q{i}", "problem": "12-3=9", "answer": str(i)} for i in range(3)]
-PROBE = {"every": 3, "problems": 2, "n": 2, "max_tokens": 6, "max_model_len": 64}
+PROBE = {"every": 3, "problems": 2, "n": 2, "max_new_tokens": 6, "max_model_len": 64}
 STEPS = 7
 
 
@@ -27,7 +27,7 @@ def run(folder: Path, inputs: dict[str, Path], **changes: Any) -> tuple[list[Any
     output.mkdir(parents=True, exist_ok=True)
     settings = {"epochs": 2, "max_steps": STEPS, "learning_rate": 1e-3, "checkpoint_steps": 2}
     config = train_config(loss="opg", **settings | changes)
-    train(config, inputs, output, StageContext("train", output / "kept_apart.jsonl"))
+    train(config, inputs, output, StageContext("train", output / "quarantined.jsonl"))
     return read_metrics(output / "metrics.jsonl"), output
 
 
@@ -51,14 +51,14 @@ def test_a_stopped_run_says_why_and_goes_on_where_it_is_not_stopped(
 
     As a step's line comes before its checkpoint, and a run that is killed between misses no line.
     """
-    rule = {"right_share_below": 1.0, "window": 2}
+    rule = {"correct_share_below": 1.0, "window": 2}
     each = {"checkpoint_steps": 1, "probe": PROBE}
     with pytest.raises(StageError) as stopped:
         run(tmp_path / "a", inputs, stop_if=rule, **each)
     said = str(stopped.value)
     output = tmp_path / "a" / "train.partial"
     made = read_metrics(output / "metrics.jsonl")
-    assert f"stopped at step {len(made)}: " in said and "(stop_if.right_share_below)" in said
+    assert f"stopped at step {len(made)}: " in said and "(stop_if.correct_share_below)" in said
     assert 4 <= len(made) < STEPS
     assert f"goes on from step {len(made) - 1}, its last checkpoint" in said
 

@@ -31,9 +31,9 @@ def test_v1s_published_rows() -> None:
     """25 909 rows on each of 8 ranks, 4 epochs; upstream's own YAML has a mock size of 103 636."""
     sizes = derived_sizes(train_config(**V1), 25_909 * 8)
     assert sizes.rows == 207_272
-    assert (sizes.rows_a_rank, sizes.micro_batches) == (16, 16)
+    assert (sizes.rows_per_rank, sizes.micro_batches) == (16, 16)
     # 207 272 / 128 = 1 619.3125; 829 088 rows in all are 6 477 x 128 and 32 over.
-    assert sizes.steps_an_epoch == 1_619.3125
+    assert sizes.steps_per_epoch == 1_619.3125
     assert (sizes.steps, sizes.left_over) == (6_477, 32)
     # 0.05 x 6 477 = 323.85, cut off.
     assert sizes.warmup_steps == 323
@@ -49,7 +49,7 @@ def test_a_limit_of_steps_leaves_rows_over() -> None:
     assert (whole.steps, whole.left_over, whole.warmup_steps) == (7, 2, 2)
     cut = derived_sizes(train_config(**few, max_steps=5), 10)
     assert (cut.steps, cut.left_over, cut.warmup_steps, cut.mock_rows) == (5, 10, 2, 30)
-    assert cut.steps_an_epoch == 2.5
+    assert cut.steps_per_epoch == 2.5
     # As the loader has it.
     for sizes, limit in ((whole, None), (cut, 5)):
         order = data_order(10, 3, 4, 0, limit)
@@ -81,8 +81,8 @@ def test_a_dry_run_says_them_by_the_rows_that_are_packed(tmp_path: Path) -> None
     lines = dry_run(tmp_path, *words).partition("sizes of v1_sft/train, ")[2].splitlines()
     assert lines[:5] == [
         "from 207,272 packed rows:",
-        "  128 rows a step: 16 a data-parallel rank, in 16 micro-batches of 1",
-        "  1,619.3 steps an epoch, 4 epochs: 6,477 steps, 32 rows left over",
+        "  128 rows per step: 16 on each data-parallel rank, in 16 micro-batches of 1",
+        "  1,619.3 steps per epoch, 4 epochs: 6,477 steps, 32 rows left over",
         "  323 warm-up steps; a mock size of 103,636 rows a rank",
         "  dataset_strategy, a column each: 12 x [8, 1]",
     ]

@@ -61,7 +61,7 @@ def run_train(
 ) -> Trained:
     output = folder / "train.partial"
     output.mkdir(parents=True, exist_ok=True)
-    context = StageContext("train", output / "kept_apart.jsonl", Placement(**placement))
+    context = StageContext("train", output / "quarantined.jsonl", Placement(**placement))
     return Trained(config, inputs, output, train(config, inputs, output, context), context)
 
 
@@ -125,8 +125,8 @@ def test_every_step_is_on_record_once(sft: Trained) -> None:
         batch = sft.batch(step)
         rewards = [reward for row in batch for reward in row["rewards"]]
         record = records[step - 1]
-        assert record["right_count"] == sum(reward >= 0.5 for reward in rewards)
-        assert record["wrong_count"] == sum(reward < 0.5 for reward in rewards)
+        assert record["correct_count"] == sum(reward >= 0.5 for reward in rewards)
+        assert record["incorrect_count"] == sum(reward < 0.5 for reward in rewards)
         labels = [label for row in batch for label in row["labels"]]
         assert record["tokens"] == sum(label != -100 for label in labels)
         assert record["overflow"] == 0
@@ -252,13 +252,13 @@ def test_two_ranks_with_unequal_segments_are_one_process(
     for ours, alone in zip(both.records, sft.records, strict=True):
         # Float32 sums in another order, step upon step.
         figures = ("p", "weight", "entropy", "length")
-        sides = [f"{side}_{figure}" for side in ("right", "wrong") for figure in figures]
+        sides = [f"{side}_{figure}" for side in ("correct", "incorrect") for figure in figures]
         for key in ("loss", "grad_norm", "learning_rate", *sides):
             if alone[key] is None:  # no such response in the step
                 assert ours[key] is None
                 continue
             assert ours[key] == pytest.approx(alone[key], rel=2e-4), (alone["step"], key)
-        for key in ("step", "tokens", "right_count", "wrong_count"):
+        for key in ("step", "tokens", "correct_count", "incorrect_count"):
             assert ours[key] == alone[key], (alone["step"], key)
     ours, alone = (
         load_file(run.output / "checkpoint" / "model.safetensors") for run in (both, sft)
@@ -338,8 +338,11 @@ def test_packs_that_are_not_there_are_an_error_of_ours(
 @pytest.mark.parametrize(
     ("loss", "words"),
     [
-        ("topr", "topr needs frozen_mean, and the packed rows have no .* `frozen` makes them"),
-        ("nft", "nft needs frozen_log_probs"),
+        (
+            "topr",
+            "topr needs old_log_probs_mean, and the packed rows have no .* `old_log_probs` makes",
+        ),
+        ("nft", "nft needs old_log_probs"),
         ("grpo", "grpo needs advantages, and 2 values of advantages are missing.*`select`"),
     ],
 )

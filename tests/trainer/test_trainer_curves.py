@@ -13,9 +13,9 @@ from curve_helpers import read_events
 from pcl_reasoner.core.errors import StageError
 
 LINES: list[dict[str, Any]] = [
-    {"step": 1, "loss": 0.5, "overflow": 0, "right_m": -0.25, "wrong_m": None},
-    {"step": 2, "loss": 0.25, "overflow": 1, "right_m": -0.125, "wrong_m": -1.0},
-    {"step": 3, "loss": 0.125, "overflow": 0, "right_m": None, "wrong_m": -2.0},
+    {"step": 1, "loss": 0.5, "overflow": 0, "correct_m": -0.25, "incorrect_m": None},
+    {"step": 2, "loss": 0.25, "overflow": 1, "correct_m": -0.125, "incorrect_m": -1.0},
+    {"step": 3, "loss": 0.125, "overflow": 0, "correct_m": None, "incorrect_m": -2.0},
 ]
 
 
@@ -34,15 +34,15 @@ def test_tensorboard_has_every_number_and_no_step_twice_after_a_resume(tmp_path:
     from pcl_reasoner.trainer.curves import PclCurves
 
     metrics, curves = tmp_path / "metrics.jsonl", tmp_path / "curves"
-    wrong = {**LINES[2], "loss": 9.0, "lost": 1.0}
-    run(PclCurves(str(metrics), str(curves)), metrics, [*LINES[:2], wrong])
+    incorrect = {**LINES[2], "loss": 9.0, "lost": 1.0}
+    run(PclCurves(str(metrics), str(curves)), metrics, [*LINES[:2], incorrect])
     # The third step is made again: its figure of before is taken back.
     run(PclCurves(str(metrics), str(curves)), metrics, LINES[2:])
     found = read_events(curves)
     assert found["loss"] == {1: 0.5, 2: 0.25, 3: 0.125}
     assert found["overflow"] == {1: 0, 2: 1, 3: 0}
-    assert found["right_m"] == {1: -0.25, 2: -0.125}
-    assert found["wrong_m"] == {2: -1.0, 3: -2.0}
+    assert found["correct_m"] == {1: -0.25, 2: -0.125}
+    assert found["incorrect_m"] == {2: -1.0, 3: -2.0}
     assert found["lost"] == {}
 
 
@@ -78,7 +78,7 @@ def test_swanlab_gets_every_number(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     run(callback, tmp_path / "metrics.jsonl", LINES)
     [folder] = (tmp_path / "swanlog").glob("*run*")
     held = b"".join(file.read_bytes() for file in folder.rglob("*") if file.is_file())
-    for name in ("loss", "overflow", "right_m", "wrong_m"):
+    for name in ("loss", "overflow", "correct_m", "incorrect_m"):
         assert name.encode() in held
 
 

@@ -32,8 +32,8 @@ class Figures(nn.Cell):
         segment_ids,
         pass_rates,
         advantages,
-        frozen_log_probs,
-        frozen_mean,
+        old_log_probs,
+        old_log_probs_mean,
     ):
         mean, tokens = self.means(log_probs, trained, segment_ids)
         return self.figures(
@@ -48,8 +48,8 @@ class Figures(nn.Cell):
             segment_ids,
             pass_rates,
             advantages,
-            frozen_log_probs,
-            frozen_mean,
+            old_log_probs,
+            old_log_probs_mean,
         )
 
 
@@ -63,12 +63,12 @@ def figures_of(name: str, batch: Any) -> dict[str, dict[str, float]]:
 
 def test_sums_by_hand_and_clips() -> None:
     """GRPO: A = 1 and ρ = e (beyond 1.28: clipped), 1, 1; A = −1 at ρ = 1; a group of equals."""
-    right = segment([None, -1.0, -2.0, -3.0], 1.0, advantage=1.0, frozen=[None, -2.0, -2.0, -3.0])
-    wrong = segment([None, -4.0], 0.0, advantage=-1.0, frozen=[None, -4.0])
-    equal = segment([None, -1.0, -1.0], 0.0, advantage=0.0, frozen=[None, -1.0, -1.0])
-    found = figures_of("grpo", batch_of([[right, wrong], [equal]], length=7, places=3))
-    # A third each in the mean; of the right one's three tokens two have a gradient of 1/9.
-    assert found["right"] == pytest.approx(
+    correct = segment([None, -1.0, -2.0, -3.0], 1.0, advantage=1.0, old=[None, -2.0, -2.0, -3.0])
+    incorrect = segment([None, -4.0], 0.0, advantage=-1.0, old=[None, -4.0])
+    equal = segment([None, -1.0, -1.0], 0.0, advantage=0.0, old=[None, -1.0, -1.0])
+    found = figures_of("grpo", batch_of([[correct, incorrect], [equal]], length=7, places=3))
+    # A third each in the mean; of the correct one's three tokens two have a gradient of 1/9.
+    assert found["correct"] == pytest.approx(
         {
             "count": 1,
             "tokens": 3,
@@ -81,7 +81,7 @@ def test_sums_by_hand_and_clips() -> None:
         },
         rel=1e-5,
     )
-    assert found["wrong"] == pytest.approx(
+    assert found["incorrect"] == pytest.approx(
         {
             "count": 2,
             "tokens": 3,
@@ -105,7 +105,7 @@ def test_a_weight_is_the_sum_of_the_losss_own_gradient(name: str) -> None:
     expected = dict.fromkeys(VERDICTS, 0.0)
     for row, place in np.ndindex(*batch.rewards.shape):
         chosen = (batch.segment_ids[row] == place) & (batch.trained[row] > 0)
-        verdict = "right" if batch.rewards[row, place] >= 0.5 else "wrong"
+        verdict = "correct" if batch.rewards[row, place] >= 0.5 else "incorrect"
         expected[verdict] += float(np.abs(gradient[row][chosen]).sum())
     for verdict in VERDICTS:
         assert found[verdict]["weight"] == pytest.approx(expected[verdict], rel=1e-5)

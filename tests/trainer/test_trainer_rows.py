@@ -20,8 +20,8 @@ ROW: dict[str, Any] = {
     "pass_rates": [0.5, 0.125],
     "advantages": [1.5, -0.25],
     # Unshifted, as the labels: of c and of e. What stands on other tokens is not taken.
-    "frozen_log_probs": [-9.0, -9.0, -0.5, -9.0, -2.0, -9.0, -9.0],
-    "frozen_mean": [-0.5, -2.0],
+    "old_log_probs": [-9.0, -9.0, -0.5, -9.0, -2.0, -9.0, -9.0],
+    "old_log_probs_mean": [-0.5, -2.0],
 }
 
 
@@ -42,8 +42,8 @@ def test_a_row_by_hand() -> None:
         "token_weights": [0, 1 / 32, 0, 1 / 32, 0, 0, 0],
         "pass_rates": [0.5, 0.125, 0.0, 0.0],
         "advantages": [1.5, -0.25, 0.0, 0.0],
-        "frozen_log_probs": [0, -0.5, 0, -2.0, 0, 0, 0],
-        "frozen_mean": [-0.5, -2.0, 0.0, 0.0],
+        "old_log_probs": [0, -0.5, 0, -2.0, 0, 0, 0],
+        "old_log_probs_mean": [-0.5, -2.0, 0.0, 0.0],
     }
     assert {name: found[name].tolist() for name in expected} == expected
     # 1 is forbidden: later tokens, and other segments.
@@ -73,7 +73,7 @@ def test_columns_that_the_data_lack_are_zeros() -> None:
     assert found["advantages"].tolist() == [0.0, 0.5, 0.0, 0.0]
     for name in set(OPTIONAL_COLUMNS) - {"advantages"}:
         assert found[name].dtype == np.float32 and not found[name].any()
-    assert found["frozen_log_probs"].shape == (7,)
+    assert found["old_log_probs"].shape == (7,)
 
 
 def test_the_compressed_mask_is_the_ends_and_then_the_rows_length() -> None:

@@ -62,7 +62,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, inputs: dict[str, Path]) -
     folder = tmp_path_factory.mktemp("trained")
     for name in ("train", "export"):
         (folder / name).mkdir()
-    context = StageContext("train", folder / "kept_apart.jsonl")
+    context = StageContext("train", folder / "quarantined.jsonl")
     train(config(), inputs, folder / "train", context)
     return folder / "train"
 
@@ -135,5 +135,5 @@ def test_losses_norms_and_weights_are_those_of_pytorchs_adamw(
 def export_of(trained: Path, policy: Path, out: Path) -> None:
     from pcl_reasoner.train.config import ExportConfig
 
-    context = StageContext("export", out.parent / "kept_apart.jsonl")
+    context = StageContext("export", out.parent / "quarantined.jsonl")
     export(ExportConfig(), {"checkpoint": trained, "policy": policy}, out, context)

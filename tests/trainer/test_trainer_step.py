@@ -27,21 +27,21 @@ def test_means_by_verdict_by_hand() -> None:
         "tokens": 40,
         "no_advantage": pytest.approx(1 / 3),
         "clipped": 0.1,
-        "right_count": 2,
-        "right_weight": 0.5,
-        "right_m": -0.5,
-        "right_p": 0.25,
-        "right_length": 15.0,
-        "right_entropy": 0.5,
-        "wrong_count": 1,
-        "wrong_weight": 0.25,
-        "wrong_m": -3.0,
-        "wrong_p": 0.25,
-        "wrong_length": 10.0,
-        "wrong_entropy": 2.0,
+        "correct_count": 2,
+        "correct_weight": 0.5,
+        "correct_m": -0.5,
+        "correct_p": 0.25,
+        "correct_length": 15.0,
+        "correct_entropy": 0.5,
+        "incorrect_count": 1,
+        "incorrect_weight": 0.25,
+        "incorrect_m": -3.0,
+        "incorrect_p": 0.25,
+        "incorrect_length": 10.0,
+        "incorrect_entropy": 2.0,
     }
     # Two ranks have weights twice as large each, as their gradients are averaged.
-    assert by_verdict(FIGURES, 2, known)["right_weight"] == 0.25
+    assert by_verdict(FIGURES, 2, known)["correct_weight"] == 0.25
 
 
 def test_what_has_no_meaning_is_none() -> None:
@@ -49,9 +49,9 @@ def test_what_has_no_meaning_is_none() -> None:
 
     found = by_verdict(np.float32([[0] * 8, FIGURES[1]]), 1, Known())
     kinds = ("m", "p", "length", "entropy")
-    assert (found["right_count"], found["right_weight"]) == (0, 0.0)
-    assert [found[f"right_{kind}"] for kind in kinds] == [None] * 4
-    assert found["wrong_entropy"] is found["no_advantage"] is found["clipped"] is None
+    assert (found["correct_count"], found["correct_weight"]) == (0, 0.0)
+    assert [found[f"correct_{kind}"] for kind in kinds] == [None] * 4
+    assert found["incorrect_entropy"] is found["no_advantage"] is found["clipped"] is None
 
 
 def run_context(step: int, loss: float, skipped: int) -> Any:

@@ -32,7 +32,7 @@ from pcl_reasoner.grade.config import GradeConfig
 from pcl_reasoner.grade.stage import grade
 from pcl_reasoner.grade.verdict_log import VerdictLog
 
-ANSWERED = ("right", "wrong")
+ANSWERED = ("correct", "incorrect")
 """Outcomes of responses that have an answer, by the rule."""
 
 
@@ -44,7 +44,7 @@ def prompt(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def config(prompt: Path, **keys: Any) -> GradeConfig:
-    told = {"judge_model": "judge", "judge_max_tokens": 40, "judge_max_model_len": CONTEXT}
+    told = {"judge_model": "judge", "judge_max_new_tokens": 40, "judge_max_model_len": CONTEXT}
     return GradeConfig(prompt=str(prompt), **{**told, "judge_concurrency": 32, **keys})
 
 
@@ -140,10 +140,10 @@ def test_the_audit_of_a_judge_that_was_trained_to_judge_agrees_with_the_rule(
     read = {key for key, row in judged.items() if row["graded_by"] == "judge"}
     assert len(read) == counts.info["judged"] - counts.info["unreadable"]
     found = counts.info["agreement"]
-    agreed = found["rule_right_judge_right"] + found["rule_not_right_judge_not_right"]
+    agreed = found["rule_correct_judge_correct"] + found["rule_not_correct_judge_not_correct"]
     same = sum(rule[key]["verdict"] == judged[key]["verdict"] for key in read)
     assert (agreed, found["both"]) == (same, len(read))
-    # It was right about 89 % of drawn pairs when it was trained.
+    # It was correct about 89 % of drawn pairs when it was trained.
     assert agreed > 0.75 * found["both"]
     assert found["kappa"] > 0.4
     disagreements = (output / "disagreements.jsonl").read_text().splitlines()
@@ -211,12 +211,12 @@ def test_verdicts_that_are_cut_off_are_asked_again_counted_and_over_a_share_an_e
     url: str, drawn: Path, inputs: dict[str, Path], prompt: Path, tmp_path: Path
 ) -> None:
     read = few(tmp_path, drawn, inputs["problems"], 6)
-    cut = {"method": "judge", "judge_max_tokens": 3, "judge_attempts": 2}
+    cut = {"method": "judge", "judge_max_new_tokens": 3, "judge_attempts": 2}
     output = tmp_path / "out"
     where = context(output, judge_urls=[url])
     with pytest.raises(StageError, match="responses without a readable verdict"):
         grade(config(prompt, **cut), read, output, where)
-    judged = [line for line in lines_of(output / "verdicts.partial.jsonl") if "right" in line]
+    judged = [line for line in lines_of(output / "verdicts.partial.jsonl") if "correct" in line]
     counts = grade(config(prompt, **cut, max_missing=1.0), read, output, where)
     assert len(judged) > 20
     assert {line["asked"] for line in judged} == {2}

@@ -111,7 +111,7 @@ def test_greedy_is_the_embedded_samplers_token_for_token(
     problems = {**inputs, "problems": few_problems(tmp_path / "p", inputs["problems"], 64)}
     config = CONFIG.model_copy(update={"n": 1, "temperature": 0.0})
     sample(config, problems, tmp_path / "vllm", context(tmp_path / "vllm", server_urls=[url]))
-    own = config.model_copy(update={"engine": "embedded", "batch": 64})
+    own = config.model_copy(update={"engine": "local", "batch": 64})
     sample(own, problems, tmp_path / "own", context(tmp_path / "own"))
     ours, theirs = tokens_of(tmp_path / "own"), tokens_of(tmp_path / "vllm")
     assert len(ours) == 64
@@ -164,13 +164,14 @@ def test_a_prompt_that_is_too_long_is_recorded_as_refused(
 
 
 def test_evaluation_runs_through_vllm(url: str, runs: Path, policy: Path, tmp_path: Path) -> None:
-    (embedded,) = (runs / "v1_sft").glob("embedded-*")
+    (synthetic,) = (runs / "v1_sft").glob("synthetic-*")
     config = EvaluateConfig(**{**CONFIG.model_dump(), "n": 4})
-    inputs = {"model": policy, "benchmark": embedded / "benchmark.jsonl"}
+    inputs = {"model": policy, "benchmark": synthetic / "benchmark.jsonl"}
     tmp_path.joinpath("out").mkdir()
     made = context(tmp_path / "out", server_urls=[url])
     counts = evaluate(config, inputs, tmp_path / "out", made)
     scores = counts.info["scores"]["benchmark"]
     assert (scores["problems"], counts.kept) == (160, 640)
-    # The recipe's own evaluation gives 65.1 ± 1.4 at seed 0 with eight samples, embedded.
+    # The recipe's own evaluation gives 65.1 ± 1.4 at seed 0 with eight samples, by the local
+    # sampler.
     assert 0.55 < scores["avg_at_n"] < 0.75

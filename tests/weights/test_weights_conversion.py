@@ -43,7 +43,7 @@ def trained(folder: Path, policy: Path) -> tuple[Path, dict[str, np.ndarray]]:
 def run_export(policy: Path, checkpoint: Path, output: Path, **settings: Any) -> Counts:
     output.mkdir()
     inputs = {"policy": policy, "checkpoint": checkpoint}
-    context = StageContext(name="export", kept_apart=output / "kept_apart.jsonl")
+    context = StageContext(name="export", quarantined=output / "quarantined.jsonl")
     return export(ExportConfig(**settings), inputs, output, context)
 
 

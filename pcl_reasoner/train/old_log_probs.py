@@ -4,7 +4,7 @@
     one row   input_ids [1 2 3 4 5 .]      values of the places that predict: [a b . c . .]
     samples   [0 a b] and [0 c]            each value on the token that it is about
 
-For the stage ``frozen`` and for ``pclr-ms inspect``.
+For the stage ``old_log_probs`` and for ``pclr-ms inspect``.
 """
 
 from __future__ import annotations

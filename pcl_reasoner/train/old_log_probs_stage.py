@@ -1,15 +1,15 @@
-"""Stage ``frozen``: what the policy that training starts from says of every token.
+"""Stage ``old_log_probs``: what the policy that training starts from says of every token.
 
     tokenize's columns, and
-    frozen_log_probs  [0, 0, −0.41, …]   log π of each token where it is trained on, 0 elsewhere
-    frozen_mean       −0.37              their mean over the trained tokens
+    old_log_probs  [0, 0, −0.41, …]   log π of each token where it is trained on, 0 elsewhere
+    old_log_probs_mean       −0.37              their mean over the trained tokens
 
 A forward pass by the trainer's own model at temperature 1: never the server's log-probs, whose
 samples were drawn at another temperature and with top-k and top-p. Losses that compare the policy
 with the one that sampled need it: put it between tokenize and pack.
 
-    frozen: {seq_length: 51200}
-    pack: {inputs: {samples: frozen}, seq_length: 51200}
+    old_log_probs: {seq_length: 51200}
+    pack: {inputs: {samples: old_log_probs}, seq_length: 51200}
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
 from pcl_reasoner.weights.model_config import ModelShape
 
-__all__ = ["FrozenConfig", "frozen"]
+__all__ = ["OldLogProbsConfig", "old_log_probs"]
 
 WORK = "work"
 _SAMPLES_A_BATCH = 256
 
 
-class FrozenConfig(StageConfig):
+class OldLogProbsConfig(StageConfig):
     """How the policy is evaluated; fields as those of ``train``."""
 
     seq_length: int = Field(gt=0)
@@ -51,8 +51,8 @@ class FrozenConfig(StageConfig):
     """Native MindFormers keys, merged last, untouched."""
 
 
-def frozen(
-    config: FrozenConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
+def old_log_probs(
+    config: OldLogProbsConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
     """Evaluate the policy on every sample; writes tokenize's folder with two more columns.
 
@@ -61,9 +61,9 @@ def frozen(
     """
     import pyarrow as pa
 
-    from pcl_reasoner.core.schemas import FROZEN
+    from pcl_reasoner.core.schemas import OLD_LOG_PROBS
     from pcl_reasoner.pack.arrow_folder import read_arrow_folder, write_arrow_folder
-    from pcl_reasoner.train.frozen import Evaluation, evaluate, forward_config
+    from pcl_reasoner.train.old_log_probs import Evaluation, evaluate, forward_config
 
     hosts = context.placement.hosts
     if len(hosts) > 1:
@@ -80,8 +80,8 @@ def frozen(
     log = output.parent / "logs" / f"{output.name.removesuffix('.partial')}.log"
     env = context.placement.env
     found = evaluate(what, output / WORK, log, env, context.progress)
-    kept_fields = [field for field in samples.schema if field.name not in FROZEN.names]
-    schema = pa.schema([*kept_fields, *FROZEN])
+    kept_fields = [field for field in samples.schema if field.name not in OLD_LOG_PROBS.names]
+    schema = pa.schema([*kept_fields, *OLD_LOG_PROBS])
     kept = write_arrow_folder(output, schema, _with_columns(samples, found, schema))
     shutil.copyfile(inputs["samples"] / "meta.json", output / "meta.json")
     shutil.rmtree(output / WORK)
@@ -106,7 +106,7 @@ def _with_columns(samples: Any, found: Iterator[Any], schema: Any) -> Iterator[A
             log_probs.append(values)
             means.append(values.sum(dtype=np.float64) / max(1, trained))
         columns = {name: part[name] for name in schema.names if name in part.column_names}
-        columns["frozen_log_probs"] = pa.array(log_probs, pa.list_(pa.float32()))
-        columns["frozen_mean"] = pa.array(np.asarray(means, np.float32))
+        columns["old_log_probs"] = pa.array(log_probs, pa.list_(pa.float32()))
+        columns["old_log_probs_mean"] = pa.array(np.asarray(means, np.float32))
         table = pa.table(columns, schema=schema)
         yield from table.to_batches()

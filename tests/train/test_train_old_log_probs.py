@@ -1,4 +1,4 @@
-"""The frozen policy's log-probs: by the trainer's own model, and as transformers has them."""
+"""The old policy's log-probs: by the trainer's own model, and as transformers has them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder
 from pcl_reasoner.pack.config import PackConfig
 from pcl_reasoner.pack.stage import pack
-from pcl_reasoner.train.frozen_stage import FrozenConfig, frozen
+from pcl_reasoner.train.old_log_probs_stage import OldLogProbsConfig, old_log_probs
 from pcl_reasoner.train.stage import read_metrics, train
 from pcl_reasoner.worker.forward import whole_rows
 
 SIZES = [5, 9, 14, 20, 7, 25, 30, 11, 6, 17]
-CONFIG = FrozenConfig(
+CONFIG = OldLogProbsConfig(
     seq_length=LENGTH,
     max_segments=PLACES,
     rows=2,
@@ -33,10 +33,12 @@ CONFIG = FrozenConfig(
 )
 
 
-def run_frozen(inputs: dict[str, Path], output: Path, **placement: Any) -> list[dict[str, Any]]:
+def run_old_log_probs(
+    inputs: dict[str, Path], output: Path, **placement: Any
+) -> list[dict[str, Any]]:
     output.mkdir(exist_ok=True)
-    context = StageContext("frozen", output / "kept_apart.jsonl", Placement(**placement))
-    counts = frozen(CONFIG, inputs, output, context)
+    context = StageContext("old_log_probs", output / "quarantined.jsonl", Placement(**placement))
+    counts = old_log_probs(CONFIG, inputs, output, context)
     assert (counts.read, counts.kept) == (len(SIZES), len(SIZES))
     return read_arrow_folder(output).to_pylist()
 
@@ -52,8 +54,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def made(inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    output = tmp_path_factory.mktemp("frozen") / "frozen.partial"
-    run_frozen(inputs, output)
+    output = tmp_path_factory.mktemp("old_log_probs") / "old_log_probs.partial"
+    run_old_log_probs(inputs, output)
     return output
 
 
@@ -70,9 +72,9 @@ def test_log_probs_are_transformers_own_one_a_token(inputs: dict[str, Path], mad
             log_probs[i - 1, token] if row["labels"][i] != -100 else 0.0
             for i, token in enumerate(row["input_ids"])
         ]
-        assert row["frozen_log_probs"] == pytest.approx(expected, abs=2e-5)
-        trained = [value for value in row["frozen_log_probs"] if value != 0]
-        assert row["frozen_mean"] == pytest.approx(np.mean(trained), rel=1e-6)
+        assert row["old_log_probs"] == pytest.approx(expected, abs=2e-5)
+        trained = [value for value in row["old_log_probs"] if value != 0]
+        assert row["old_log_probs_mean"] == pytest.approx(np.mean(trained), rel=1e-6)
 
 
 def test_the_folder_is_tokenizes_with_two_columns_and_no_work(
@@ -99,7 +101,7 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same_bytes(
 ) -> None:
     from pcl_reasoner.train import worker
 
-    output = tmp_path / "frozen.partial"
+    output = tmp_path / "old_log_probs.partial"
     real = worker.run_worker
 
     def cut(arguments: list[str], folder: Path, *others: Any) -> None:
@@ -111,18 +113,18 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same_bytes(
     with monkeypatch.context() as patch:
         patch.setattr(worker, "run_worker", cut)
         with pytest.raises(StageError, match="cut off"):
-            run_frozen(inputs, output)
+            run_old_log_probs(inputs, output)
     assert sorted(path.name for path in output.iterdir()) == ["work"]
-    run_frozen(inputs, output)
+    run_old_log_probs(inputs, output)
     for path in made.iterdir():
         assert (output / path.name).read_bytes() == path.read_bytes(), path.name
 
 
 @pytest.mark.slow
-def test_training_starts_at_the_frozen_means(
+def test_training_starts_at_the_old_log_probs_means(
     inputs: dict[str, Path], made: Path, tmp_path: Path
 ) -> None:
-    """Packed from it, GRPO's first step sees ratios of 1: no clip, and m is the frozen mean."""
+    """Packed from it, GRPO's first step sees ratios of 1: no clip, and m is the old mean."""
     packs = tmp_path / "packs"
     packs.mkdir()
     context = StageContext("pack", packs / "apart.jsonl")
@@ -139,7 +141,10 @@ def test_training_starts_at_the_frozen_means(
         (reward, mean, advantage)
         for row in order
         for reward, mean, advantage in zip(
-            rows[row]["rewards"], rows[row]["frozen_mean"], rows[row]["advantages"], strict=True
+            rows[row]["rewards"],
+            rows[row]["old_log_probs_mean"],
+            rows[row]["advantages"],
+            strict=True,
         )
     ]
     for verdict, chosen in (
@@ -158,4 +163,4 @@ def test_training_starts_at_the_frozen_means(
 
 def test_several_hosts_are_refused(inputs: dict[str, Path], tmp_path: Path) -> None:
     with pytest.raises(StageError, match="names 2 hosts"):
-        run_frozen(inputs, tmp_path / "frozen.partial", hosts=["a", "b"])
+        run_old_log_probs(inputs, tmp_path / "old_log_probs.partial", hosts=["a", "b"])

@@ -1,4 +1,4 @@
-"""A recipe switched to a loss that compares with the frozen policy, and looked at by ``inspect``.
+"""A recipe switched to a loss that compares with the old policy, and looked at by ``inspect``.
 
 About 30 s on two cores: what comes before is taken from the whole run.
 """
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.slow
 
 
 def switch_to_topr(whole: Whole, folder: Path) -> Path:
-    """The whole run's recipes, with ``frozen`` before ``pack`` and the loss ``topr``."""
+    """The whole run's recipes, with ``old_log_probs`` before ``pack`` and the loss ``topr``."""
     shutil.copytree(whole.recipe.parent, folder)
     recipe = folder / whole.recipe.name
     value = yaml.safe_load(recipe.read_text())
     stages = value["stages"]
-    stages["frozen"] = {"seq_length": 256, "max_segments": 16, "rows": 4}
-    stages["pack"]["inputs"] = {"samples": "frozen"}
+    stages["old_log_probs"] = {"seq_length": 256, "max_segments": 16, "rows": 4}
+    stages["pack"]["inputs"] = {"samples": "old_log_probs"}
     recipe.write_text(yaml.safe_dump(value, sort_keys=False))
     return recipe
 
@@ -43,30 +43,33 @@ def test_topr_from_a_recipe_to_trained_weights_and_under_the_microscope(
 
     without = call("run", *words[:3], "--until", "train", "pack.inputs.samples=tokenize", words[3])
     assert without.returncode == 1
-    assert "the loss topr needs frozen_mean" in without.stderr and "frozen" in without.stderr
+    assert (
+        "the loss topr needs old_log_probs_mean" in without.stderr
+        and "old_log_probs" in without.stderr
+    )
     shutil.rmtree(folder_of(runs, "v15_opg/pack"))
 
     answer = call("run", *words, "--until", "train")
     assert (answer.returncode, answer.stderr) == (0, "")
     metrics = (folder_of(runs, "v15_opg/train") / "metrics.jsonl").read_text().splitlines()
     first, last = json.loads(metrics[0]), json.loads(metrics[-1])
-    # No response of the small run is right: each weighs 1/N · clip(e^(m − m₀), 0, 1), which is 1
-    # before the first step, and falls as wrong responses become less likely.
-    assert (first["right_count"], first["wrong_count"] > 0) == (0, True)
-    assert first["wrong_weight"] == pytest.approx(1.0, rel=1e-4)
-    assert last["wrong_weight"] < first["wrong_weight"]
-    assert first["wrong_entropy"] > 0 and first["clipped"] is None
+    # No response of the small run is correct: each weighs 1/N · clip(e^(m − m₀), 0, 1), which is 1
+    # before the first step, and falls as incorrect responses become less likely.
+    assert (first["correct_count"], first["incorrect_count"] > 0) == (0, True)
+    assert first["incorrect_weight"] == pytest.approx(1.0, rel=1e-4)
+    assert last["incorrect_weight"] < first["incorrect_weight"]
+    assert first["incorrect_entropy"] > 0 and first["clipped"] is None
 
     looked = tmp_path / "looked.jsonl"
     answer = call("inspect", *words, "--responses", "4", "--output", looked)
     assert (answer.returncode, answer.stderr) == (0, "")
     lines = [json.loads(line) for line in looked.read_text().splitlines()]
-    samples = read_arrow_folder(folder_of(runs, "v15_opg/frozen")).to_pylist()
+    samples = read_arrow_folder(folder_of(runs, "v15_opg/old_log_probs")).to_pylist()
     by_key = {(row["problem_id"], row["sample_index"]): row for row in samples}
     assert len(lines) == 4
     for line in lines:
         sample = by_key[line["problem_id"], line["sample_index"]]
-        assert line["m"] == pytest.approx(sample["frozen_mean"], rel=1e-5)
+        assert line["m"] == pytest.approx(sample["old_log_probs_mean"], rel=1e-5)
         assert line["weight"] == pytest.approx(0.25, rel=1e-4)
         assert line["length"] == sum(label != -100 for label in sample["labels"])
         assert f"{line['problem_id'][:8]}/{line['sample_index']}" in answer.stdout
