@@ -1,6 +1,7 @@
 # make run   install into .venv and run V1.5's recipe here: raw Parquet to a report
-# make test  formatting, lint, types and every test; LANES="fast" for one lane; vLLM goes into
-#            .venv-vllm, 3.4 GB, for the lane "vllm"
+# make test  formatting, lint, types and the tests of every push; LANES="fast" for one lane; vLLM
+#            goes into .venv-vllm, 3.4 GB, for the lane "vllm"
+# make test-all  the long tests, too
 #
 # Nothing outside this folder is written. Where the index has no CPU build of torch:
 #   make run TORCH_INDEX=https://download.pytorch.org/whl/cpu
@@ -19,7 +20,7 @@ VLLM := .venv-vllm
 # Where one lane is asked for that is not vllm, vLLM is not installed.
 WITH_VLLM := $(if $(LANES),$(filter vllm,$(LANES)),vllm)
 
-.PHONY: run test install install-dev install-vllm clean
+.PHONY: run test test-all install install-dev install-vllm clean
 .DELETE_ON_ERROR:
 
 run: install
@@ -27,6 +28,10 @@ run: install
 
 test: install-dev $(if $(WITH_VLLM),install-vllm)
 	HF_HUB_OFFLINE=1 PCLR_VLLM=$(abspath $(VLLM))/bin/python $(BIN)/python tests/run_lanes.py $(LANES)
+
+# Resumable: what passed for this very tree is not run again.
+test-all: install-dev install-vllm
+	HF_HUB_OFFLINE=1 PCLR_VLLM=$(abspath $(VLLM))/bin/python $(BIN)/python tests/run_lanes.py --all
 
 install: $(STAMPS)/package
 

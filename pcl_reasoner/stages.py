@@ -1,9 +1,9 @@
-"""Every stage there is. Adding one: a module with a config and a function, and one line here.
+"""All stages. To add one, write a module with a config and a function, and add an entry here.
 
-A stage's ``inputs`` say, for every role, which stage or source it reads when the recipe does not
-say otherwise; None means that the recipe must say. ``resumable`` stages go on in the partial
-folder that a killed run left; the others start anew. ``version`` is raised when a stage's output
-changes for the same configuration, so that old artifacts are not taken for new ones.
+``inputs`` gives the stage or source that each role of a stage reads by default; None means that the
+recipe must name one. ``resumable`` stages continue in the partial folder that a killed run left;
+the others start again. ``version`` is raised when a stage's output changes for the same
+configuration, so that old artifacts are not mistaken for new ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
 RunFunction = Callable[[StageConfig, Mapping[str, Path], Path, StageContext], Counts]
 
 ALL_STAGES = "*"
-"""The role of a stage that reads every stage before it (the report)."""
+"""The role of a stage that reads all other stages (the report)."""
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,13 @@ class Stage:
     """Where a stage's code is. The module is imported only when its config or code is needed.
 
     Args:
-        module: Module that holds ``config`` and ``run``; importing it must be cheap.
+        module: Module that holds ``config`` and ``run``; importing it must be fast.
         config: Name of the StageConfig subclass in it.
         run: Name of the function in it.
-        inputs: Role -> default stage or source name. A role ending in ``?`` may be absent.
+        inputs: Role -> name of the default stage or source. A role that ends in ``?`` is optional:
+            it has no input unless the recipe names one, and its default is not used.
         version: Raised when the output changes for the same configuration.
-        resumable: True when the function goes on in what a killed run left.
+        resumable: True if the function continues in the folder that a killed run left.
     """
 
     module: str
@@ -140,23 +141,23 @@ STAGES: dict[str, Stage] = {
 
 
 RENAMED_STAGES = {"embedded": "synthetic", "frozen": "old_log_probs"}
-"""A stage's old name -> its name."""
+"""Old name of a stage -> its present name."""
 
 
 def renamed_stage(name: str) -> str:
-    """`` It is called NAME now.`` for a stage's old name; nothing for others."""
+    """`` It is called NAME now.`` for a stage's old name; empty for other names."""
     return f" It is called {RENAMED_STAGES[name]} now." if name in RENAMED_STAGES else ""
 
 
 def inputs_of(inputs: Mapping[str, Path], role: str) -> dict[str, Path]:
-    """All inputs of one role: one, or several when the recipe gives a list.
+    """All inputs of one role: one, or several if the recipe gives a list.
 
     Args:
-        inputs: What a stage was given; a list's items are under ``role.name``.
+        inputs: The stage's inputs. The items of a list have keys of the form ``role.name``.
         role: E.g. ``benchmark``.
 
     Returns:
-        Name -> path; a single input is under the role's own name.
+        Name -> path. A single input has the role's own name.
     """
     several = {
         key.removeprefix(f"{role}."): path

@@ -1,12 +1,17 @@
 """Run the checks and tests lane by lane, and say at the end what ran and what was skipped, and why.
 
-    python tests/run_lanes.py [LANE …]
+    python tests/run_lanes.py [LANE …]        the lanes of every push
+    python tests/run_lanes.py --all           the long lane too, file by file, resumable
+    python tests/run_lanes.py --table         write the measured minutes into CONTRIBUTING.md
 
-A lane that fails does not keep the others from running; the exit code is 1 when any failed.
+A lane that fails does not keep the others from running; the exit code is 1 when any failed. The
+long lane remembers which test files passed for this very tree: the same command runs the rest.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import subprocess
 import sys
 import time
@@ -14,16 +19,37 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+MEASURED = ROOT / "build" / "lanes.json"
+"""Lane -> seconds, of the last runs on this machine."""
+PASSED = ROOT / "build" / "long_lane.json"
+"""The tree's hash, and the test files of the long lane that passed for it."""
+TABLE = ("<!-- lanes -->\n", "<!-- end of lanes -->\n")
 
-# Name, seconds on two cores, command.
-LANES: dict[str, tuple[int, list[str]]] = {
-    "format": (1, ["ruff", "format", "--check", "."]),
-    "lint": (1, ["ruff", "check", "."]),
-    "types": (15, ["mypy"]),
-    "fast": (500, ["pytest", "-rs", "-m", "not slow and not vllm"]),
-    "slow": (1500, ["pytest", "-rs", "-m", "slow", "--durations=0"]),
-    "vllm": (800, ["pytest", "-rs", "-m", "vllm", "--durations=0"]),
+PYTEST = ["pytest", "-rs", "--durations=25"]
+TWO = ["-n", "2", "--dist", "loadfile"]
+
+LANES: dict[str, tuple[list[str], str]] = {
+    "format": (["ruff", "format", "--check", "."], "ruff format"),
+    "lint": (["ruff", "check", "."], "ruff check"),
+    "docs": (
+        ["sphinx", "-q", "-W", "--keep-going", "-d", "build/doctrees", "docs", "build/site"],
+        "the site, with every warning an error",
+    ),
+    "types": (["mypy"], "mypy"),
+    "fast": (
+        [*PYTEST, *TWO, "-m", "not slow and not vllm and not long"],
+        "everything that takes seconds",
+    ),
+    "slow": (
+        [*PYTEST, *TWO, "-m", "slow and not long and not vllm"],
+        "real training, resume, several hosts, compiles, tensor parallelism on ranks",
+    ),
+    "vllm": ([*PYTEST, "-m", "vllm and not long"], "a real vLLM"),
 }
+"""Name -> command, and what it is."""
+LONG = "long"
+LONG_COMMAND = [*PYTEST, "-m", "long"]
+LONG_MEANS = "by hand before an issue is resolved: twenty kills, published compiles, every drill"
 
 
 @dataclass(frozen=True)
@@ -59,17 +85,87 @@ def run(command: list[str]) -> Outcome:
     return Outcome(process.returncode, seconds, lines[-1] if lines else "", skipped)
 
 
+def tree_hash() -> str:
+    """A hash of all files that git knows or would add: what the tests are run on."""
+    words = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
+    names = subprocess.check_output(words, cwd=ROOT).split(b"\0")
+    digest = hashlib.sha256()
+    for name in sorted(filter(None, names)):
+        file = ROOT / name.decode()
+        if file.is_file():
+            digest.update(name + b"\0" + file.read_bytes())
+    return digest.hexdigest()
+
+
+def long_files() -> list[str]:
+    """The test files that have long tests."""
+    words = [sys.executable, "-m", "pytest", "-m", LONG, "--collect-only", "-o", "addopts=-q"]
+    found = subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    return list(dict.fromkeys(line.split("::")[0] for line in found if "::" in line))
+
+
+def run_long() -> Outcome:
+    """Run the long lane file by file; those that passed for this tree are not run again."""
+    kept = json.loads(PASSED.read_text()) if PASSED.is_file() else {}
+    now = tree_hash()
+    passed: dict[str, float] = kept.get("passed", {}) if kept.get("tree") == now else {}
+    failed, skipped = [], []
+    for file in long_files():
+        if file in passed:
+            print(f"-- {file}: passed before, {passed[file]:.0f} s", flush=True)
+            continue
+        outcome = run([*LONG_COMMAND, file])
+        skipped += outcome.skipped
+        if outcome.code:
+            failed.append(file)
+            continue
+        passed[file] = outcome.seconds
+        PASSED.parent.mkdir(exist_ok=True)
+        PASSED.write_text(json.dumps({"tree": now, "passed": passed}, indent=1))
+    closing = f"{len(passed)} files passed, failed: {', '.join(failed) or 'none'}"
+    return Outcome(int(bool(failed)), sum(passed.values()), closing, skipped)
+
+
+def measured() -> dict[str, float]:
+    """Lane -> seconds, of the last runs."""
+    found: dict[str, float] = json.loads(MEASURED.read_text()) if MEASURED.is_file() else {}
+    return found
+
+
+def table() -> str:
+    """The lanes with their minutes, as CONTRIBUTING.md shows them."""
+    seconds = measured()
+    rows = ["| lane | minutes on two cores | what |", "|---|---|---|"]
+    for name, means in [*((name, means) for name, (_, means) in LANES.items()), (LONG, LONG_MEANS)]:
+        took = f"{seconds[name] / 60:.1f}" if name in seconds else "not measured"
+        rows.append(f"| {name} | {took} | {means} |")
+    return "\n".join(rows) + "\n"
+
+
+def write_table() -> None:
+    """Put the table into CONTRIBUTING.md."""
+    page = ROOT / "CONTRIBUTING.md"
+    before, _, rest = page.read_text(encoding="utf-8").partition(TABLE[0])
+    after = rest.partition(TABLE[1])[2]
+    page.write_text(f"{before}{TABLE[0]}\n{table()}\n{TABLE[1]}{after}", encoding="utf-8")
+
+
 def main(names: list[str]) -> int:
-    """Run the lanes of the given names, all when there are none."""
-    unknown = [name for name in names if name not in LANES]
+    """Run the lanes of the given names; those of every push when there are none."""
+    if names == ["--table"]:
+        write_table()
+        return 0
+    names = [*LANES, LONG] if names == ["--all"] else names or list(LANES)
+    unknown = [name for name in names if name not in (*LANES, LONG)]
     if unknown:
-        print(f"no such lane: {', '.join(unknown)}. Lanes: {', '.join(LANES)}.", file=sys.stderr)
+        known = ", ".join([*LANES, LONG])
+        print(f"no such lane: {', '.join(unknown)}. Lanes: {known}.", file=sys.stderr)
         return 2
     outcomes = {}
-    for name in names or LANES:
-        estimate, command = LANES[name]
-        print(f"== {name} (about {estimate} s): {' '.join(command)}", flush=True)
-        outcomes[name] = run(command)
+    for name in names:
+        command = LONG_COMMAND if name == LONG else LANES[name][0]
+        print(f"== {name}: {' '.join(command)}", flush=True)
+        outcomes[name] = run_long() if name == LONG else run(command)
     print("== skipped")
     skipped = [f"{name}: {line}" for name, done in outcomes.items() for line in done.skipped]
     print("\n".join(skipped or ["nothing"]))
@@ -77,6 +173,9 @@ def main(names: list[str]) -> int:
     for name, done in outcomes.items():
         word = "FAILED" if done.code else "ok"
         print(f"{name:8}{word:8}{done.seconds:6.0f} s  {done.closing}")
+    MEASURED.parent.mkdir(exist_ok=True)
+    took = {name: done.seconds for name, done in outcomes.items() if not done.code}
+    MEASURED.write_text(json.dumps({**measured(), **took}, indent=1))
     return int(any(done.code for done in outcomes.values()))
 
 

@@ -24,7 +24,7 @@ from pcl_reasoner.runner.recipe import load_launch, load_recipe
 from pcl_reasoner.stages import STAGES, Stage
 
 ROOT = files.PACKAGE.parent
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 FOLDERS = (
     "recipes",
     "launch",
@@ -82,9 +82,15 @@ def commands(page: Path) -> Iterator[list[str]]:
 
 def test_there_is_something_to_check() -> None:
     names = {page.name for page in PAGES}
-    assert names >= {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "recipes.md", "cli.md"}
+    assert names >= {
+        "README.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "recipes_and_launch_files.md",
+        "commands.md",
+    }
     assert sum(1 for page in PAGES for _ in commands(page)) > 30
-    assert blocks(ROOT / "docs" / "bring_your_own.md", "yaml")
+    assert blocks(ROOT / "docs" / "your_own.md", "yaml")
     assert blocks(ROOT / "CONTRIBUTING.md", "python")
 
 
@@ -235,7 +241,7 @@ def test_the_flags_table_is_what_is_rendered(tmp_path: Path) -> None:
 
 
 def test_tables_of_stages_name_each_in_its_order() -> None:
-    for page in (ROOT / "README.md", ROOT / "docs" / "recipes.md"):
+    for page in (ROOT / "README.md", ROOT / "docs" / "recipes_and_launch_files.md"):
         named = [code_in(row[0])[0] for row in table(page, "stage")]
         assert named == list(STAGES), page.name
 
@@ -251,13 +257,19 @@ def test_tables_of_columns_name_every_column() -> None:
         "tokenize": schemas.SEGMENTS,
         "pack": schemas.PACKED_ROWS,
     }
-    named = {code_in(row[0])[0]: row for row in table(ROOT / "docs" / "recipes.md", "stage")}
+    named = {
+        code_in(row[0])[0]: row
+        for row in table(ROOT / "docs" / "recipes_and_launch_files.md", "stage")
+    }
     for stage, schema in by_stage.items():
         assert code_in(named[stage][2]) == schema.names, stage
 
 
 def test_tables_of_settings_name_every_setting() -> None:
-    recipes, contamination = ROOT / "docs" / "recipes.md", ROOT / "docs" / "contamination.md"
+    recipes, contamination = (
+        ROOT / "docs" / "recipes_and_launch_files.md",
+        ROOT / "docs" / "walk" / "contamination.md",
+    )
     placement = [name for row in table(recipes, "`placement` key") for name in code_in(row[0])]
     assert sorted(placement) == sorted(Placement.model_fields)
     settings = [name for row in table(contamination, "key") for name in code_in(row[0])]
@@ -279,7 +291,7 @@ def test_options_in_the_prose_are_options() -> None:
         if isinstance(parameter, click.Option)
         for option in parameter.opts
     }
-    for name in ("README.md", "docs/recipes.md", "docs/bring_your_own.md"):
+    for name in ("README.md", "docs/recipes_and_launch_files.md", "docs/your_own.md"):
         words = {word for span in spans(ROOT / name) for word in span.split()}
         assert {word for word in words if word.startswith("--")} <= known, name
 
@@ -320,7 +332,7 @@ def test_the_problems_example_gives_what_the_stages_read(
 
     from pcl_reasoner.sample.stage import read_problems
 
-    (code,) = blocks(ROOT / "docs" / "bring_your_own.md", "python")
+    (code,) = blocks(ROOT / "docs" / "your_own.md", "python")
     monkeypatch.chdir(tmp_path)
     exec(code, {})
     table_written = pq.read_table("problems.parquet")

@@ -167,7 +167,7 @@ def test_no_files_import_each_other_in_a_circle_not_even_for_types() -> None:
 
 
 def test_the_picture_of_the_rooms_is_the_walk() -> None:
-    page = (ROOT / "docs" / "rooms.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "internals" / "rooms.md").read_text(encoding="utf-8")
     picture = page.split("```text\n")[1].split("```")[0]
     drawn = [line.split()[0].removesuffix(".py") for line in picture.splitlines()]
     assert drawn == list(WALK)
@@ -182,7 +182,7 @@ def test_the_picture_of_the_rooms_is_the_walk() -> None:
 
 
 def test_the_picture_of_the_processes_names_what_is_there() -> None:
-    page = (ROOT / "docs" / "rooms.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "internals" / "rooms.md").read_text(encoding="utf-8")
     picture = page.split("```text\n")[2].split("```")[0]
     programs = re.findall(r"python -m ([\w.]+)", picture)
     assert set(programs) == {"pcl_reasoner.worker", "pcl_reasoner.hosts.keeper"}

@@ -1,1 +1,1 @@
-"""The command line: one file a group of commands. Only this room prints and exits."""
+"""The command line, one file per group of commands. Only this package prints and exits."""

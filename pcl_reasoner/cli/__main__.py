@@ -1,4 +1,4 @@
-"""``python -m pcl_reasoner.cli`` is ``pclr-ms``."""
+"""``python -m pcl_reasoner.cli`` runs ``pclr-ms``."""
 
 from pcl_reasoner.cli.main import main
 

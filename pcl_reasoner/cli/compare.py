@@ -1,4 +1,4 @@
-"""Two nested mappings, key by key.
+"""Compares two nested mappings key by key.
 
 {"train": {"learning_rate": 1.0e-6}} against {"train": {"learning_rate": 6.0e-5}}
 -> [("train.learning_rate", 1e-06, 6e-05)]
@@ -19,10 +19,10 @@ ABSENT = "—"
 
 
 def differences(left: Any, right: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Keys whose values differ, in the left's order and then the right's.
+    """Yield the keys whose values differ: in the left's order, then keys of the right only.
 
     Yields:
-        Key, left value, right value; ABSENT where a side has none.
+        Key, left value, right value; ABSENT for a side without the key.
     """
     flat_left, flat_right = flatten(left), flatten(right)
     for key in [*flat_left, *(key for key in flat_right if key not in flat_left)]:
@@ -32,7 +32,7 @@ def differences(left: Any, right: Any) -> Iterator[tuple[str, Any, Any]]:
 
 
 def mindformers_yaml(name: str) -> dict[str, Any] | None:
-    """The file's content when it is a MindFormers YAML; None when it is anything else."""
+    """The file's content if it is a MindFormers YAML; None otherwise."""
     if not Path(name).is_file():
         return None
     value = read_yaml(Path(name))
@@ -43,7 +43,7 @@ def rendered(recipe: Recipe, runs: Path) -> dict[str, Any]:
     """The MindFormers YAML of the recipe's first train stage.
 
     Raises:
-        InputError: The recipe does not train.
+        InputError: The recipe has no train stage.
     """
     from pcl_reasoner.train.render import render_for_plan
     from pcl_reasoner.train.shape import training_stages
@@ -54,7 +54,7 @@ def rendered(recipe: Recipe, runs: Path) -> dict[str, Any]:
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested mappings -> ``a.b.c``: value; lists of mappings by their ``type``."""
+    """Nested mappings -> ``a.b.c``: value. Mappings in a list are keyed by their ``type``."""
     if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
         named = {str(item.get("type", index)): item for index, item in enumerate(value)}
         return flatten(named, prefix)

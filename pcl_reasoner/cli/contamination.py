@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pcl_reasoner.contamination.command import Checked
 
 FOUND = 3
-"""Exit code when a benchmark's question is in the data."""
+"""Exit code if a question of a benchmark is in the data."""
 SHOWN = 20
 
 _threads_option = click.option(
@@ -29,7 +29,7 @@ _model_option = click.option(
 
 @click.group(epilog=example("pclr-ms contamination check math.jsonl --against aime24"))
 def contamination() -> None:
-    """Is a benchmark in a data set? Check files, and make fingerprints of benchmarks."""
+    """Check data for questions of benchmarks, and make fingerprints of benchmarks."""
 
 
 @contamination.command(
@@ -103,7 +103,7 @@ def check(
 ) -> int:
     """Compare DATA (.jsonl, .parquet, or a saved Arrow folder) with benchmarks.
 
-    Exit code 0: nothing found. 3: something was found. 1 or 2: the check did not happen.
+    Exit code 0: nothing was found. 3: a question was found. 1 or 2: the data were not checked.
     """
     from pcl_reasoner.cli import terminal
     from pcl_reasoner.contamination.command import check_data
@@ -117,7 +117,7 @@ def check(
 
 
 def _checked(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings, if they make a configuration; all errors at once."""
+    """The settings if they are a valid configuration; else one error reports all problems."""
     from pydantic import ValidationError
 
     from pcl_reasoner.contamination.config import ContaminationConfig
@@ -135,7 +135,7 @@ def _checked(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show(checked: Checked) -> None:
-    """The closest pairs and what became of the rows."""
+    """Print the closest pairs and the counts of kept and dropped rows."""
     from pcl_reasoner.cli import terminal
 
     hits = sorted(checked.hits, key=lambda hit: (-(hit["cosine"] or 0), -hit["ngrams"]))

@@ -22,7 +22,7 @@ run, 130 interrupted (run the same command again to go on).
 
 
 def document() -> str:
-    """The page as Markdown: every command's help in the order of `pclr-ms --help`."""
+    """The page as Markdown: the help of every command, in the order of `pclr-ms --help`."""
     settings = {**cli.context_settings, "terminal_width": 100}
     top = click.Context(cli, info_name="pclr-ms", **settings)
     parts = [_HEAD, _block(cli.get_help(top))]

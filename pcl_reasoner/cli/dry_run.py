@@ -1,4 +1,4 @@
-"""What ``pclr-ms run --dry-run`` shows: stages, sizes, files written, every host's commands."""
+"""The output of ``pclr-ms run --dry-run``: stages, sizes, files written, commands per host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def show(recipe: Recipe, plan: Plan, repeated: list[PlannedStage], runs: Path) -> None:
-    """Print and write what would run.
+    """Print what would run, and write it to files.
 
     Args:
         recipe: The recipe.
@@ -44,7 +44,7 @@ def show(recipe: Recipe, plan: Plan, repeated: list[PlannedStage], runs: Path) -
 
 
 def say_scripts(recipe: Recipe, plan: Plan, runs: Path) -> None:
-    """Write the scripts that a person starts on many hosts, and say which command does it."""
+    """Write the scripts that a person starts on the hosts, and print the commands to start them."""
     from pcl_reasoner.cli.dry_run_files import write_launch_scripts
 
     for scripts in write_launch_scripts(recipe, plan, runs):
@@ -57,7 +57,7 @@ def say_scripts(recipe: Recipe, plan: Plan, runs: Path) -> None:
 
 
 def state(planned: PlannedStage) -> str:
-    """Whether a stage is done or to run, and why."""
+    """Whether a stage is done or has to run, and why."""
     from pcl_reasoner.runner.plan import why
 
     return "done" if planned.done else f"to run: {why(planned)}"

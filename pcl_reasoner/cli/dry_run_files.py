@@ -1,4 +1,4 @@
-"""What a run would do, written to files that can be read, diffed and given to MindFormers."""
+"""Writes files that describe a run, to be read, compared or given to MindFormers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write_dry_run(recipe: Recipe, plan: Plan, runs: Path) -> list[Path]:
         runs: Folder of all runs; the files go to ``<recipe>/dry_run`` in it.
 
     Returns:
-        The files written.
+        The written files.
 
     Raises:
         StageError: The folder cannot be written.
@@ -49,12 +49,15 @@ def write_dry_run(recipe: Recipe, plan: Plan, runs: Path) -> list[Path]:
 
 
 def write_launch_scripts(recipe: Recipe, plan: Plan, runs: Path) -> list[Scripts]:
-    """Write the scripts of every stage that is to run and that a person starts on its hosts.
+    """Write the scripts of Ray and of every stage to run that a person starts on its hosts.
 
     Args:
         recipe: The recipe.
         plan: Its plan.
         runs: Folder of all runs; the scripts go to ``<recipe>/launch/<stage>`` in it.
+
+    Returns:
+        The written scripts; those of Ray first, if the launch file needs them.
 
     Raises:
         StageError: A folder cannot be written.
@@ -67,10 +70,10 @@ def write_launch_scripts(recipe: Recipe, plan: Plan, runs: Path) -> list[Scripts
 
 
 def sizes_of(planned: PlannedStage) -> list[str]:
-    """The sizes that follow from a train stage's settings and rows, in words.
+    """The sizes that follow from a train stage's settings and rows, as lines of text.
 
-    Rows that are not packed yet are estimated where the recipe publishes counts of the run that
-    it is for; a laptop's are not its own.
+    If the rows are not packed yet, their number is estimated from the counts that the recipe
+    publishes. On a CPU there is no estimate: the published counts are not those of a laptop's run.
     """
     from pcl_reasoner.estimate.plan_report import size_of
     from pcl_reasoner.train.config import TrainConfig

@@ -1,4 +1,4 @@
-"""The commands ``pclr-ms eval``: checkpoints answer benchmarks, and ``pclr-ms rescore``."""
+"""The commands ``pclr-ms eval`` (checkpoints answer benchmarks) and ``pclr-ms rescore``."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def rescore(
 ) -> None:
     """Grade result files of LLMEval, QwQ or this project again, problem by problem.
 
-    A line has prompt, answer and gen, and accuracy where it was scored. Files of one benchmark are
-    compared on the problems that both have; the first is what the others are compared with.
+    A line has prompt, answer and gen, and accuracy if it was scored. Each file is compared with the
+    first file of the same benchmark, on the problems that both have.
     """
     from pcl_reasoner.evaluate import rescore as rescoring
 
@@ -103,8 +103,9 @@ def evaluate(
 ) -> None:
     """Answer benchmarks with one or several checkpoints, and compare them.
 
-    A recipe stands for the model that its last evaluate stage reads, with that stage's settings and
-    benchmarks. What was answered already is not answered again.
+    A recipe stands for the model that its last evaluate stage reads, with that stage's settings.
+    Without --benchmark, the benchmarks are those of the first recipe. Existing responses are kept
+    and not generated again.
     """
     from pcl_reasoner.cli import terminal
     from pcl_reasoner.core.errors import InputError
@@ -138,7 +139,7 @@ def evaluate(
 
 
 def _asked(servers: tuple[str, ...], key_variable: str | None, placement: Placement) -> Placement:
-    """The placement for servers that the command line names; of these the launch file has keys."""
+    """The placement for the servers of the command line, with the launch file's keys for them."""
     from pcl_reasoner.core.api_keys import check_variable, without_slash
     from pcl_reasoner.core.errors import InputError
 
@@ -162,12 +163,12 @@ def _checkpoints(
     settings: tuple[str, ...],
     **where: Any,
 ) -> tuple[list[Checkpoint], dict[str, Path]]:
-    """The models with their settings, and the benchmarks of the first recipe among them."""
+    """The models with their settings, and the benchmarks of the first recipe."""
     from pcl_reasoner.evaluate import checkpoints
     from pcl_reasoner.evaluate.config import EvaluateConfig
     from pcl_reasoner.runner.recipe import load_launch
 
-    # What a launch file says of every evaluate stage, e.g. which engine answers.
+    # The launch file's settings for all evaluate stages, e.g. the engine.
     config = EvaluateConfig(**load_launch(where["launch"]).hashed.get("evaluate", {}))
     files: dict[str, Path] = {}
     if recipe:
@@ -193,7 +194,7 @@ def _write(found: list[Rescored], output: Path) -> None:
 
 
 def _named(word: str) -> tuple[str, Path]:
-    """``v1=file.jsonl`` or a file, whose folder's name is then its model's."""
+    """Split ``v1=file.jsonl`` into name and path; without a name, the folder names the model."""
     from pcl_reasoner.core.errors import InputError
 
     name, given, file = word.partition("=")

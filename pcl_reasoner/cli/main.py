@@ -1,7 +1,7 @@
-"""The command line: parse, call, print, translate errors. Nothing else prints or exits.
+"""The command line: parses, calls, prints, translates errors. Nothing else prints or exits.
 
-Only click and the standard library are imported here, so that ``--help`` is there at once;
-every command imports what it needs.
+Besides light modules of this package, only click and the standard library are imported here, so
+that ``--help`` is fast. Every command imports what it needs.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ INTERRUPTED = 130
 
 
 class _Group(click.Group):
-    """Commands in the order in which they are written, which is the order of use."""
+    """Lists commands in the order in which they are added, which is the order of use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All commands."""
+        """The names of all commands."""
         return list(self.commands)
 
 
@@ -80,7 +80,7 @@ def run(
     runs: Path,
     **options: Any,
 ) -> None:
-    """Run a recipe; what is done already is not done again."""
+    """Run a recipe; stages that are already done are skipped."""
     from pcl_reasoner.cli import terminal
     from pcl_reasoner.hosts.ray_cluster import ray_around
     from pcl_reasoner.runner import runner
@@ -113,8 +113,10 @@ def run(
 
 
 def _set_environment(plan: Plan) -> None:
-    """Keep libraries from asking the hub about folders that are here, unless there is something
-    to fetch. The libraries read this when they are imported, so it stands before all of them."""
+    """Keep libraries from asking the hub about local folders, unless something must be fetched.
+
+    The libraries read the variable when they are imported, so it must be set before.
+    """
     from pcl_reasoner.runner.sources import fetched
 
     if all(fetched(folder) for folder in plan.to_fetch):
@@ -122,7 +124,7 @@ def _set_environment(plan: Plan) -> None:
 
 
 def _say_where(recipe: Recipe, plan: Plan, until: str | None) -> None:
-    """Where the result is, and what to do next."""
+    """Print where the result is, and what to do next."""
     report = plan.report_file()
     click.echo(f"report: {report}" if report else f"result: {plan.stages[-1].folder}")
     if report is not None:
@@ -134,7 +136,7 @@ def _say_where(recipe: Recipe, plan: Plan, until: str | None) -> None:
 @cli.command(epilog=example("pclr-ms validate v15_opg --launch atlas_910c_16x8"))
 @recipe_options
 def validate(**options: Any) -> None:
-    """Check a recipe, its profile, launch file and overrides; all errors at once."""
+    """Check a recipe, its profile, launch file and overrides; show all errors at once."""
     from pcl_reasoner.runner.plan import check_others
     from pcl_reasoner.train.shape import unknown_shapes
 
@@ -151,7 +153,7 @@ def validate(**options: Any) -> None:
 @recipe_options
 @runs_option
 def status(runs: Path, **options: Any) -> None:
-    """Say of each stage whether it is done or to run, and why."""
+    """Show for each stage whether it is done or has to run, and why."""
     from pcl_reasoner.cli import terminal
     from pcl_reasoner.runner.plan import make_plan
 
@@ -220,7 +222,7 @@ def list_shipped() -> None:
 @click.argument("destination", metavar="DEST", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Overwrite files that are there.")
 def cp(name: str, destination: Path, force: bool) -> None:
-    """Copy a recipe, with the profile files that it names, or a launch file."""
+    """Copy a recipe with the profile files that it names, or copy a launch file."""
     from pcl_reasoner.core import files
 
     copied = files.copy(name, destination, force)
@@ -235,7 +237,7 @@ def cp(name: str, destination: Path, force: bool) -> None:
 @click.option("--open", "open_it", is_flag=True, help="Open it in a browser.")
 @runs_option
 def report(open_it: bool, runs: Path, **options: Any) -> None:
-    """Print where the run's report is."""
+    """Print the path of the run's report."""
     from pcl_reasoner.runner.plan import make_plan
 
     recipe = load(**options)
@@ -260,7 +262,7 @@ def report(open_it: bool, runs: Path, **options: Any) -> None:
 def preview(recipe: str, words: tuple[str, ...], rows: str, runs: Path, **options: Any) -> None:
     """Show packed rows as coloured tokens: prompt, trained, masked, segments, rewards.
 
-    STAGE is the pack stage to look into; 'pack' if left out.
+    STAGE is the pack stage to show; 'pack' if left out.
     """
     from pcl_reasoner.cli import terminal
     from pcl_reasoner.pack.preview import preview_rows
@@ -287,7 +289,7 @@ def preview(recipe: str, words: tuple[str, ...], rows: str, runs: Path, **option
 @click.option("--problem", default="problem", show_default=True, help="Column of the problem.")
 @click.option("--reward", default="reward", show_default=True, help="Column; above 0 is right.")
 def recount(source: Path, problem: str, reward: str) -> None:
-    """Count a released set of graded responses beside V1.5's published figures."""
+    """Count a released set of graded responses, and show V1.5's published counts beside."""
     from pcl_reasoner.cli import terminal
     from pcl_reasoner.curate.recount import recount as counted
 
@@ -300,9 +302,9 @@ def recount(source: Path, problem: str, reward: str) -> None:
 
 @cli.command(epilog=example("pclr-ms doctor"))
 def doctor() -> int:
-    """Say what is installed and whether it goes together.
+    """Show the installed versions and whether they are compatible.
 
-    Exit code 1 when the laptop path cannot run.
+    The exit code is 1 if the laptop path cannot run.
     """
     from pcl_reasoner.cli import terminal
     from pcl_reasoner.core.doctor import checks
@@ -327,7 +329,7 @@ cli.add_command(training.hardware_check)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """SIGTERM ends a run as Ctrl-C does: stages clean up, finished work stays."""
+    """Let SIGTERM end a run as Ctrl-C does: stages clean up, and finished work is kept."""
     raise KeyboardInterrupt
 
 
@@ -335,7 +337,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code.
 
     Args:
-        arguments: Words after ``pclr-ms``; the process's own when None.
+        arguments: Arguments after ``pclr-ms``; those of this process when None.
     """
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:

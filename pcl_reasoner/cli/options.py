@@ -1,4 +1,4 @@
-"""What commands share: options of every recipe, and the words that give a recipe again."""
+"""Options that commands share, and the arguments that load a recipe again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAPTOP = "laptop.yaml"
 
 
 def example(*lines: str) -> str:
-    """An epilog with examples."""
+    """An epilog with example commands."""
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
 
 
@@ -65,14 +65,14 @@ runs_option = click.option(
 
 
 def load(recipe: str, overrides: tuple[str, ...] = (), **options: Any) -> Recipe:
-    """Load a recipe as the options say."""
+    """Load a recipe with the given options."""
     from pcl_reasoner.runner.recipe import load_recipe
 
     return load_recipe(recipe, overrides=overrides, **options)
 
 
 def words_of(recipe: Recipe) -> str:
-    """The arguments that give this recipe again."""
+    """The arguments that load this recipe again."""
     from pcl_reasoner.core.files import shipped
 
     is_shipped = recipe.path.parent == shipped("recipes")

@@ -1,4 +1,4 @@
-"""The command ``pclr-ms plan``: memory and hours of a recipe's training, before it has devices."""
+"""The command ``pclr-ms plan``: estimates memory and hours of training, without a device."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def plan(
 ) -> None:
     """Estimate memory and hours of a recipe without a device or data.
 
-    Memory a device by pipeline stage and kind, the stage that is fullest, hours by what they go
-    to, the changes worth most, all layouts of as many devices, and the hours of sampling.
-    Parameters and moments are exact; the rest is formulas (docs/plan.md). Writes plan.json and
-    layouts.svg.
+    Prints the memory per device by pipeline stage and kind, the fullest stage, the hours by
+    activity, the changes that save most, all layouts of the same number of devices, and the hours
+    of sampling. Parameters and moments are exact; all else comes from formulas (docs/plan.md).
+    Writes plan.json and layouts.svg.
     """
     from pcl_reasoner.estimate import plan_report
     from pcl_reasoner.estimate.chips import read_chip

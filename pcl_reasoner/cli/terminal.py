@@ -1,7 +1,7 @@
-"""What a person sees: a run as it goes, and tables.
+"""Output for people: the progress of a run, and tables.
 
-On a terminal a run is a live line with bar, rate and time left under the stages that are done; in
-a pipe or a log file it is one line a stage, and one a minute while a stage is long.
+On a terminal, a run is a live line with bar, rate and remaining time, below the stages that are
+done. In a pipe or a log file, it is one line per stage, and one per minute during a long stage.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from pcl_reasoner.runner.plan import Plan, PlannedStage
 from pcl_reasoner.runner.recipe import Recipe
 
 LOG_WIDTH = 200
-"""Columns where there is no terminal to ask."""
+"""Columns per line if standard output is not a terminal."""
 
 SECONDS_BETWEEN_LOG_LINES = 60.0
 
 
 class PreviewSpan(Protocol):
-    """A run of tokens of one kind (`pack/preview.py`)."""
+    """Neighbouring tokens of one kind in one segment (`pack/preview.py`)."""
 
     @property
     def text(self) -> str:
@@ -44,21 +44,21 @@ class PreviewSpan(Protocol):
 
     @property
     def segment(self) -> int:
-        """Number of the segment in its row."""
+        """0-based index of the segment in its row."""
 
     @property
     def reward(self) -> float | None:
-        """The segment's reward."""
+        """The segment's reward; None for padding."""
 
 
 def console() -> Console:
-    """Where everything but errors goes."""
+    """The console for all output except errors."""
     width = None if sys.stdout.isatty() else LOG_WIDTH
     return Console(file=sys.stdout, width=width, highlight=False, soft_wrap=False)
 
 
 def headline(recipe: Recipe) -> str:
-    """First line of every run: where it is done, so that nobody takes a laptop for the cluster."""
+    """First line of a run: where it runs, so that nobody mistakes a laptop for the cluster."""
     name = recipe.launch.name.upper()
     title = recipe.launch.title
     if title.upper().startswith(name):
@@ -84,9 +84,9 @@ def outcome(counts: Counts, seconds: float) -> str:
 
 
 class Pace:
-    """Rate and time left of one stage, counted from the first update.
+    """Rate and remaining time of one stage, measured from the first update.
 
-    A stage that goes on where it was cut off starts at its old mark, which is no speed.
+    What a resumed stage had done before is not counted in its rate.
     """
 
     def __init__(self, done: float, now: float, counted: tuple[float | None, str]) -> None:
@@ -106,12 +106,12 @@ class Pace:
 
 
 def _pace(pace: Pace | None, done: float, now: float, counted: tuple[float | None, str]) -> Pace:
-    """The pace at hand, or a new one where a stage begins to count something else."""
+    """The given pace, or a new one if the stage has started to count something else."""
     return pace if pace is not None and pace.counted == counted else Pace(done, now, counted)
 
 
 class LogView:
-    """One line a stage, and one a minute while a stage is long."""
+    """Prints one line per stage, and one per minute during a long stage."""
 
     def __init__(self) -> None:
         self._where = ""
@@ -119,16 +119,16 @@ class LogView:
         self._last = 0.0
 
     def started(self, planned: PlannedStage, index: int, total: int) -> None:
-        """Remember the stage; its line comes when it is done."""
+        """Remember the stage; its line is printed when it is done."""
         self.begin(f"[{index + 1}/{total}] {planned.title}")
 
     def begin(self, title: str) -> None:
-        """Remember what is being done."""
+        """Remember the title of the current work."""
         self._where = title
         self._pace, self._last = None, time.monotonic()
 
     def update(self, done: float, total: float | None, unit: str, note: str = "") -> None:
-        """Say once a minute how far the stage is."""
+        """Print once per minute how far the stage is."""
         now = time.monotonic()
         self._pace = _pace(self._pace, done, now, (total, unit))
         if now - self._last >= SECONDS_BETWEEN_LOG_LINES:
@@ -137,22 +137,22 @@ class LogView:
             self._say(f"{self._where}: {words}{f', {note}' if note else ''}")
 
     def skipped(self, planned: PlannedStage, index: int, total: int) -> None:
-        """Say that a stage was done already."""
+        """Print that a stage was already done."""
         self._say(f"[{index + 1}/{total}] {planned.title}: done already")
 
     def finished(self, planned: PlannedStage, counts: Counts, seconds: float) -> None:
-        """Say what became of the stage's records."""
+        """Print what became of the stage's records."""
         self._say(f"{self._where}: {outcome(counts, seconds)}")
 
     def warned(self, message: str) -> None:
-        """Say nothing now: all warnings stand at the end."""
+        """Print nothing now, because all warnings are printed at the end."""
 
     def _say(self, line: str) -> None:
         print(line, flush=True)
 
 
 class LiveView:
-    """The running stage as a live line under the stages that are done."""
+    """Shows the running stage as a live line below the stages that are done."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -165,7 +165,7 @@ class LiveView:
         self.begin(f"[{index + 1}/{total}] {planned.title}")
 
     def begin(self, title: str) -> None:
-        """Show what is being done."""
+        """Show the title of the current work."""
         self._where = title
         self._pace = None
         self._progress.reset(
@@ -185,16 +185,16 @@ class LiveView:
         )
 
     def skipped(self, planned: PlannedStage, index: int, total: int) -> None:
-        """Leave a line above."""
+        """Print a line above the bar."""
         self._leave(f"[{index + 1}/{total}] {planned.title}: done already", "dim")
 
     def finished(self, planned: PlannedStage, counts: Counts, seconds: float) -> None:
-        """Leave a line above and hide the bar."""
+        """Print a line above the bar and hide the bar."""
         self._progress.update(self._task, visible=False)
         self._leave(f"{self._where}: {outcome(counts, seconds)}", "green")
 
     def warned(self, message: str) -> None:
-        """Leave a line above; it stands at the end again."""
+        """Print a line above the bar; the warning is printed again at the end."""
         self._leave(f"warning: {message}", "yellow")
 
     def _leave(self, line: str, style: str) -> None:
@@ -203,7 +203,7 @@ class LiveView:
 
 @contextmanager
 def task_view(title: str) -> Iterator[LogView | LiveView]:
-    """Progress of a command that is no run of stages."""
+    """Progress of a command that does not run stages."""
     with run_view() as view:
         view.begin(title)
         yield view
@@ -211,7 +211,7 @@ def task_view(title: str) -> Iterator[LogView | LiveView]:
 
 @contextmanager
 def run_view() -> Iterator[LogView | LiveView]:
-    """The view that fits where standard output goes."""
+    """A live view if standard output is a terminal, else a log view."""
     if not sys.stdout.isatty():
         yield LogView()
         return
@@ -233,7 +233,7 @@ def table(
     Args:
         columns: Headings.
         rows: Cells; a rich Text keeps its style.
-        right: Headings of the columns that are numbers.
+        right: Headings of the columns that are aligned right, as numbers are.
     """
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
@@ -244,7 +244,7 @@ def table(
 
 
 def funnel(plan: Plan) -> None:
-    """Print what became of every stage's records, as the manifests say."""
+    """Print what became of every stage's records, from the manifests."""
     rows = []
     for planned in plan.stages:
         manifest = artifact.read_manifest(planned.folder)
@@ -257,7 +257,7 @@ def funnel(plan: Plan) -> None:
 
 
 def warnings(plan: Plan) -> None:
-    """Print every stage's warnings, as the manifests say."""
+    """Print every stage's warnings, from the manifests."""
     for planned in plan.stages:
         manifest = artifact.read_manifest(planned.folder) or {}
         for warning in manifest.get("warnings", []):
@@ -265,7 +265,7 @@ def warnings(plan: Plan) -> None:
 
 
 def doctor_table(checks: Sequence[Check]) -> None:
-    """Print what is installed, what goes with what, and what to do."""
+    """Print installed versions, compatible versions, and what to do."""
     rows = []
     for check in checks:
         word, style = ("ok", "green") if check.ok else ("WRONG", "red")
@@ -279,9 +279,9 @@ _STYLES = {"prompt": "cyan", "trained": "green", "masked": "dim", "padding": "di
 
 
 def preview(row: int, spans: Sequence[PreviewSpan]) -> None:
-    """Print one packed row: a line at each segment's start, tokens coloured by kind.
+    """Print one packed row: a heading per segment, tokens coloured by kind.
 
-    Without colours each change of kind is marked ``[kind]``.
+    Where there are no colours, each change of kind is marked ``[kind]``.
     """
     out = console()
     text = Text(f"row {row}", style="bold")
@@ -305,17 +305,17 @@ def _border(span: PreviewSpan) -> str:
 
 
 def preview_legend() -> None:
-    """Print which colour is what."""
+    """Print what each colour means."""
     legend = Text("prompt", style=_STYLES["prompt"])
     legend.append("  trained", style=_STYLES["trained"]).append("  masked", style=_STYLES["masked"])
     console().print(legend)
 
 
 def inspected(responses: Sequence[Any]) -> None:
-    """Print what a loss does to responses, a line each.
+    """Print what a loss does to responses, one line per response.
 
     Args:
-        responses: Each an ``Inspected`` (`train/inspect.py`).
+        responses: ``Inspected`` objects (`train/inspect.py`).
     """
     numbers = ("reward", "A", "tokens", "m", "p", "weight", "entropy")
     rows = []
@@ -329,5 +329,5 @@ def inspected(responses: Sequence[Any]) -> None:
 
 
 def value_words(value: Any) -> str:
-    """A value of a configuration in one line, as Python writes it."""
+    """A configuration value on one line, as Python writes it; strings have no quotes."""
     return value if isinstance(value, str) else repr(value)

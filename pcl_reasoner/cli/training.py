@@ -1,4 +1,4 @@
-"""Commands about training: added to the command line by main.py, which also translates errors."""
+"""Commands about training. main.py adds them to the command line and translates their errors."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ if TYPE_CHECKING:
 def convert(source: Path, destination: Path, to: Any, max_shard_bytes: int, **options: Any) -> None:
     """Convert a Qwen2 model's weights between Hugging Face's names and MindFormers'.
 
-    SOURCE is a Hugging Face folder, a folder with MindFormers' safetensors, or what a training run
-    wrote: checkpoint/rank_N with, under tensor and pipeline parallelism, strategy beside it. Every
-    tensor is compared after writing; parity.json has its SHA-256.
+    SOURCE is a Hugging Face folder, a folder with MindFormers' safetensors, or the output of a
+    training run: checkpoint/rank_N and, under tensor and pipeline parallelism, strategy beside it.
+    Every tensor is read back and compared after writing; parity.json has its SHA-256.
     """
     from pcl_reasoner.weights.conversion import convert as convert_folder
 
@@ -94,10 +94,10 @@ def convert(source: Path, destination: Path, to: Any, max_shard_bytes: int, **op
 def compile_(ranks: str | None, scale: Any, with_cann: bool, runs: Path, **options: Any) -> None:
     """Compile a recipe's training as rank k of N without a device; on x86-64.
 
-    A front-end parallel compile of the recipe's own MindFormers YAML: operator strategies, pipeline
-    split, optimizer sharding. It shows slices, communication and errors in the layout, and refuses
-    a graph whose gradients MindSpore's optimizer makes wrong. Nothing runs, so it says nothing
-    about other numerics, kernels or device memory.
+    MindSpore's front end compiles the recipe's own MindFormers YAML for parallel training: operator
+    strategies, pipeline split, optimizer sharding. The command shows slices, communication and
+    errors in the layout. It refuses a graph whose gradients MindSpore's graph optimization makes
+    wrong. The graph is not executed, so other numerics, kernels and device memory are not checked.
     """
     from pcl_reasoner.runner.plan import make_plan
     from pcl_reasoner.train.shape import training_stages
@@ -111,7 +111,7 @@ def compile_(ranks: str | None, scale: Any, with_cann: bool, runs: Path, **optio
 def _compile_stage(
     plan: Plan, folder: Path, given: str | None, scale: Any, with_cann: bool
 ) -> None:
-    """Compile one train stage's ranks; say what each showed, and write all of it to a file."""
+    """Compile ranks of one train stage, print what each shows, and write all results to a file."""
     from pcl_reasoner.precompile import cann, compile_plan, compile_report, compile_run
 
     config = compile_plan.configuration(plan)
@@ -208,8 +208,8 @@ def hardware_check(
     """Check one node: kernels, losses, packing, five steps of training, parallel layouts.
 
     Takes about ten minutes on a node with eight Ascend devices, and writes one JSON file to send
-    back. It holds versions, results and times; no host names, addresses or paths. On a CPU it runs
-    what applies there. Exit code 1 when something is wrong.
+    back. The file has versions, results and times, but no host names, addresses or paths. On a CPU
+    only the parts that apply there are run. The exit code is 1 if something is wrong.
     """
     from pcl_reasoner.core.artifact import write_atomically
     from pcl_reasoner.hardware_check import check
@@ -296,9 +296,9 @@ def inspect(
 ) -> None:
     """Show what the recipe's loss does to single responses, without training.
 
-    Of each response: m, p, advantage, gradient weight, entropy, and the tokens that weigh most, by
-    |gradient by the token's own logit|. The samples are those that the train stage's rows are
-    packed from.
+    For each response: m, p, advantage, gradient weight, entropy, and the tokens that weigh most,
+    i.e. whose |gradient with respect to the token's own logit| is largest. The samples are those
+    that the train stage's rows are packed from.
     """
     from pcl_reasoner.cli import terminal
 
@@ -314,7 +314,7 @@ def inspect(
 def _inspected(
     recipe: Recipe, runs: Path, stage: str, responses: int, weights: Path | None
 ) -> list[Inspected]:
-    """Evaluate some of the samples of a train stage."""
+    """Evaluate some samples of a train stage, evenly spaced."""
     from pcl_reasoner.pack.arrow_folder import read_arrow_folder
     from pcl_reasoner.runner.plan import make_plan
     from pcl_reasoner.train.config import TrainConfig

@@ -1,1 +1,1 @@
-"""Is a benchmark question among the training problems? Windows embedded, masked n-grams."""
+"""Finds benchmark questions among training problems, by window embeddings and masked n-grams."""

@@ -1,7 +1,9 @@
-"""Which problems are, or nearly are, a benchmark question: the whole check, without the files.
+"""The check itself: finds problems that are, or nearly are, benchmark questions.
 
 rows       17 "Every morning Ada walks 8 kilometers …"    18 "Find the middle angle."
 findings   text 17: question aime-2024-I-01, cosine 0.9873, rule "both"    text 18: none
+
+stage.py and command.py read the problems and write the evidence.
 """
 
 from __future__ import annotations
@@ -29,10 +31,10 @@ if TYPE_CHECKING:
 
 
 def window_of(config: ContaminationConfig, embedder: Embedder) -> int:
-    """Tokens a window; upstream's one window is all that the model reads.
+    """Tokens per window; the one window of upstream's method is all that the model reads.
 
     Raises:
-        StageError: The model reads fewer.
+        StageError: The model reads fewer tokens than window_tokens.
     """
     if config.method == "upstream":
         return embedder.max_tokens
@@ -47,11 +49,10 @@ def window_of(config: ContaminationConfig, embedder: Embedder) -> int:
 def fingerprints_of(
     questions: Sequence[Question], config: ContaminationConfig, embedder: Embedder | None
 ) -> list[Fingerprint]:
-    """Fingerprints of questions whose texts are at hand, and of the benchmarks named in the
-    configuration.
+    """Make fingerprints of questions given as text, and load those of the configured benchmarks.
 
     Args:
-        questions: May be none where the configuration names benchmarks.
+        questions: Questions with their texts; may be empty if the configuration names benchmarks.
         config: Method and limits.
         embedder: None: nothing is embedded.
     """
@@ -62,7 +63,7 @@ def fingerprints_of(
     known = {item.grams.whole for item in given}
     for file in fingerprints.resolve(config.against):
         loaded = fingerprints.load(file, settings, embedder)
-        # A question that is there with its text is compared with once.
+        # A question that is also given as text is compared only once.
         given += [item for item in loaded if item.grams.whole not in known]
     return given
 
@@ -79,17 +80,18 @@ def check(
     """Compare problems with benchmark questions.
 
     Args:
-        rows: Problems, one a row; equal ones are looked at once.
-        questions: With their texts; none where the configuration names benchmarks.
+        rows: Problems, one per row; equal problems are compared once.
+        questions: Questions with their texts; may be empty if the configuration names benchmarks.
         config: Method and limits.
-        threads: CPU threads for encoding; with several workers, of each.
-        progress: Told how many distinct problems are done.
-        cache: Folder in which embeddings are kept, by content; None: a temporary one.
+        threads: CPU threads for encoding; with several workers, threads per worker.
+        progress: Receives the number of distinct problems done.
+        cache: Folder of the embedding cache; None: a temporary folder.
         data: The data engine.
 
     Raises:
-        InputError: A fingerprint that cannot be compared with.
-        StageError: The embedder cannot be loaded, or reads fewer tokens than a window has.
+        InputError: A file of fingerprints has other settings or another embedder, or is invalid.
+        StageError: The embedder cannot be loaded, reads fewer tokens than a window has, or a
+            configured benchmark does not exist.
     """
     embedder = load_embedder(config.model, threads, config.encoder) if config.embedding else None
     index_of = {text: index for index, text in enumerate(dict.fromkeys(rows))}

@@ -1,4 +1,4 @@
-"""The check and the fingerprints as commands call them: files in, evidence out, nothing printed.
+"""The commands for the check and for fingerprints: they read and write files and print nothing.
 
 pclr-ms contamination check DATA --against aime24 --output DIR
 pclr-ms contamination fingerprint QUESTIONS -o FILE
@@ -31,14 +31,14 @@ SUMMARY = "summary.json"
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check of a data set came to.
+    """The result of checking a data set.
 
     Args:
         output: Folder with the evidence.
-        read: Rows.
-        kept: Rows that are in no benchmark.
-        dropped: Reason -> rows.
-        info: Figures, as the stage's.
+        read: Rows read.
+        kept: Rows that were not dropped for any reason.
+        dropped: Reason -> number of rows.
+        info: The same figures as the stage's ``Counts.info``.
         hits: Records of hits.jsonl.
         misses: Records of near_misses.jsonl.
     """
@@ -65,15 +65,18 @@ def check_data(
 
     Args:
         data: A file or folder.
-        against: Shipped names, files of fingerprints, or files with questions.
-        settings: Of ContaminationConfig.
-        output: Folder that is written whole or not at all.
-        column: Where the question is; None: it is looked for.
+        against: Names of shipped benchmarks, fingerprint files, or files or folders with questions.
+        settings: Values of ContaminationConfig.
+        output: Folder for the evidence; it appears only when the check is complete, and replaces
+            the folder of an earlier check.
+        column: Column with the question; None: it is searched for.
         threads: CPU threads for encoding.
-        progress: Told how many distinct problems are done.
+        progress: Receives the number of distinct problems done.
 
     Raises:
-        InputError: What is given cannot be read or compared.
+        InputError: The output folder is not an earlier check's, or the input cannot be read or
+            compared.
+        StageError: A benchmark cannot be read, or the embedder cannot be used.
     """
     _may_replace(output)
     named, texts = _sort(against)
@@ -104,7 +107,7 @@ def check_data(
 
 
 def _may_replace(output: Path) -> None:
-    """Refuse to write over a folder that no check has made."""
+    """Refuse to overwrite a folder that was not written by a check."""
     if output.exists() and not (output / SUMMARY).is_file():
         raise InputError(
             f"{output}: is there, and no earlier check made it. Give another folder with --output."
@@ -112,7 +115,7 @@ def _may_replace(output: Path) -> None:
 
 
 def _sort(against: Sequence[str]) -> tuple[list[str], dict[str, Path]]:
-    """Benchmarks given by fingerprints, and those given by their questions."""
+    """Separate benchmarks given as fingerprints from those given as questions (name -> path)."""
     named, texts = [], {}
     for name in against:
         path = Path(name).expanduser()
@@ -150,7 +153,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def cache_folder() -> Path:
-    """Where a user's embeddings are kept: $XDG_CACHE_HOME or ~/.cache."""
+    """A user's embedding cache: pclr-ms/embeddings in $XDG_CACHE_HOME or ~/.cache."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser() / "pclr-ms" / "embeddings"
 
@@ -161,14 +164,15 @@ def fingerprint_questions(
     """Write the fingerprints of a benchmark.
 
     Args:
-        source: A file with questions, or a folder of such files.
+        source: A .jsonl, .json or .parquet file with questions, or a folder of .jsonl and .parquet
+            files.
         target: The file to write.
-        name: The benchmark's name in hits; the target's stem when None.
+        name: The benchmark's name in hits; None: the target's stem.
         model: Embedder, as in ContaminationConfig.
         threads: CPU threads for encoding.
 
     Returns:
-        Questions.
+        Number of questions.
     """
     name = name or target.stem
     questions = read_questions({name: source})

@@ -1,12 +1,12 @@
-"""All problems against all questions, part by part, on the data engine.
+"""Compares all problems with all questions, part by part, on the data engine.
 
-    part     texts 2048 … 3071, with the vectors of those that were embedded before
-    result   a match each, which of them are not sure, and the vectors that were made
+    part     texts 2048 … 3071, with the vectors that are in the cache
+    result   a match per text, the texts whose match is uncertain, and the computed vectors
 
-The fastest encoder there is goes first. What could be decided or written otherwise in float32 is
-then scored again in float32: what is flagged or within MARGIN of a limit, the near misses, texts
-with a near neighbour, and one text in 1 024 whatever it is. An encoder so changes how long a check
-takes, and nothing else.
+The fastest available encoder scores every text first. A text is then scored again in float32 if its
+float32 result could differ: if it is flagged or within MARGIN of a limit, may be a near miss, or
+has a near neighbour. One text in 1 024, chosen by hash, is scored again in any case. So the encoder
+changes how long a check takes, and nothing else.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
 
 PART_TEXTS = 1024
-"""Texts of a part: what a worker has in memory, and what a killed check embeds again."""
+"""Texts per part. A worker holds one part in memory; a killed check repeats unfinished parts."""
 NEAR_MISSES = 10
-"""The closest problems that were kept are written down."""
+"""Number of kept problems closest to a question that are written to near_misses.jsonl."""
 TRUSTED = 0.8 * MARGIN
-"""When the faster encoder is seen to move a cosine by more, everything is scored in float32."""
+"""If the faster encoder changes any cosine by more than this, all texts are scored in float32."""
 ROUNDING = 1e-4
-"""Cosines are compared after rounding to 4 places."""
+"""Slack for unrounded cosines, because decisions compare cosines rounded to 4 places."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker needs beside a part; it can be sent to another process.
+    """The settings that a worker needs for every part; picklable.
 
     Args:
-        scorer: The benchmark's side.
-        model: As for load_embedder; None: nothing is embedded.
-        encoder: As for load_embedder.
-        threads: CPU threads of a worker.
-        window_tokens: Tokens a window.
-        first_only: True: one window a text.
+        scorer: The benchmark questions, ready for comparison.
+        model: As in ``load_embedder``; None: nothing is embedded.
+        encoder: As in ``load_embedder``.
+        threads: CPU threads per worker.
+        window_tokens: Tokens per window.
+        first_only: True: only the first window of each text.
     """
 
     scorer: Scorer
@@ -65,13 +65,14 @@ class Job:
 
 @dataclass(frozen=True)
 class Part:
-    """A few texts, the vectors of those that are known, and which encoder the others get.
+    """Some texts, their cached vectors, and the encoder for the other texts.
 
     Args:
         texts: Problems.
-        stripped: What of each is embedded.
-        vectors: Of each, [windows, dimension]; None: not known; none when nothing is embedded.
-        fast: True: by the faster encoder, where there is one.
+        stripped: The text of each problem that is embedded.
+        vectors: Cached vectors per text, [windows, dimension]; None for a text that is not cached.
+            The list is empty when nothing is embedded.
+        fast: True: use the faster encoder if there is one.
     """
 
     texts: list[str]
@@ -81,22 +82,23 @@ class Part:
 
 
 _loaded = lru_cache(maxsize=1)(load_embedder)
-"""A worker's own embedder, kept from part to part."""
+"""Loads a worker's own embedder once, and reuses it for later parts."""
 
 
 def score_part(
     job: Job, part: Part, embedder: Embedder | None = None
 ) -> tuple[list[Match], list[int], list[float], dict[int, Vectors]]:
-    """Embed what is not known yet and score a part; pure, so that it can run twice.
+    """Embed the texts that are not cached, and score the part; pure, so that it can be retried.
 
     Args:
-        job: What does not change from part to part.
-        part: Its texts.
-        embedder: None: the process's own.
+        job: Settings that are the same for all parts.
+        part: The part's texts and cached vectors.
+        embedder: None: this process loads its own.
 
     Returns:
-        A match a text; places in the part that are not sure; a best cosine a text; place ->
-        vectors made.
+        The match of each text; indices in the part of texts whose match is uncertain; the best
+        cosine of each text; index in the part -> computed vectors. The last three are empty when
+        nothing is embedded.
     """
     if job.model is None:
         return *job.scorer.score(part.texts, part.stripped, []), {}
@@ -110,15 +112,15 @@ def score_part(
 
 
 class Comparison:
-    """A check under way: matches so far, and which of them are of float32.
+    """A running check: the matches so far, and the texts already scored again in float32.
 
     Args:
         texts: Distinct problems.
-        job: What does not change from part to part.
-        embedder: Of this process; None when nothing is embedded.
-        cache: Where vectors are kept; None when nothing is embedded.
+        job: Settings that are the same for all parts.
+        embedder: This process's embedder; None when nothing is embedded.
+        cache: The embedding cache; None when nothing is embedded.
         data: The data engine.
-        progress: Told how many texts are done.
+        progress: Receives the number of texts done.
     """
 
     def __init__(
@@ -139,7 +141,7 @@ class Comparison:
         self.largest_movement = 0.0
 
     def run(self) -> list[Match]:
-        """Score every text, and again in float32 what could come out otherwise."""
+        """Score every text, and score it again in float32 if its float32 result could differ."""
         unsure = self._score(range(len(self._texts)), self._fast)
         if self._fast:
             self._again(unsure)
@@ -149,7 +151,7 @@ class Comparison:
         return [self.matches[index] for index in range(len(self._texts))]
 
     def facts(self) -> dict[str, Any] | None:
-        """What computed, for the report; None when nothing was embedded."""
+        """The encoder and its float32 rescoring, for the report; None when nothing was embedded."""
         if self._embedder is None:
             return None
         facts: dict[str, Any] = {"encoder": self._embedder.encoder}
@@ -159,14 +161,14 @@ class Comparison:
         return facts
 
     def _again(self, chosen: Iterable[int]) -> None:
-        """Score texts in float32 that were not yet."""
+        """Score in float32 the chosen texts that were not scored in float32 yet."""
         self._score(sorted(set(chosen) - self._exact), fast=False)
 
     def _score(self, chosen: Sequence[int], fast: bool) -> list[int]:
-        """Score texts and keep what was made of them; returns those that are not sure."""
+        """Score texts, keep their matches and vectors, and return the uncertain texts."""
         starts = range(0, len(chosen), PART_TEXTS)
         parts = [chosen[start : start + PART_TEXTS] for start in starts]
-        # In this process the embedder is there already; another one loads its own.
+        # This process has loaded the embedder already; a worker process loads its own.
         here = self._data.engine == "local"
         function = partial(score_part, self._job, embedder=self._embedder if here else None)
         results = map_parts(
@@ -208,7 +210,7 @@ class Comparison:
             self._cache.write(list(new), list(new.values()))
 
     def _compare(self, part: Sequence[int], best: Sequence[float], fast: bool) -> None:
-        """Remember the faster encoder's cosines, and see how far those of float32 are from them."""
+        """Keep the faster encoder's best cosines, or measure how far float32's differ from them."""
         if fast:
             self._best.update(zip(part, best, strict=True))
             return
@@ -217,10 +219,10 @@ class Comparison:
         self.largest_movement = max([self.largest_movement, *moved])
 
     def _perhaps_near_misses(self) -> list[int]:
-        """Texts that may be among the closest that were kept.
+        """Texts that may be among the ten near misses once all cosines are float32.
 
-        Of the ten closest by the faster encoder none is more than MARGIN less close in float32,
-        so no text that is more than twice that behind the tenth can be among the ten.
+        A float32 cosine is at most MARGIN lower or higher than the faster encoder's. So a text
+        whose cosine is more than 2 MARGIN below the tenth-closest cannot be among the ten.
         """
         matches = [self.matches[index] for index in range(len(self._texts))]
         closest = near_misses(matches, NEAR_MISSES)
@@ -230,16 +232,17 @@ class Comparison:
         return [i for i, m in enumerate(matches) if m.rule is None and (m.cosine or 0) >= least]
 
     def near_duplicates(self, limit: float, search: str) -> dict[int, Duplicate]:
-        """Texts that nearly repeat an earlier one that is in no benchmark, by their first windows.
+        """Find texts that nearly repeat an earlier one, by their first windows.
 
-        Upstream dropped both of a pair and printed the match of a text with itself (defect 3).
+        Only texts that are not flagged are compared. Upstream dropped both texts of a pair and
+        printed the match of a text with itself (defect 3).
 
         Args:
-            limit: Cosine from which a problem repeats another.
+            limit: A text repeats another if their cosine is at least this.
             search: exact or approximate, as in ContaminationConfig.
 
         Returns:
-            Index of a text -> the earlier text that it is closest to, and the cosine of the two.
+            Index of a text -> the closest earlier text that was kept, and the cosine of the two.
         """
         clean = [index for index in range(len(self._texts)) if self.matches[index].rule is None]
         slack = 2 * MARGIN if self._fast else ROUNDING

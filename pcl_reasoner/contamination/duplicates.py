@@ -1,11 +1,12 @@
-"""Problems that nearly repeat an earlier one: the first stays, with the pair's real score.
+"""Finds problems that nearly repeat an earlier one: the first stays, and the later ones go.
 
     problems   0 "Find x if 3x+5=20."   1 "Find x when 3x+5=20."   2 "A token starts …"
-    neighbours [0, 1]: they have a neighbour, and are all that can repeat or be repeated
-    found      {1: (0, 0.9913)}: problem 1 repeats problem 0
+    neighbours [0, 1]: they have a neighbour; only they can repeat another or be repeated
+    found      {1: (0, 0.9913)}: problem 1 repeats problem 0, with the cosine of this pair
 
-Exactly: all pairs are compared, as products of blocks; memory is two blocks and their cosines,
-vectors are read from the disk. Approximately: only vectors of the same cells of a faiss index.
+The exact search compares all pairs, as products of blocks. It reads vectors from disk, and holds
+two blocks and their cosines in memory. The approximate search compares a vector only with those in
+the nearest cells of a faiss index.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ if TYPE_CHECKING:
 
 PLACES = 4
 BLOCK = 4096
-"""Problems a block: 64 MiB of cosines at a time."""
+"""Problems per block: 64 MiB of cosines at a time."""
 CELL = 400
-"""Vectors a cell of the approximate index, and training vectors a cell there are at most 64 of."""
+"""Vectors per cell of the approximate index. Training uses at most 64 vectors per cell."""
 PROBED = 16
-"""Cells that are looked into for a vector."""
+"""Cells searched per vector."""
 
 
 @dataclass(frozen=True)
 class Duplicate:
-    """A problem that is dropped for an earlier one: index of the distinct text kept, cosine."""
+    """Why a problem is dropped: the index of the earlier text that was kept, and the cosine."""
 
     kept: int
     cosine: float
@@ -41,34 +42,34 @@ class Duplicate:
 
 @dataclass(frozen=True)
 class Rows:
-    """Unit vectors of problems, left where they are stored.
+    """Unit vectors of problems, as rows of a larger array that is not copied.
 
     Args:
         stored: float32 [rows, dimension], e.g. mapped from a file.
-        place: Row of ``stored`` of each problem, int64 [problems].
+        place: Row in ``stored`` of each problem, int64 [problems].
     """
 
     stored: Vectors
     place: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
-        """Problems."""
+        """Number of problems."""
         return len(self.place)
 
     def take(self, which: Any) -> Vectors:
-        """Vectors of some problems, given by a slice or by their numbers."""
+        """Vectors of some problems, given as a slice or as an array of indices."""
         vectors: Vectors = self.stored[self.place[which]]
         return vectors
 
 
 def neighbours(vectors: Rows, limit: float, search: str, progress: Progress) -> list[int]:
-    """Problems that have another one near them, earlier or later, ascending.
+    """Indices, ascending, of problems that have a near neighbour, earlier or later.
 
     Args:
-        vectors: Of problems.
-        limit: Cosine from which another one is near.
-        search: exact, or approximate: by cells, which misses a pair now and then.
-        progress: Told of pairs, or of problems, that were compared.
+        vectors: The problems' vectors.
+        limit: Two problems are near if their cosine is at least this.
+        search: exact; or approximate: by cells, which may miss a pair.
+        progress: Receives the number of pairs (exact) or problems (approximate) compared.
     """
     find = _nearest_cosine if search == "exact" else _nearest_in_cells
     near: list[int] = (find(vectors, progress) >= limit).nonzero()[0].tolist()
@@ -76,7 +77,7 @@ def neighbours(vectors: Rows, limit: float, search: str, progress: Progress) -> 
 
 
 def _nearest_cosine(vectors: Rows, progress: Progress) -> Vectors:
-    """The cosine of each with the nearest other one."""
+    """The cosine of each vector with its nearest other vector."""
     import numpy as np
 
     nearest = np.full(len(vectors), -1.0, np.float32)
@@ -97,7 +98,7 @@ def _nearest_cosine(vectors: Rows, progress: Progress) -> Vectors:
 
 
 def _nearest_in_cells(vectors: Rows, progress: Progress) -> Vectors:
-    """As ``_nearest_cosine``, but among the vectors of the nearest cells only."""
+    """The same as ``_nearest_cosine``, but only among the vectors in the nearest cells."""
     import numpy as np
 
     faiss = require("faiss", "faiss")
@@ -123,14 +124,14 @@ def _nearest_in_cells(vectors: Rows, progress: Progress) -> Vectors:
 
 
 def first_kept(vectors: Rows, limit: float) -> dict[int, tuple[int, float]]:
-    """Which vectors are dropped when each is compared with those kept before it.
+    """Find the vectors to drop by comparing each with the earlier ones that were kept.
 
     Args:
-        vectors: Of problems.
-        limit: Cosine from which one is dropped, compared after rounding to 4 places.
+        vectors: The problems' vectors.
+        limit: A vector is dropped if its cosine, rounded to 4 places, is at least this.
 
     Returns:
-        Index -> (index of the closest kept before it, cosine).
+        Index of a dropped vector -> (index of the closest earlier kept vector, cosine).
     """
     import numpy as np
 
@@ -141,7 +142,7 @@ def first_kept(vectors: Rows, limit: float) -> dict[int, tuple[int, float]]:
         best, nearest = _closest_before(vectors, kept, start, block)
         inside = np.tril(block @ block.T, -1)
         for row in range(len(block)):
-            # Of the same block only what was kept counts, which is known row by row.
+            # Within the block only kept rows count, and they are decided row by row.
             candidates = np.where(kept[start : start + row], inside[row, :row], -1.0)
             if row and candidates.max() > best[row]:
                 best[row], nearest[row] = candidates.max(), start + int(candidates.argmax())
@@ -156,7 +157,7 @@ def first_kept(vectors: Rows, limit: float) -> dict[int, tuple[int, float]]:
 def _closest_before(
     vectors: Rows, kept: npt.NDArray[np.bool_], end: int, block: Vectors
 ) -> tuple[Vectors, npt.NDArray[np.int64]]:
-    """The closest kept vector of all earlier blocks, for each of a block: cosine and index."""
+    """Cosine and index of the closest kept vector in earlier blocks, for each row of a block."""
     import numpy as np
 
     best = np.full(len(block), -1.0, np.float32)

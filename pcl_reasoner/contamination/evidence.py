@@ -1,4 +1,4 @@
-"""The page that lets a person judge what was flagged: pairs side by side, differences marked.
+"""Renders the page on which a reviewer judges hits: pairs side by side, differences marked.
 
 problem    Every morning [Ada] goes for a [$8$-kilometer-long] walk
 question   Every morning [Aya] goes for a [$9$-kilometer-long] walk
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from pcl_reasoner.contamination.config import ContaminationConfig
 
 MAX_PAIRS = 500
-"""Pairs on the page; hits.jsonl has them all."""
+"""Maximum number of pairs on the page; hits.jsonl has all hits."""
 MAX_WORDS = 600
-"""Words of a text that are shown and compared."""
+"""Maximum number of words per text that are shown and compared."""
 
 NO_TEXT = "Its text is not here, only its fingerprint; give a file with the questions to see it."
 
 Part = tuple[str, bool]
-"""A run of words, and whether the other text lacks it."""
+"""A run of words; True if the other text does not have it there."""
 
 
 def differing(left: str, right: str) -> tuple[list[Part], list[Part]]:
-    """Split two texts into runs of words that they share and runs that they do not.
+    """Split two texts into runs of words that they share and runs that they do not share.
 
     Args:
         left: A problem.
         right: A benchmark question.
 
     Returns:
-        The parts of either text, in order; True marks words that the other lacks at that place.
+        The parts of each text, in order; True marks words that the other text does not have there.
     """
     ours, theirs = left.split()[:MAX_WORDS], right.split()[:MAX_WORDS]
     left_parts: list[Part] = []
@@ -57,7 +57,7 @@ def render(
     Args:
         hits: Records of hits.jsonl; rows with the same problem are shown once.
         misses: Records of near_misses.jsonl.
-        sweep: Threshold -> rows flagged.
+        sweep: Threshold -> numbers of rows flagged, as returned by ``findings.sweep``.
         config: The limits that were used.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined

@@ -1,4 +1,4 @@
-"""What benchmarks call their fields; the check and the evaluation must read the same questions.
+"""Field names in benchmarks, shared so that check and evaluation read the same questions.
 
 {"id": 60, "problem": "Every …", "solution": "\\boxed{204}", "url": "…"}   math-ai/aime24
 {"ID": "2024-II-4", "Problem": "Let …", "Solution": "…", "Answer": 33}    Maxwell-Jia/AIME_2024
@@ -15,5 +15,5 @@ ID_FIELDS = ("id", "ID")
 
 
 def first_of(record: Mapping[str, Any], names: Iterable[str]) -> Any:
-    """The value of the first field that is there and not null; None where none is."""
+    """The value of the first field that is present and not null; None if there is none."""
     return next((record[name] for name in names if record.get(name) is not None), None)

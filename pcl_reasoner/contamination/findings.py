@@ -1,4 +1,4 @@
-"""What a check found, and what other thresholds would have found.
+"""The result of a check, and the number of rows that other thresholds would flag.
 
 text 17    "Every morning Ada walks 8 kilometers …"
 match      question aime-2024-I-01, cosine 0.9873, window 0, containment 1.0, rule "both"
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a check found.
+    """The result of a check.
 
     Args:
         texts: The distinct texts, in order of appearance.
         text_of_row: Row -> index of its text.
-        questions: What was compared with; a match's question is an index of it.
-        matches: One a distinct text.
+        questions: Fingerprints of the benchmark questions; ``Match.question`` is an index of it.
+        matches: One per distinct text.
         duplicates: Index of a text -> the earlier text that it nearly repeats.
         embedder: Name, dimension and hash of the embedder; None when nothing was embedded.
-        encoding: What computed, texts scored again in float32, the largest movement of a cosine.
+        encoding: The encoder; and if it has a faster pass, the number of texts scored again in
+            float32 and the largest change of a cosine. None when nothing was embedded.
     """
 
     texts: list[str]
@@ -42,17 +43,17 @@ class Findings:
     encoding: dict[str, Any] | None = None
 
     def clean(self, row: int) -> bool:
-        """True when a row is neither flagged nor a near-duplicate."""
+        """True if a row is neither flagged nor a near-duplicate."""
         text = self.text_of_row[row]
         return self.matches[text].rule is None and text not in self.duplicates
 
 
 def sweep(findings: Findings, config: ContaminationConfig) -> dict[str, dict[str, int]]:
-    """How many rows other thresholds would flag.
+    """Count the rows that other thresholds would flag.
 
     Returns:
-        Threshold -> rows that the embedding alone flags, and rows with n-grams as configured.
-        The configured threshold is among them.
+        Threshold -> number of rows that the embedding alone flags, and number that the embedding
+        or the n-grams flag. The n-grams are as configured. The configured threshold is included.
     """
     matches = [findings.matches[text] for text in findings.text_of_row]
     limit = config.containment if config.use_ngrams else float("inf")
@@ -69,10 +70,10 @@ def sweep(findings: Findings, config: ContaminationConfig) -> dict[str, dict[str
 
 
 def near_misses(matches: Sequence[Match], count: int) -> list[int]:
-    """Texts that came closest without being flagged, closest first.
+    """The unflagged texts that are closest to a question, closest first.
 
     Returns:
-        Indices of distinct texts; the measure is the cosine, or the containment without it.
+        Indices of distinct texts. Closeness is the cosine; without embedding, the containment.
     """
 
     def distance(index: int) -> tuple[float, int]:

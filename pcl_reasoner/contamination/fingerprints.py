@@ -1,4 +1,4 @@
-"""Benchmark questions as fingerprints: enough to recognise them, and not a word of their text.
+"""Benchmark questions as fingerprints: enough to recognise a question, without its text.
 
     {"format": 1, "benchmark": "aime24", "embedder": {"name": "…", "dimension": 384, "sha256": "…"},
      "window_tokens": 256, "ngram_size": 8, "mask_numbers": true,
@@ -6,9 +6,10 @@
                     "grams": "base64 of uint64", "vectors": "base64 of float32 [windows, 384]",
                     "halves": "base64 of float32 [2, 384]"}]}
 
-``text`` is the hash of the question's words, numbers unmasked, by which a text at hand is matched
-with its fingerprint. ``answer`` is salted with it. No hash here keeps a short answer secret from
-one who tries all; what is kept out of the package is the test set as text.
+``text`` is the hash of the question's words, numbers unmasked; it matches a question given as text
+with its fingerprint. ``answer`` is the hash of the answer, salted with the question's text. A hash
+does not keep a short answer secret from someone who tries all answers. The purpose of fingerprints
+is that the package does not contain the test set as text.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 SHIPPED = Path(__file__).parent / "shipped"
-"""Fingerprints that come with the package, by benchmark name: aime24.json, aime25.json."""
+"""Folder of the fingerprints in the package, one file per benchmark: aime24.json, aime25.json."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A benchmark question with its text: the benchmark's name, its id there, what it says."""
+    """A benchmark question: the benchmark's name, the question's id in it, and its text."""
 
     benchmark: str
     id: str
@@ -52,17 +53,17 @@ class Question:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a question is recognised by.
+    """The data by which a question is recognised.
 
     Args:
         benchmark: The benchmark's name.
-        id: The question's id there.
-        grams: Its hashed words.
-        vectors: Its windows' unit vectors, float32 [windows, dimension]; None: not embedded.
-        halves: Unit vectors of its first and second half, float32 [2, dimension], by which a
-            problem that holds no more than one of them is recognised; None: not embedded.
-        text: Its text where it is at hand.
-        year: Of the contest.
+        id: The question's id in the benchmark.
+        grams: Hashes of its n-grams and of all its words.
+        vectors: Unit vectors of its windows, float32 [windows, dimension]; None: not embedded.
+        halves: Unit vectors of its first and second half, float32 [2, dimension]. They find a
+            problem that contains only one half. None: not embedded.
+        text: Its text; None if only the fingerprint is available.
+        year: Year of the contest.
         answer: Salted hash of the answer.
     """
 
@@ -78,7 +79,7 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class Settings:
-    """What fingerprints must have been made with to be compared: as in ContaminationConfig."""
+    """Settings that a fingerprint and the check must share; fields as in ContaminationConfig."""
 
     window_tokens: int
     ngram_size: int
@@ -86,7 +87,7 @@ class Settings:
 
 
 def shipped_names() -> list[str]:
-    """Benchmarks whose fingerprints come with the package."""
+    """Names of the benchmarks whose fingerprints are in the package."""
     return sorted(path.stem for path in SHIPPED.glob("*.json"))
 
 
@@ -97,14 +98,14 @@ def make(
     stripped: bool = True,
     first_only: bool = False,
 ) -> list[Fingerprint]:
-    """Take the fingerprints of questions.
+    """Make the fingerprints of questions.
 
     Args:
-        questions: With their texts.
-        settings: Windows and n-grams.
+        questions: Questions with their texts.
+        settings: Sizes of windows and n-grams, and number masking.
         embedder: None: no vectors.
-        stripped: Templates are taken off first, as they are off the problems.
-        first_only: One window a question, as upstream's check has.
+        stripped: True: strip chat templates first, as is done for the problems.
+        first_only: True: only the first window of each question, as in upstream's check.
     """
     texts = [strip_template(item.text) if stripped else item.text for item in questions]
     vectors: list[Any] = [None] * len(texts)
@@ -130,7 +131,7 @@ def make(
 
 
 def halves_of(text: str) -> tuple[str, str]:
-    """A text cut in the middle of its words."""
+    """Split a text into two halves at the middle of its words."""
     parts = text.split(" ")
     middle = len(parts) // 2
     return " ".join(parts[:middle]), " ".join(parts[middle:])
@@ -145,13 +146,13 @@ def _answer_hash(text: str, answer: str | None) -> str | None:
 def to_json(
     benchmark: str, found: Sequence[Fingerprint], settings: Settings, embedder: Embedder
 ) -> str:
-    """The file's text; question texts are left out.
+    """The content of a fingerprint file, without the questions' texts.
 
     Args:
-        benchmark: The name under which hits are reported.
-        found: With vectors.
-        settings: What they were made with.
-        embedder: What they were embedded by.
+        benchmark: The benchmark's name in hits.
+        found: Fingerprints with vectors.
+        settings: The settings they were made with.
+        embedder: The embedder of their vectors.
     """
     questions = [
         {
@@ -181,11 +182,12 @@ def load(path: Path, settings: Settings, embedder: Embedder | None) -> list[Fing
 
     Args:
         path: The file.
-        settings: What they are to be compared with.
-        embedder: Whose vectors they must be; None: vectors are not read.
+        settings: The check's settings, which must be those of the file.
+        embedder: The embedder that must have made the vectors; None: vectors are not read.
 
     Raises:
-        InputError: It is not such a file, or was made with other settings or another embedder.
+        InputError: It is not a fingerprint file, or was made with other settings or another
+            embedder.
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -204,7 +206,7 @@ def load(path: Path, settings: Settings, embedder: Embedder | None) -> list[Fing
 def _check_settings(
     path: Path, value: Mapping[str, Any], settings: Settings, embedder: Embedder | None
 ) -> None:
-    """Refuse what cannot be compared: a wrong comparison would look like a clean one."""
+    """Reject fingerprints that cannot be compared: a wrong comparison would look clean."""
     for key, wanted in vars(settings).items():
         if value[key] != wanted:
             raise InputError(
@@ -240,10 +242,10 @@ def _fingerprint(benchmark: str, item: Mapping[str, Any], dimension: int | None)
 
 
 def resolve(names: Sequence[str]) -> list[Path]:
-    """Files of benchmarks given by shipped name or path.
+    """Find the fingerprint files of benchmarks given by shipped name or by path.
 
     Raises:
-        StageError: One is neither.
+        StageError: A name is neither a shipped benchmark nor a file.
     """
     files = []
     for name in names:

@@ -1,11 +1,11 @@
-"""How much of a benchmark question stands, word for word, in a training problem.
+"""Measures how much of a benchmark question occurs, word for word, in a training problem.
 
     question  "Ben has 12 books and loses 3"      words: ben has # books and loses #
     4-grams   ben has # books | has # books and | # books and loses | books and loses #
     problem   "Here Ben has 7 books and sells 2"  has the first two: containment 2 / 4 = 0.5
 
-The share is of the question's n-grams, so a question hidden in a long text counts in full. Only
-hashes of n-grams are kept, so that a benchmark can be compared with without its text.
+The share counts the question's n-grams, not the problem's, so a question inside a long text counts
+in full. Only hashes of n-grams are stored, so that a comparison does not need a benchmark's text.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from hashlib import blake2b
 from pcl_reasoner.contamination.text import NUMBER, words
 
 HASH_BYTES = 8
-"""Of an n-gram. By chance alone one of 10⁸ n-grams meets one of 10⁴ with a chance of 5·10⁻⁸."""
+"""Bytes per hash. The probability that any of 10⁸ n-grams collides with any of 10⁴ is 5·10⁻⁸."""
 SEPARATOR = "\x1f"
 
 
 @dataclass(frozen=True)
 class QuestionGrams:
-    """What is kept of a question's words.
+    """The hashes stored for a question.
 
     Args:
-        grams: Hashes of its distinct n-grams; empty where it has fewer words than one n-gram.
-        whole: Hash of all its words, numbers unmasked; None without a word.
+        grams: Hashes of its distinct n-grams; empty if it has fewer words than an n-gram.
+        whole: Hash of all its words, numbers unmasked; None if it has no words.
     """
 
     grams: frozenset[int]
@@ -36,13 +36,16 @@ class QuestionGrams:
 
 
 def words_hash(sequence: Sequence[str]) -> int:
-    """The hash of some words in their order."""
+    """The hash of a sequence of words."""
     data = SEPARATOR.join(sequence).encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(data, digest_size=HASH_BYTES).digest(), "big")
 
 
 def grams_of(sequence: Sequence[str], size: int) -> Iterator[int]:
-    """Hashes of all runs of ``size`` words but those of numbers alone, which say nothing masked."""
+    """Hashes of all runs of ``size`` words.
+
+    Runs of masked numbers only are skipped, because they identify no question.
+    """
     for start in range(len(sequence) - size + 1):
         gram = sequence[start : start + size]
         if any(word != NUMBER for word in gram):
@@ -53,9 +56,9 @@ def question_grams(text: str, size: int, mask_numbers: bool) -> QuestionGrams:
     """Hash a benchmark question.
 
     Args:
-        text: The question, template stripped.
-        size: Words an n-gram.
-        mask_numbers: True: numbers count as one and the same word.
+        text: The question, without its chat template.
+        size: Words per n-gram.
+        mask_numbers: True: all numbers count as the same word.
     """
     whole = words(text, mask_numbers=False)
     return QuestionGrams(
@@ -64,15 +67,15 @@ def question_grams(text: str, size: int, mask_numbers: bool) -> QuestionGrams:
 
 
 class NgramIndex:
-    """The n-grams of all benchmark questions, looked up a problem at a time.
+    """An index of the n-grams of all benchmark questions, queried with one problem at a time.
 
-    A question shorter than ``size`` words has no n-gram, and most of its words are in any
-    problem: it is found only in a problem whose words, numbers unmasked, are exactly its own.
+    A question shorter than ``size`` words has no n-gram, and most of its words occur in any
+    problem. So it is found only in a problem with exactly the same words, numbers unmasked.
 
     Args:
         questions: Benchmark questions, hashed with the same size and masking.
-        size: Words an n-gram.
-        mask_numbers: True: numbers count as one and the same word.
+        size: Words per n-gram.
+        mask_numbers: True: all numbers count as the same word.
     """
 
     def __init__(self, questions: Sequence[QuestionGrams], size: int, mask_numbers: bool) -> None:
@@ -91,12 +94,12 @@ class NgramIndex:
         """Share of each question's n-grams that occur in a problem.
 
         Args:
-            text: The problem with whatever surrounds it: a longer text does not lower the share,
-                and a question in a system prompt or an earlier answer is found too.
-            stripped: The same problem without templates; short questions are compared with it.
+            text: The complete stored text of the problem. A longer text does not lower the share,
+                and a question in a system prompt or an earlier response is found too.
+            stripped: The same problem without chat template; short questions are compared with it.
 
         Returns:
-            Index of a question -> share in (0, 1]; questions with none are left out.
+            Index of a question -> share in (0, 1]; questions with share 0 are left out.
         """
         found: dict[int, int] = defaultdict(int)
         for gram in set(grams_of(words(text, self._mask_numbers), self._size)):

@@ -1,4 +1,4 @@
-"""What is compared, read from whatever it is in: data sets and benchmarks.
+"""Reads training problems and benchmark questions from the file formats in use.
 
     data        {"problem": "Find x if …"}                                   a column of text
                 {"conversations": [{"from": "human", "value": "Find x if …"}, …]}          V1
@@ -6,8 +6,8 @@
     benchmark   {"id": "aime-7", "problem": "Find x if …", "answer": "5"}    a line or a row
                 {"aime-7": "Find x if …", …}                  V1's aime2425_questions.json
 
-A row that cannot be compared is counted and kept apart, by reason. A question of a benchmark that
-cannot be read is an error: it would never be found.
+A row that cannot be compared is quarantined and counted by reason. A benchmark question that cannot
+be read is an error, because it would never be found.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ FIELDS = (
     *("problem", "question", "conversations", "messages", "prompt", "instruction", "query"),
     *("Problem", "Question"),
 )
-"""Where a question is looked for, in this order."""
+"""Fields searched for the question, in this order."""
 ENORMOUS_CHARACTERS = 1_000_000
 BATCH_ROWS = 256
-"""Rows read at once; a row of V1 carries a response of up to half a megabyte."""
+"""Rows read at once; a row of V1 contains a response of up to half a megabyte."""
 
 Quarantine = Callable[[str, int, str, "str | bytes"], None]
-"""Called with file, row in it, reason and the record."""
+"""Called with the file's name, the row in the file, the reason and the record."""
 
 
 @dataclass
 class Rows:
-    """The rows that have a problem, in source order.
+    """The rows that can be compared, in source order, as columns.
 
     Args:
-        number: 0-based row over the whole input.
-        file: Its file, relative to the input folder.
-        problem: Its text.
-        problem_id: Its id.
+        number: 0-based row number over all files of the input.
+        file: The row's file, relative to the input folder.
+        problem: The problem's text.
+        problem_id: The problem's id.
         refused: Number of a row that cannot be compared -> reason.
     """
 
@@ -65,7 +65,7 @@ class Rows:
 
     @property
     def read(self) -> int:
-        """All rows."""
+        """Number of rows read, refused rows included."""
         return len(self.number) + len(self.refused)
 
 
@@ -75,13 +75,13 @@ def read_rows(
     """Read the problems of files.
 
     Args:
-        files: .jsonl or .parquet, or the .arrow files of a saved data set.
-        root: What the files' names are relative to.
-        quarantine: Gets every row that cannot be compared.
-        column: Where the question is; None: the first of FIELDS that is there.
+        files: .jsonl or .parquet files, or the .arrow files of a saved data set.
+        root: The folder to which the names of files are relative; or the only file itself.
+        quarantine: Called with every row that cannot be compared.
+        column: Column with the question; None: the first of FIELDS that is present.
 
     Raises:
-        InputError: A file has no such column.
+        InputError: A Parquet or Arrow file has no such column.
     """
     rows = Rows()
     for file in files:
@@ -112,13 +112,13 @@ def _refusal(text: str | None) -> str | None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        # JSON can spell half of a surrogate pair, which is no character.
+        # JSON can contain half of a surrogate pair, which is not a character.
         return ENCODING
     return None
 
 
 def question_of(record: Any, column: str | None) -> str | None:
-    """The question in a record: text, or the first user's turn; None where there is none."""
+    """The question in a record: its text or the first user turn; None if there is none."""
     if not isinstance(record, dict):
         return None
     names = [column] if column else [name for name in FIELDS if record.get(name) is not None]
@@ -132,7 +132,7 @@ def question_of(record: Any, column: str | None) -> str | None:
 
 
 Record = tuple[int, Any, "str | None"]
-"""Row in its file, the record (bytes where it is none), and why it is refused."""
+"""Row in the file; record, or bytes if the line is not a record; reason for refusal or None."""
 
 
 def _records(file: Path, name: str, column: str | None) -> Iterator[Record]:
@@ -155,7 +155,7 @@ def _records(file: Path, name: str, column: str | None) -> Iterator[Record]:
 
 
 def _columns(name: str, schema: pa.Schema, column: str | None) -> list[str]:
-    """The columns to read: the question's, and the id where there is one."""
+    """The columns to read: the question's, and problem_id if there is one."""
     wanted = [column] if column else list(FIELDS)
     found = next((one for one in wanted if one in schema.names), None)
     if found is None:
@@ -190,13 +190,13 @@ def _lines(file: Path) -> Iterator[Record]:
 
 
 def data_files(path: Path) -> tuple[list[Path], Path]:
-    """The files of a data set, and what their names are relative to.
+    """The files of a data set, and the path to which their names are relative.
 
     Args:
         path: A .jsonl or .parquet file, a folder of them, or a folder that datasets saved.
 
     Raises:
-        InputError: There are none.
+        InputError: There are no such files.
     """
     if path.is_file():
         return [path], path
@@ -214,10 +214,12 @@ def read_questions(benchmarks: Mapping[str, Path]) -> list[Question]:
     """Read benchmark questions, all benchmarks in one list.
 
     Args:
-        benchmarks: Name -> a .jsonl, .json or .parquet file, or a folder with such files.
+        benchmarks: Name -> a .jsonl, .json or .parquet file, or a folder; of a folder only the
+            .jsonl and .parquet files are read.
 
     Raises:
-        StageError: A file is not what it should be: a question that is not read is not found.
+        StageError: A record is malformed, because a question that is not read would not be found;
+            or a benchmark has no questions.
     """
     questions: list[Question] = []
     for name, path in benchmarks.items():
@@ -260,7 +262,7 @@ def _benchmark_files(path: Path) -> list[Path]:
 
 
 def _benchmark_records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Records of a benchmark file with their 0-based number."""
+    """Records of a benchmark file with their 0-based record or line number."""
     if file.suffix == ".parquet":
         import pyarrow.parquet as pq
 
@@ -272,7 +274,7 @@ def _benchmark_records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _named_questions(file: Path) -> list[dict[str, Any]]:
-    """V1's form: one object of id -> question, or id -> record."""
+    """Records of a .json file: V1's object of id -> question or record, or a list of records."""
     value = _parsed(file, file.read_text(encoding="utf-8"), "")
     if isinstance(value, list):
         value = {str(item.get("id", number)): item for number, item in enumerate(value)}

@@ -1,12 +1,12 @@
-"""What a check writes down: hits, near misses, near-duplicates, the sweep, the page.
+"""Writes the evidence of a check: hits, near misses, near-duplicates, the sweep and the page.
 
     hits.jsonl  {"benchmark": "aime24", "benchmark_id": "aime-2024-I-01", "benchmark_problem":
                  "Every morning Aya …", "cosine": 0.9873, "file": "problems.parquet", "ngrams": 1.0,
                  "problem": "Every morning Ada …", "problem_id": "0f3a…", "row": 17,
                  "rule": "both", "window": 0}
 
-``row`` is 0-based over all rows of the input, in source order; ``file`` is the file it is in;
-``benchmark_problem`` is null where only the question's fingerprint is at hand.
+``row`` is 0-based over all rows of the input, in source order. ``file`` is the file of that row.
+``benchmark_problem`` is null if only the question's fingerprint is available.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ CONTAMINATED, DENIED, REPEATED = "contaminated", "denied", "near_duplicate"
 
 
 def reasons(rows: Rows, findings: Findings, review: Mapping[str, str]) -> list[str | None]:
-    """Why each row is taken out; None: it stays.
+    """The reason for dropping each row; None: the row is kept.
 
     Args:
-        rows: As read.
-        findings: As found.
-        review: problem_id -> allow or deny; it has the last word.
+        rows: The rows, from ``read_rows``.
+        findings: The check's result for these rows.
+        review: problem_id -> allow or deny. allow keeps a flagged row, and deny drops an unflagged
+            one. allow does not keep a near-duplicate.
     """
     found: list[str | None] = []
     for text, problem in zip(findings.text_of_row, rows.problem_id, strict=True):
@@ -56,17 +57,18 @@ def write_evidence(
     config: ContaminationConfig,
     review: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Write all files of a check but the clean rows.
+    """Write all files of a check except the clean rows.
 
     Args:
-        output: Folder that is there.
-        rows: As read.
-        findings: As found.
+        output: Existing folder.
+        rows: The rows, from ``read_rows``.
+        findings: The check's result for these rows.
         config: The limits that were used.
         review: problem_id -> allow or deny.
 
     Returns:
-        Figures for the report: hits by rule, by benchmark, threshold, embedder, decisions obeyed.
+        Figures for the report: hits by rule and by benchmark, threshold, number of benchmark
+        questions, embedder, encoding, and the counts of the reviewer's decisions.
     """
     hits, misses = _hits(rows, findings, review), _misses(rows, findings)
     by_threshold = sweep(findings, config)
@@ -92,7 +94,7 @@ def write_evidence(
 
 
 def _obeyed(review: Mapping[str, str], present: set[str]) -> dict[str, int]:
-    """How many decisions there are by kind, and how many name a problem that is not here."""
+    """Count decisions by kind, and decisions on problems that are not in the input."""
     kinds = Counter(review[problem] for problem in review if problem in present)
     return {**dict(sorted(kinds.items())), "not_here": len(set(review) - present)}
 
@@ -116,7 +118,7 @@ def _record(rows: Rows, findings: Findings, row: int) -> dict[str, Any]:
 
 
 def _hits(rows: Rows, findings: Findings, review: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Flagged rows; those that a reviewer allowed say so."""
+    """Records of flagged rows; a row that a reviewer allowed has ``"decision": "allow"``."""
     hits = []
     for row, text in enumerate(findings.text_of_row):
         if findings.matches[text].rule is not None:
@@ -128,7 +130,7 @@ def _hits(rows: Rows, findings: Findings, review: Mapping[str, str]) -> list[dic
 
 
 def _misses(rows: Rows, findings: Findings) -> list[dict[str, Any]]:
-    """The closest that were kept, one a distinct problem (its first row)."""
+    """Records of the closest unflagged problems, one per distinct problem (its first row)."""
     first: dict[int, int] = {}
     for row, text in enumerate(findings.text_of_row):
         first.setdefault(text, row)
@@ -138,7 +140,7 @@ def _misses(rows: Rows, findings: Findings) -> list[dict[str, Any]]:
 
 
 def _repeats(rows: Rows, findings: Findings) -> list[dict[str, Any]]:
-    """Rows that were dropped for an earlier one, with the pair's score."""
+    """Records of rows that nearly repeat an earlier one, with the cosine of the pair."""
     return [
         {
             "row": rows.number[row],
@@ -154,6 +156,6 @@ def _repeats(rows: Rows, findings: Findings) -> list[dict[str, Any]]:
 
 
 def _write_lines(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
-    """Write JSONL with sorted keys, so that equal records are equal bytes."""
+    """Write JSONL with sorted keys, so that equal records give equal bytes."""
     lines = (json.dumps(record, sort_keys=True, ensure_ascii=False) for record in records)
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

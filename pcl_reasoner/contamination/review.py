@@ -1,10 +1,11 @@
-"""A reviewer's word on what was flagged, which the check obeys.
+"""A reviewer's decisions on hits and near misses, which the check applies.
 
     {"problem_id": "0f3a…", "benchmark_id": "aime-2024-I-01", "decision": "allow", "note": "…"}
 
-The check writes every hit and near miss into ``review.jsonl`` with an empty decision. ``allow``
-keeps a problem that was flagged, ``deny`` takes out one that was not; an empty one leaves the
-check's own. A word on a problem that is not there is no error: it is counted.
+The check writes every hit and near miss to ``review.jsonl``, with an empty decision or the one
+already made. ``allow`` keeps a problem that was flagged, ``deny`` drops one that was not flagged,
+and an empty decision leaves the check's own. A decision on a problem that is not in the input is
+counted; it is not an error.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ def read_review(path: Path) -> dict[str, str]:
     """Read decisions.
 
     Args:
-        path: JSONL as above.
+        path: A JSONL file with lines like the sample above.
 
     Returns:
         problem_id -> allow or deny.
 
     Raises:
-        InputError: A line is not as above, or a problem has two different decisions.
+        InputError: A line is malformed, or a problem has two different decisions.
     """
     found: dict[str, str] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -56,11 +57,11 @@ def read_review(path: Path) -> dict[str, str]:
 def review_lines(
     records: Iterable[Mapping[str, Any]], known: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """One line a problem for a reviewer to decide on, with what was decided already.
+    """Make one line per problem for the reviewer, with the decision if one was already made.
 
     Args:
         records: Hits and near misses.
-        known: problem_id -> decision.
+        known: problem_id -> decision already made.
     """
     lines = {}
     for record in records:

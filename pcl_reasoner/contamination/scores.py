@@ -1,15 +1,15 @@
-"""A few problems against all questions: the decision on each, and whether it is sure.
+"""Scores some problems against all questions: decides on each, and whether that is certain.
 
     problem    "Find x if 3x+5=20. Put your answer in \\boxed{}."
     question   "Find x if 3x+7=20."  (id aime-7)
     match      question 0, cosine 0.9712, window 0, containment 1.0, rule "both"
 
-A problem is flagged when the cosine of its best window reaches the threshold, or when enough of a
-question's n-grams stand in it. Cosines are rounded to 4 places before they are compared, so that
-what is written is what was decided.
+A problem is flagged if the cosine of its best window is at least the threshold, or if it contains a
+large enough share of a question's n-grams. Cosines are rounded to 4 places before the comparison,
+so that the written cosine agrees with the decision.
 
-Vectors of the faster encoder move a cosine a little. What is flagged, or is so close to a limit
-that this could decide, is not sure, and is scored again in float32.
+Vectors of the faster encoder change a cosine slightly. A match that is flagged, or so close to a
+limit that this change could decide, is uncertain and is scored again in float32.
 """
 
 from __future__ import annotations
@@ -34,25 +34,26 @@ if TYPE_CHECKING:
 
 PLACES = 4
 SWEEP = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
-"""Thresholds for which the sweep says what would be flagged: 0.50, 0.55 … 0.95."""
+"""Thresholds of the sweep: 0.50, 0.55 … 0.95."""
 MARGIN = 0.003
-"""A cosine of the faster encoder this close to a limit decides nothing. Its cosines with exact
-vectors moved by 0.0004 (standard deviation) and by 0.002 at most."""
+"""A cosine of the faster encoder this close to a limit decides nothing. The measured change of its
+cosines with exact vectors is 0.0004 (standard deviation) and at most 0.002."""
 SAMPLE = 1024
-"""One in so many texts is scored again whatever it is, chosen by its hash."""
+"""One text in this many, chosen by its hash, is scored again in float32 in any case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A problem and the benchmark question that it was flagged for or else is closest to.
+    """The benchmark question for which a problem was flagged, or the closest question.
 
     Args:
         question: Index of the question.
-        cosine: Of the problem's best window and this question; None when nothing was embedded.
-        window: Which window that is; None when nothing was embedded.
-        containment: Share of this question's n-grams in the problem.
+        cosine: Cosine of this question and the problem's best window; None when nothing was
+            embedded.
+        window: Index of that window; None when nothing was embedded.
+        containment: Share of this question's n-grams that the problem contains.
         best_containment: The largest such share over all questions.
-        rule: both, embedding, ngrams; None: not flagged.
+        rule: both, embedding or ngrams; None: not flagged.
     """
 
     question: int
@@ -64,12 +65,12 @@ class Match:
 
 
 class Scorer:
-    """The benchmark's side of the comparison, made once; it can be sent to another process.
+    """Scores problems against fixed benchmark questions; built once and picklable.
 
     Args:
         questions: Fingerprints of all benchmarks.
         config: Method and limits.
-        embedded: False: n-grams only.
+        embedded: False: compare n-grams only.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Scorer:
             else None
         )
         if embedded:
-            # Where a question has several windows, the best of them counts.
+            # If a question has several windows, the best one counts.
             vectors = [question.vectors for question in questions if question.vectors is not None]
             self._vectors = np.concatenate(vectors)
             self._firsts = np.cumsum([0, *(len(own) for own in vectors[:-1])])
@@ -96,21 +97,25 @@ class Scorer:
             self._halves = np.concatenate(halves)
 
     def question_of(self, text: str) -> str:
-        """What of a problem is embedded: without templates, but for upstream's method."""
+        """Text to embed: the problem without its chat template (upstream's method: unchanged)."""
         return text if self._config.method == "upstream" else strip_template(text)
 
     def score(
         self, texts: Sequence[str], stripped: Sequence[str], vectors: Sequence[Vectors]
     ) -> tuple[list[Match], list[int], list[float]]:
-        """The match of each of a few texts, which are not sure, and each one's best cosine.
+        """Match each text, and find which matches are uncertain and each text's best cosine.
 
-        The best cosine is with whole questions, whatever the match is: unlike the match's it moves
-        no more than the vectors do. There is none when nothing was embedded.
+        The best cosine is always with complete questions, never with halves. So it changes only as
+        much as the vectors do; the match's cosine also changes when a half reaches its limit.
 
         Args:
             texts: Problems.
-            stripped: ``question_of`` each.
-            vectors: Of each, [windows, dimension]; none when nothing was embedded.
+            stripped: ``question_of`` of each text.
+            vectors: Vectors of each text, [windows, dimension]; empty when nothing was embedded.
+
+        Returns:
+            The match of each text; indices of texts whose match is uncertain; best cosine of each
+            text. The last two are empty when nothing was embedded.
         """
         import numpy as np
 
@@ -137,7 +142,7 @@ class Scorer:
         return matches, unsure, best.tolist()
 
     def _shares(self, texts: Sequence[str], stripped: Sequence[str]) -> Table:
-        """Containment, shape (texts, questions)."""
+        """Containment of each question in each text, shape (texts, questions)."""
         import numpy as np
 
         shares = np.zeros((len(texts), self._count))
@@ -148,16 +153,16 @@ class Scorer:
         return shares
 
     def _cosines(self, vectors: Vectors) -> tuple[Table, Table]:
-        """Cosines with whole questions, and with the closer half of each.
+        """Cosines with complete questions, and with the closer half of each question.
 
-        A half of a question is often a phrase that many have ("Find the sum of all positive
-        integers n such that"), so it must be met much more closely than a question.
+        Half a question is often a phrase of many problems ("Find the sum of all positive integers n
+        such that"), so its limit is much higher than that of a complete question.
 
         Args:
-            vectors: Of windows, [windows, dimension].
+            vectors: Vectors of windows, [windows, dimension].
 
         Returns:
-            Two of [windows, questions].
+            Two tables of shape [windows, questions].
         """
         import numpy as np
 
@@ -167,7 +172,7 @@ class Scorer:
         return products.astype(np.float64).round(PLACES), halves
 
     def _sure(self, match: Match) -> bool:
-        """Whether a cosine that is up to MARGIN off could change nothing that is written."""
+        """True if an error of up to MARGIN in the cosine cannot change what is written."""
         assert match.cosine is not None
         limits = (*SWEEP, self._config.threshold)
         return (
@@ -177,7 +182,10 @@ class Scorer:
         )
 
     def _match(self, shares: Table, cosines: Table | None) -> Match:
-        """Choose the question to report; the embedding's, if the embedding alone would flag.
+        """Choose the question to report, and decide whether the problem is flagged.
+
+        It is the question of the best cosine. If that is below the threshold, it is the question of
+        the largest containment, provided that containment reaches its limit.
 
         Args:
             shares: Containment, shape (questions,).

@@ -1,6 +1,6 @@
-"""The stage ``contamination``: problems that are in a benchmark are taken out and shown.
+"""The stage ``contamination``: removes problems that are in a benchmark, and shows them.
 
-What it writes beside ``clean.parquet`` is described in records.py.
+It writes ``clean.parquet`` and the files described in records.py.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 ROW_GROUP_BYTES = 32 << 20
-"""A row group of the output is closed at this size, in Arrow's memory."""
+"""A row group of the output is closed at this size, measured in Arrow's memory."""
 BATCH_ROWS = 256
-"""Rows read at once; a row of V1 carries a response of up to half a megabyte."""
+"""Rows read at once; a row of V1 contains a response of up to half a megabyte."""
 
 
 def contamination(
@@ -29,7 +29,7 @@ def contamination(
     output: Path,
     context: StageContext,
 ) -> Counts:
-    """Write the rows that are in no benchmark, and what was found of the others."""
+    """Run the check; write the rows that are kept, and the evidence on the others."""
     from pcl_reasoner.contamination.check import check
     from pcl_reasoner.contamination.reading import read_questions, read_rows
     from pcl_reasoner.contamination.records import reasons, write_evidence
@@ -65,7 +65,7 @@ def contamination(
 
 
 def _parquet_files(source: Path) -> list[Path]:
-    """problems.parquet (V1.5), another check's clean.parquet, or rows/*.parquet (V1)."""
+    """Input files: problems.parquet (V1.5), a check's clean.parquet, or rows/*.parquet (V1)."""
     for name in ("problems.parquet", "clean.parquet"):
         if (source / name).is_file():
             return [source / name]
@@ -79,7 +79,7 @@ def _parquet_files(source: Path) -> list[Path]:
 
 
 def _write_clean(files: Sequence[Path], clean: set[int], target: Path) -> None:
-    """Copy the clean rows, with all their columns, as a stream."""
+    """Copy the clean rows with all their columns, batch by batch."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

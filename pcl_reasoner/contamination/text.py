@@ -1,4 +1,4 @@
-"""From a training problem as it is stored to the question in it, and from that to words.
+"""Extracts the question from a stored training problem, and splits a text into words.
 
     stored    <|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n<|im_start|>user\\n
               What is $\\dfrac{6}{3}$? Please reason step by step, and put your final answer
@@ -6,8 +6,8 @@
     question  What is $\\dfrac{6}{3}$?
     words     what is frac # #
 
-What surrounds a question pulls its embedding away from the bare question: with a ChatML wrapper
-a verbatim copy can fall below a cosine of 0.9. So wrappers go before anything is embedded.
+Text around a question moves its embedding away from that of the bare question: with a ChatML
+wrapper, a verbatim copy can fall below a cosine of 0.9. So wrappers are removed before embedding.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 import unicodedata
 
 NUMBER = "#"
-"""Stands for every number when numbers are masked."""
+"""The word that replaces every number when numbers are masked."""
 
 _TURNS = (
     re.compile(r"<\|im_start\|>\s*(\w+)\n?(.*?)(?:<\|im_end\|>|(?=<\|im_start\|>)|\Z)", re.S),
@@ -32,12 +32,12 @@ _TURNS = (
         r"^###\s*(Instruction|Question|Response|Answer):?[ ]*\n(.*?)(?=^###\s|\Z)", re.S | re.M
     ),
 )
-"""One pattern a family of templates: group 1 is the role, group 2 what is said."""
+"""One pattern per family of chat templates: group 1 is the role, group 2 the content."""
 
 _USER_ROLES = {"user", "human", "[inst]", "instruction", "question"}
 
 _SPECIAL = re.compile(r"<[|｜][^<>|｜\n]{1,40}[|｜]>|</?s>|<bos>|<eos>")
-"""Special tokens that are left over, e.g. at the text's start."""
+"""Special tokens outside of turns, e.g. at the start of the text."""
 
 _SPEAKER = re.compile(
     r"\A\s*(?:human|user|question|problem)\s*:\s*"
@@ -67,7 +67,7 @@ _INSTRUCTIONS = (
     re.compile(r"\bthe last line of your response should be of the form[^\n]*", re.I),
     re.compile(r"\bremember to put your answer on its own line[^\n]*", re.I),
 )
-"""Sentences that ask for a form of answer and say nothing about the problem."""
+"""Instructions on the form of the answer, which say nothing about the problem."""
 
 _FORMATTING = re.compile(
     r"\\(?:left|right|displaystyle|textstyle|text(?:bf|it|rm)?|math(?:rm|bf|it|bb|cal)|operatorname"
@@ -79,13 +79,13 @@ _WORD = re.compile(rf"(\d+(?:[.,]\d+)*)|[{_CJK}]|[^\W\d_{_CJK}]+")
 
 
 def strip_template(text: str) -> str:
-    """Take the question out of chat templates, system prompts and answer-form sentences.
+    """Remove chat templates, system prompts and sentences on the form of the answer.
 
     Args:
         text: A problem as stored.
 
     Returns:
-        What the user says; the text itself where nothing would be left.
+        The user's question; the stored text, stripped of whitespace, if no letter or digit is left.
     """
     question = _user_turns(text)
     question = _SPEAKER.sub("", _SPECIAL.sub(" ", question))
@@ -96,7 +96,7 @@ def strip_template(text: str) -> str:
 
 
 def _user_turns(text: str) -> str:
-    """The user's turns of a rendered chat; the text where it is none or has no user turn."""
+    """The user's turns of a rendered chat; the text itself if it has no such turn."""
     for pattern in _TURNS:
         turns = [
             content.strip()
@@ -109,16 +109,16 @@ def _user_turns(text: str) -> str:
 
 
 def words(text: str, mask_numbers: bool) -> list[str]:
-    """Lower-case words of a text, in which only what is said counts.
+    """Lower-case words of a text, without punctuation and formatting.
 
-    Punctuation and LaTeX that only shapes the print (\\left, \\text, \\dfrac for \\frac) are left
-    out; a Chinese, Japanese or Korean character is a word of its own, as those are written
-    without spaces.
+    Punctuation and LaTeX for formatting only (\\left, \\text) are left out, and \\dfrac becomes
+    \\frac. Each Chinese, Japanese or Korean character is a separate word, because Chinese and
+    Japanese are written without spaces.
 
     Args:
         text: Any text.
-        mask_numbers: True: every number is ``#``, so that a question with other numbers has the
-            same words.
+        mask_numbers: True: every number becomes ``#``, so that a question with other numbers has
+            the same words.
     """
     plain = unicodedata.normalize("NFKC", text)
     plain = _FRACTION.sub(r"\\frac", _FORMATTING.sub(" ", plain)).casefold()

@@ -1,1 +1,1 @@
-"""What every room stands on: errors, files, artifacts, stages, the launch file, the data engine."""
+"""The base of all other packages: errors, files, artifacts, stages, launch file, data engine."""

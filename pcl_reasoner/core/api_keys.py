@@ -1,4 +1,4 @@
-"""Keys that servers ask for. They stand in the environment; files name the variables alone.
+"""API keys of servers. A launch file names the environment variable of a key, never the key.
 
 placement:
   judge_urls: [https://judge.example/v1]
@@ -15,19 +15,19 @@ _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 
 
 def without_slash(url: str) -> str:
-    """A base URL as requests are made of it."""
+    """The base URL without trailing slashes, as requests use it."""
     return url.rstrip("/")
 
 
 def check_variable(name: str, what: str) -> None:
-    """Refuse what is no name of an environment variable.
+    """Raise an error if a text is not the name of an environment variable.
 
     Args:
-        name: Not shown, as it may be the key itself.
-        what: What should name one, for the error.
+        name: The text to check. The error does not show it, because it may be the key itself.
+        what: The setting that should name a variable, for the error.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not such a name.
     """
     if not _VARIABLE.fullmatch(name):
         raise ValueError(
@@ -37,15 +37,18 @@ def check_variable(name: str, what: str) -> None:
 
 
 def key_in(variable: str) -> str:
-    """The key in an environment variable, without what a file's line end left; empty for none."""
+    """The key in an environment variable; empty if the variable is not set.
+
+    Surrounding whitespace is removed, e.g. the line end of a file that the key was read from.
+    """
     return os.environ.get(variable, "").strip()
 
 
 def missing_keys(api_keys: Mapping[str, str]) -> list[str]:
-    """A sentence for each key that the environment does not have.
+    """One sentence per key whose environment variable is not set.
 
     Args:
-        api_keys: URL -> environment variable.
+        api_keys: URL -> name of the environment variable.
     """
     return [
         f"{url} asks for a key, and the environment has no {variable}: export {variable}=KEY."

@@ -1,13 +1,13 @@
-"""Artifacts: a folder that is either whole or not there.
+"""Artifacts: folders that are either complete or do not exist.
 
     runs/v15_opg/pack-1a2b3c4d/
         rows/…                 the payload
-        quarantined.jsonl       refused records, with file, row and reason
+        quarantined.jsonl      refused records, with file, row and reason
         manifest.json          written last; a folder with a manifest is done
 
 A stage writes into ``pack-1a2b3c4d.partial``. When it has finished, every file is fsynced, the
-manifest is written, and the folder is renamed: there is no moment at which a half-written
-artifact has its final name.
+manifest is written, and the folder is renamed. A half-written artifact therefore never has its
+final name.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ QUARANTINED = "quarantined.jsonl"
 
 
 def canonical_json(value: Any) -> str:
-    """Encode a value so that equal values have equal text.
+    """Encode a value so that equal values give equal text.
 
     Raises:
         ValueError: The value holds NaN or infinity.
-        TypeError: The value holds something that JSON cannot say.
+        TypeError: The value holds something that JSON cannot represent.
     """
     return json.dumps(
         value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
@@ -53,17 +53,17 @@ def hash_file(path: Path) -> str:
 
 
 def payload_files(folder: Path) -> list[Path]:
-    """Every file of an artifact but its own manifest, sorted by relative path."""
+    """All files of an artifact except its own manifest, sorted by relative path."""
     manifest = folder / MANIFEST
     files = (path for path in folder.rglob("*") if path.is_file() and path != manifest)
     return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
 
 
 def read_manifest(folder: Path) -> dict[str, Any] | None:
-    """The manifest of a finished artifact, or None where there is none (not finished).
+    """The manifest of a finished artifact; None if the artifact is not finished.
 
-    A manifest that is not JSON, or has no counts, counts as none: it can only be the trace of a
-    broken disk.
+    A manifest that is not JSON, or that has no counts, is treated as missing: only a broken disk
+    leaves such a file.
     """
     try:
         value = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
@@ -81,7 +81,7 @@ def _fsync(path: Path) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a small file so that a reader sees the old or the new content, never a part."""
+    """Write a small file so that a reader sees either the old or the new content, never a part."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.write_text(text, encoding="utf-8")
@@ -93,18 +93,21 @@ def write_atomically(path: Path, text: str) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Remove an artifact, manifest first: cut off half way, it does not look finished."""
+    """Remove an artifact, its manifest first.
+
+    An interrupted removal therefore leaves no folder that looks finished.
+    """
     (folder / MANIFEST).unlink(missing_ok=True)
     shutil.rmtree(folder)
 
 
 def commit(partial: Path, final: Path, manifest: dict[str, Any]) -> None:
-    """Give a finished partial folder its manifest and its final name.
+    """Write the manifest of a finished partial folder and rename the folder to its final name.
 
     Args:
         partial: The folder that the stage wrote.
-        final: Its final name; an artifact that has it gives way.
-        manifest: JSON values; the files' hashes are added here.
+        final: The final folder. An existing artifact of that name is removed.
+        manifest: JSON values. The hash and the size of every file are added.
     """
     files = payload_files(partial)
     manifest = {
@@ -133,7 +136,7 @@ def verify(folder: Path) -> list[str]:
     """Compare an artifact's files with its manifest.
 
     Returns:
-        One sentence a file that is missing, added or changed; empty when all is as written.
+        One sentence per file that is missing, added or changed; empty if there is none.
     """
     manifest = read_manifest(folder) or {"files": {}}
     recorded: dict[str, dict[str, Any]] = manifest["files"]
@@ -147,28 +150,29 @@ def verify(folder: Path) -> list[str]:
 
 
 def fresh_partial(partial: Path, keep: bool) -> None:
-    """Make the partial folder ready to be written.
+    """Prepare the partial folder for writing.
 
     Args:
         partial: ``<stage>-<fp8>.partial``.
-        keep: True for stages that go on where they were cut off; others start from nothing.
+        keep: True for stages that resume after an interruption; others start from an empty folder.
     """
     if partial.exists() and not keep:
         shutil.rmtree(partial)
     partial.mkdir(parents=True, exist_ok=True)
-    # A run killed while it committed left a manifest, whole or not, and one killed in the middle of
-    # write_atomically that function's file: none of them is payload.
+    # A run that was killed during commit may have left a manifest, complete or not. One that was
+    # killed inside write_atomically left a temporary file. Neither is payload.
     for left in [partial / MANIFEST, *partial.glob(".*.tmp")]:
         left.unlink(missing_ok=True)
 
 
 class AppendLog:
-    """An append-only JSONL file that survives SIGKILL: a torn last line is cut off on opening.
+    """An append-only JSONL file that survives SIGKILL: opening it removes an incomplete last line.
 
-    One line a record. Records are keyed by the caller; ``__iter__`` gives those already there.
+    One line per record. The caller chooses the records' keys; ``__iter__`` yields the records that
+    the file already has.
 
     Raises:
-        StageError: On reading, when a whole line is not JSON (a broken disk).
+        StageError: On reading, if a complete line is not JSON (a broken disk).
     """
 
     def __init__(self, path: Path) -> None:
@@ -196,11 +200,11 @@ class AppendLog:
         return -1
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The records that are there."""
+        """Yield the records of the file."""
         return (record for _, record in self.sized())
 
     def sized(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The records that are there, each after the bytes of its line."""
+        """Yield (length of the line in bytes, record) for each record of the file."""
         with self.path.open("rb") as handle:
             for number, line in enumerate(handle, start=1):
                 try:
@@ -212,7 +216,11 @@ class AppendLog:
                     ) from error
 
     def append(self, records: list[dict[str, Any]]) -> list[int]:
-        """Add records and make them durable before returning; gives the bytes of each line."""
+        """Append records and make them durable (fsync) before returning.
+
+        Returns:
+            The length of each line in bytes.
+        """
         texts = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
         lines = [text.encode("utf-8", "surrogatepass") for text in texts]
         self._handle.write(b"".join(lines))
@@ -226,6 +234,6 @@ class AppendLog:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file of an artifact: sorted keys, so that equal values are equal bytes."""
+    """Write a JSON file of an artifact with sorted keys, so that equal values give equal bytes."""
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
     path.write_text(text + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What is installed, against the versions that go together; nothing of it is imported."""
+"""Compares installed versions with compatible ones; imports none of the packages it checks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MATRIX = (
     ("2.7.1", "1.7.0", "8.3.RC1"),
     ("2.6.0", "1.5.0", "8.1.RC1"),
 )
-"""MindSpore, MindFormers and CANN versions that go together; this package runs on the first."""
+"""Compatible versions of MindSpore, MindFormers and CANN; this package runs on the first row."""
 
 LAPTOP = {
     "mindspore": "==2.7.2",
@@ -34,22 +34,22 @@ LAPTOP = {
     "tokenizers": ">=0.22,<0.23",
     "transformers": "==4.57.1",
 }
-"""Distributions that the laptop path needs; the same bounds as in setup.cfg (a test compares)."""
+"""Distributions that the laptop path needs; a test checks that setup.cfg has the same bounds."""
 
 _CANN_ROOTS = ("/usr/local/Ascend/ascend-toolkit/latest", "/usr/local/Ascend/cann")
 
 
 @dataclass(frozen=True)
 class Check:
-    """One line of the table.
+    """One row of the table.
 
     Args:
-        name: What is looked for.
-        found: Its version, or ``not found``.
-        wanted: What goes with the rest.
-        ok: False when what is found does not go with the rest, or is missing.
-        needed: True when the laptop path cannot run without it.
-        advice: What to do; empty when nothing.
+        name: What is checked.
+        found: The installed version, or ``not found``.
+        wanted: The compatible version or versions.
+        ok: False if the installed version is not compatible, or if a needed one is missing.
+        needed: True if the laptop path cannot run without it.
+        advice: What to do; empty if there is nothing to do.
     """
 
     name: str
@@ -61,10 +61,12 @@ class Check:
 
 
 def checks(environment: Mapping[str, str] | None = None) -> list[Check]:
-    """Every check: Python, packages, and on a machine with Ascend devices CANN and the driver.
+    """Run every check: Python, packages, CANN and the Ascend driver.
+
+    CANN and the driver are needed only on a machine with Ascend devices.
 
     Args:
-        environment: Where ASCEND_HOME_PATH is looked up; os.environ when None.
+        environment: Environment that ASCEND_HOME_PATH is read from; os.environ when None.
     """
     environment = os.environ if environment is None else environment
     found = {name: _installed(name) for name in LAPTOP}
@@ -85,7 +87,7 @@ def _installed(name: str) -> str | None:
 
 
 def satisfies(version: str, wanted: str) -> bool:
-    """True when a version fulfils ``==x``, ``>=x`` or ``>=x,<y``.
+    """True if a version satisfies ``==x``, ``>=x`` or ``>=x,<y``.
 
     A local part such as ``+cpu`` is ignored.
     """
@@ -116,7 +118,7 @@ def _package(name: str, wanted: str, found: str | None) -> Check:
 
 
 def _pair(mindspore: str | None, mindformers: str | None) -> Check:
-    """MindSpore and MindFormers against the matrix."""
+    """Check MindSpore and MindFormers against the matrix."""
     row = _row(mindspore)
     found = f"{mindspore or 'none'} with {mindformers or 'none'}"
     if row is None:
@@ -135,7 +137,7 @@ def _row(mindspore: str | None) -> tuple[str, str, str] | None:
 
 
 def cann_version(environment: Mapping[str, str]) -> str | None:
-    """CANN's version from its own files, or None where it is not installed.
+    """CANN's version from its own files; None if it is not installed.
 
     ``<arch>-linux/ascend_toolkit_install.info`` has a line ``version=8.5.0``; older releases have
     ``version.cfg`` with ``toolkit_running_version=[7.6.0.1.220:8.3.RC1]``.
@@ -166,7 +168,10 @@ def _cann(found: str | None, mindspore: str | None) -> Check:
 
 
 def driver_version() -> str | None:
-    """The Ascend driver's version as npu-smi says it, or None where there is no npu-smi."""
+    """The Ascend driver's version from npu-smi; None if there is no npu-smi.
+
+    If npu-smi fails or shows no version, a few words that say so.
+    """
     if shutil.which("npu-smi") is None:
         return None
     try:

@@ -1,8 +1,9 @@
-"""The data engine: one function over many parts, in this process or as tasks on Ray.
+"""The data engine: runs one function over many parts, in this process or as tasks on Ray.
 
-A part is whatever the function takes, e.g. the path of ``rows/part-00000.parquet``; a result is
-what it returns, e.g. ``{"read": 700, "kept": 698}``. Long outputs are files: the function writes
-them with ``whole_file`` to a path that all workers share, since a retried task runs twice.
+A part is any value that the function takes, e.g. the path of ``rows/part-00000.parquet``. A result
+is what the function returns, e.g. ``{"read": 700, "kept": 698}``. Long outputs are files. The
+function writes them with ``whole_file`` to a path that all workers share, because a retried task
+runs twice.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ Part = TypeVar("Part")
 Result = TypeVar("Result")
 
 AHEAD = 2
-"""Tasks submitted a worker: one runs, one waits for it."""
+"""Tasks submitted per worker: one runs while the next one waits."""
 RETRIES = 3
-"""How often a task is run again whose worker died; a task's own error is never retried."""
+"""How often a task is retried after its worker died. A task's own error is never retried."""
 OBJECT_STORE_BYTES = 100 << 20
-"""Of a local cluster: results are counts and paths, so Ray's least is enough."""
+"""Object store of a local cluster. Results are counts and paths, so little memory is enough."""
 TEMPORARY = ".writing-"
 
 
@@ -38,17 +39,17 @@ def map_parts(
     progress: Progress,
     unit: str,
 ) -> Iterator[Result]:
-    """Give the function's results in the order of the parts, whatever finishes first.
+    """Yield the function's results in the order of the parts, whichever task finishes first.
 
     Args:
-        function: Pure and picklable.
-        parts: Picklable; made when their turn comes, if they are an iterator.
-        engine: Where they run; a Ray cluster without an address is one of this machine's processes.
-        progress: Told of every result.
-        unit: What a part is called there.
+        function: A pure function that can be pickled.
+        parts: Values that can be pickled. An iterator is read only as tasks are submitted.
+        engine: Where the parts run. Ray without an address: a local cluster on this machine.
+        progress: Updated after every result.
+        unit: What the progress calls a part.
 
     Raises:
-        StageError: Ray is not installed or not reached, or a task's workers died again and again.
+        StageError: Ray is not installed or not reached, or a task's workers died repeatedly.
     """
     total = len(parts) if isinstance(parts, Sized) else None
     if engine.engine == "local":
@@ -69,7 +70,9 @@ def _counted(
 
 @contextmanager
 def connected(engine: DataEngine) -> Iterator[None]:
-    """Hold a connection to Ray over several ``map_parts``; one that is there already is kept.
+    """Keep one connection to Ray for several ``map_parts`` calls; an existing one is reused.
+
+    With the local engine it does nothing.
 
     Raises:
         StageError: Ray is not installed, or no cluster answers at the address.
@@ -78,7 +81,7 @@ def connected(engine: DataEngine) -> Iterator[None]:
         yield
         return
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # MindSpore can be imported after Ray only with protobuf's implementation in Python.
+    # MindSpore can be imported after Ray only with protobuf's pure Python implementation.
     os.environ.setdefault("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", "python")
     ray = require("ray", "ray")
     if ray.is_initialized():
@@ -114,11 +117,11 @@ def _on_ray(
     shared = ray.put(function)
     pending: deque[Any] = deque()
     rest = iter(parts)
-    # Tasks that an error leaves pending are not cancelled: they end with the connection. Ray 2.60's
-    # cancel ends this process when a task is done at the same moment (ray-project/ray#54738).
+    # After an error, pending tasks are not cancelled: they end with the connection. In Ray 2.60,
+    # cancel ends this process if a task finishes at the same moment (ray-project/ray#54738).
     while True:
         while len(pending) < AHEAD * workers:
-            # A part is wrapped, as None may be one.
+            # A part is wrapped in a tuple, because None is a valid part.
             if (following := next(((part,) for part in rest), None)) is None:
                 break
             pending.append(task.remote(shared, following[0]))
@@ -132,7 +135,7 @@ def _call(function: Callable[[Part], Result], part: Part) -> Result:
 
 
 def _result(reference: Any) -> Any:
-    """A task's result, or its own error as it was raised."""
+    """Return a task's result, or raise the task's own error."""
     import ray
 
     try:
@@ -148,9 +151,9 @@ def _result(reference: Any) -> Any:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A file beside ``path`` to write to; it takes that name when it is whole.
+    """Yield a temporary file beside ``path``; it is renamed to ``path`` when it is complete.
 
-    A task that runs twice replaces the file by an equal one, and nobody sees half of it.
+    A task that runs twice replaces the file by an equal one. No reader sees a half-written file.
     """
     temporary = path.with_name(f"{TEMPORARY}{path.name}-{uuid.uuid4().hex}")
     try:
@@ -161,6 +164,6 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed tasks left of their files, at any depth."""
+    """Remove the temporary files that killed tasks left, at any depth."""
     for leftover in folder.rglob(f"{TEMPORARY}*"):
         leftover.unlink(missing_ok=True)

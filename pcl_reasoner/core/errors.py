@@ -1,4 +1,4 @@
-"""Errors a user sees: where, what, got against expected, what to do."""
+"""Errors that a user sees. They say where, what is wrong, got and expected, and what to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import ModuleType
 
 
 class PclError(Exception):
-    """Base of every error that the command line prints without a traceback. Exit code 1."""
+    """Base class of the errors that the command line prints without a traceback. Exit code 1."""
 
     exit_code = 1
 
@@ -23,14 +23,14 @@ class StageError(PclError):
 
 
 class LockedError(PclError):
-    """Another runner holds the run directory. Exit code 1."""
+    """Another runner holds the lock of the run directory. Exit code 1."""
 
 
 def join_errors(errors: list[str]) -> InputError:
-    """Make one error of many, so that a user mends them in one go.
+    """Make one error from several, so that a user can fix all of them at once.
 
     Args:
-        errors: One message a problem, without bullets.
+        errors: One message per problem, without bullets.
     """
     if len(errors) == 1:
         return InputError(errors[0])
@@ -39,7 +39,7 @@ def join_errors(errors: list[str]) -> InputError:
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Import an optional part, or say how to get it.
+    """Import an optional module; if it is missing, the error says how to install it.
 
     Args:
         module: Import name, e.g. ``tensorboardX``.

@@ -1,4 +1,4 @@
-"""Where recipes, launch files and other shipped files are, installed or in a checkout."""
+"""Finds, reads and copies recipes and launch files, in an installed package or a checkout."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def shipped(folder: str) -> Path:
-    """The folder ``recipes`` or ``launch`` that came with the package.
+    """The folder ``recipes`` or ``launch`` that is shipped with the package.
 
-    An installed package has it inside (setup.cfg maps it there); a checkout has it beside.
+    An installed package contains the folder (setup.cfg maps it there). In a checkout the folder is
+    beside the package.
     """
     inside = PACKAGE / folder
     return inside if inside.is_dir() else PACKAGE.parent / folder
 
 
 def find(name: str, folder: str) -> Path:
-    """Find a recipe or launch file: as a path first, then among the shipped ones.
+    """Find a recipe or launch file: first as a path, then among the shipped files.
 
     Args:
         name: ``recipes/v15_opg.yaml``, ``v15_opg.yaml``, ``v15_opg`` or any path.
         folder: ``recipes`` or ``launch``.
 
     Raises:
-        InputError: No such file; the nearest shipped name is given.
+        InputError: There is no such file; the error suggests the nearest shipped name.
     """
     given = Path(name)
     if given.is_file():
@@ -50,13 +51,13 @@ def find(name: str, folder: str) -> Path:
 
 
 def nearest(word: str, known: list[str]) -> str:
-    """`` Did you mean …?`` with the nearest known word, or nothing."""
+    """`` Did you mean …?`` with the most similar known word; empty if none is similar."""
     match = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
     return f" Did you mean {match[0]!r}?" if match else ""
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """YAML's safe loader, refusing a key that stands twice in one mapping."""
+    """YAML's safe loader that refuses a key that appears twice in one mapping."""
 
 
 def _mapping(loader: _UniqueKeyLoader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -73,13 +74,13 @@ def _mapping(loader: _UniqueKeyLoader, node: yaml.MappingNode) -> dict[Any, Any]
 
 
 _UniqueKeyLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-# Dates stay words, as JSON has none.
+# Dates stay strings, because JSON has no dates.
 _UniqueKeyLoader.yaml_implicit_resolvers = {
     first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
     for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-# YAML 1.1 takes 1e-6 for a word; everyone who writes it in a recipe means the number. An exponent
-# without a sign stays a word: 12e4567 may be a commit.
+# YAML 1.1 reads 1e-6 as a string, but in a recipe it means the number. An exponent without a sign
+# stays a string: 12e4567 may be a commit.
 _UniqueKeyLoader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]\d+$"), list("-+0123456789")
 )
@@ -107,7 +108,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def parse_scalar(text: str) -> Any:
-    """Read the value of a ``key=value`` override as YAML does."""
+    """Parse the value of a ``key=value`` override as YAML."""
     try:
         return yaml.load(text, Loader=_UniqueKeyLoader)
     except yaml.YAMLError as error:
@@ -115,23 +116,24 @@ def parse_scalar(text: str) -> Any:
 
 
 def yaml_text(value: Any) -> str:
-    """A value as YAML, its keys in their own order."""
+    """Convert a value to YAML; keys keep their order."""
     return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100))
 
 
 def copy(name: str, destination: Path, force: bool) -> list[tuple[Path, Path]]:
-    """Copy a recipe with the profile files that it names, or a launch file.
+    """Copy a recipe with the profile files that it names, or copy a launch file.
 
     Args:
         name: A path, or the name of a shipped recipe or launch file.
-        destination: A file, or a folder that is there.
-        force: Overwrite what is there.
+        destination: A file, or an existing folder.
+        force: Overwrite existing files.
 
     Returns:
-        From, to; the recipe or launch file first.
+        Pairs of source and target; the recipe or launch file comes first.
 
     Raises:
-        InputError: A file is there already; all are named at once, and nothing is copied.
+        InputError: There is no such file, or targets exist already or are the source itself. The
+            error names all such targets, and nothing is copied.
     """
     try:
         source = find(name, "recipes")

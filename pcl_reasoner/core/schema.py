@@ -27,17 +27,17 @@ class Source(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     path: str | None = None
-    """A file or folder, relative to the working directory; with ``stage``: inside its folder."""
+    """A file or folder, relative to the working directory; with ``stage``, to its artifact."""
     hub: str | None = None
     """Repository id on the Hugging Face hub."""
     revision: str | None = None
-    """Commit or tag on the hub; required there."""
+    """Commit or tag on the hub; required for a hub source."""
     kind: str = Field("dataset", pattern="^(dataset|model)$")
-    """What the hub repository is."""
+    """Type of the hub repository."""
     files: str | None = None
-    """Glob of the files to take; all when left out."""
+    """Glob of the files to use; all files if left out."""
     recipe: str | None = None
-    """Another recipe, run with the same profile, launch file and seed."""
+    """Another recipe; it runs with the same profile, launch file and seed."""
     stage: str | None = None
     """The stage whose artifact is the source."""
 
@@ -63,48 +63,57 @@ class DataEngine(BaseModel):
 
     engine: Literal["local", "ray"] = "local"
     address: str | None = None
-    """Of a Ray cluster, e.g. auto or ray://head:10001; None: workers of this machine."""
+    """Address of a Ray cluster, e.g. auto or ray://head:10001.
+
+    None: the stage starts one on this machine or, with ``--start ssh``, on all hosts.
+    """
     workers: int = Field(1, gt=0)
-    """Tasks at a time."""
+    """Tasks that run at a time."""
 
 
 class JoinedCluster(DataEngine):
-    """A Ray cluster that was started for a stage, and that this process takes part in."""
+    """A Ray cluster that was started for a stage and that this process has joined."""
 
     own_address: str
-    """Of this machine: where it has several, Ray may else take another than its cluster knows."""
+    """This machine's address in the cluster.
+
+    Without it, Ray may choose another of several addresses, which the cluster does not know.
+    """
 
 
 VISIBLE_DEVICES = ("ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-"""Variables that say which devices a process may use."""
+"""Environment variables that list the devices that a process may use."""
 _DATA_PARALLEL = ("--data-parallel-size", "-dp")
 
 
 class Serving(BaseModel):
-    """A vLLM server that a stage starts itself, watches and stops."""
+    """vLLM servers that a stage starts, watches and stops itself."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     executable: str
-    """Path of ``vllm``; of its environment's ``python`` where the package is not named vllm."""
+    """Path of ``vllm``, or of its environment's ``python`` if the package has another name."""
     arguments: list[str] = Field(default_factory=list)
-    """Further arguments of ``vllm serve``; they come last."""
+    """Further arguments of ``vllm serve``, after all others."""
     environment: dict[str, str] = Field(default_factory=dict)
-    """Over ``env``, for the server alone."""
+    """Environment variables of the server alone; they override ``env``."""
     start_seconds: float = Field(1800.0, gt=0)
-    """Until it answers; large weights take minutes to load."""
+    """Seconds until the server must answer; large weights take minutes to load."""
     restarts: int = Field(3, ge=0)
-    """How often each is started again in one stage after it was lost."""
+    """How often each server is restarted within one stage after it was lost."""
     servers: int = Field(1, gt=0)
-    """How many servers of this kind, each with devices of its own."""
+    """Servers on this machine (``--start ssh``: on each host), each with its own devices."""
     devices: int | None = Field(None, gt=0)
-    """Devices of each (vLLM's tensor parallel size); None: ``server_devices``."""
+    """Devices per server (vLLM's tensor parallel size); None: ``server_devices``."""
     port: int | None = Field(None, gt=0, lt=65536)
-    """Port of the first, the others' follow; None: ports that are free when they start."""
+    """Port of the first server; the others use the ports that follow.
+
+    None: free ports on this machine; on another host the ports from ``server_port`` on.
+    """
 
     @model_validator(mode="after")
     def _no_key_that_everyone_reads(self) -> Serving:
-        # vLLM takes --api_key for the same.
+        # vLLM also accepts --api_key.
         if any(word.split("=")[0].replace("_", "-") == "--api-key" for word in self.arguments):
             raise ValueError(
                 "arguments: leave --api-key out: a command line is read by everyone on its "
@@ -114,10 +123,10 @@ class Serving(BaseModel):
         return self
 
     def visible(self, base: Mapping[str, str]) -> tuple[str, list[str]] | None:
-        """The environment's list of devices, by its variable's name; None where it names none.
+        """The environment variable that lists the devices, and the list; None if there is none.
 
         Args:
-            base: The environment that ``environment`` is laid over.
+            base: The environment that ``environment`` overrides.
         """
         found = {**base, **self.environment}
         for name in VISIBLE_DEVICES:
@@ -127,76 +136,76 @@ class Serving(BaseModel):
 
 
 class HostSettings(BaseModel):
-    """What is different on one host."""
+    """Settings that differ on one host."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     env: dict[str, str] = Field(default_factory=dict)
-    """Over the environment of all hosts."""
+    """Environment variables; they override those of all hosts."""
     set_env: str | None = None
-    """In place of the shell file of all hosts."""
+    """Shell file that replaces the one of all hosts."""
     python: str | None = None
     """Path of ``python``; ``msrun`` is taken from its folder."""
 
 
 class Ssh(BaseModel):
-    """How hosts are reached; user, port and key stand in an OpenSSH configuration file."""
+    """How hosts are reached. User, port and key are set in an OpenSSH configuration file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     config: str | None = None
-    """That file; None: the user's own."""
+    """Path of that file; None: the user's own."""
     connect_seconds: int = Field(10, gt=0)
-    """Until a host that does not answer counts as away."""
+    """Seconds after which a host that does not answer counts as unreachable."""
 
 
 class Placement(BaseModel):
-    """The half of a launch file that never changes results: where, and with how much."""
+    """The half of a launch file that never changes results: machines, devices and limits."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     host_file: str | None = None
-    """A file with a host a line, in place of ``hosts``, relative to the working directory."""
+    """A file with one host per line that replaces ``hosts``; relative to the working directory."""
     hosts: list[str] = Field(default=["localhost"], min_length=1, validate_default=True)
     """Host names or addresses; the first is the master."""
     spare_hosts: list[str] = Field(default_factory=list)
-    """Take the place of hosts that are lost and stay away, in this order."""
+    """Hosts that replace, in this order, lost hosts that stay away."""
     per_host: dict[str, HostSettings] = Field(default_factory=dict)
-    """By host or spare host: what is different there."""
+    """Host or spare host -> settings that differ there."""
     ssh: Ssh = Ssh()
     restarts: int = Field(3, ge=0)
-    """How often training of one stage is started again after a worker or a host was lost."""
+    """How often one stage's training is restarted after a lost worker, a lost host or a stall."""
     notice_seconds: float = Field(10.0, ge=1)
-    """A host that is silent for so long is lost; and stops everything itself."""
+    """A host that is silent for this many seconds is lost; it stops its processes itself."""
     stall_seconds: float = Field(1800.0, gt=0)
-    """Training without a new step for so long, after its first, is started again."""
+    """Training is restarted if, after its first step, this many seconds pass without a step."""
     devices_per_host: int = Field(1, gt=0)
-    """Counted in dies: a 910C node shows 16."""
+    """Devices per host, counted in dies: a 910C node shows 16."""
     master_port: int = Field(8118, gt=0, lt=65536)
     cluster_time_out: int = Field(1200, gt=0)
-    """Seconds that msrun waits for all workers."""
+    """Seconds that msrun waits for all workers, and that training waits for a lost host."""
     log_dir: str = "output/msrun_log"
     env: dict[str, str] = Field(default_factory=dict)
-    """Environment of the training and server processes."""
+    """Environment variables of the training and server processes."""
     set_env: str | None = None
-    """Shell file to source first (CANN's set_env.sh)."""
+    """Shell file that is sourced first (CANN's set_env.sh)."""
     server_urls: list[str] = Field(default_factory=list)
-    """OpenAI-compatible servers that answer for the policy, e.g. http://host:8000/v1."""
+    """OpenAI-compatible servers of the policy, e.g. http://host:8000/v1."""
     sampling: Serving | None = None
-    """A server that sample and evaluate start themselves, in place of server_urls."""
+    """Servers that sample and evaluate start themselves; they replace ``server_urls``."""
     server_devices: int = Field(1, gt=0)
-    """Devices a server (vLLM's tensor parallel size)."""
+    """Devices per server (vLLM's tensor parallel size)."""
     server_port: int = Field(8000, gt=0, lt=65536)
     judge_urls: list[str] = Field(default_factory=list)
-    """OpenAI-compatible servers that answer for the judge."""
+    """OpenAI-compatible servers of the judge model."""
     judging: Serving | None = None
-    """Servers of the judge that grade starts itself, in place of judge_urls."""
+    """Judge servers that grade starts itself; they replace ``judge_urls``."""
     api_keys: dict[str, str] = Field(default_factory=dict)
-    """By URL of those: the environment variable that holds the key it asks for."""
+    """URL from ``server_urls`` or ``judge_urls`` -> environment variable that holds its key."""
     duckdb_memory: str = "1GB"
-    """DuckDB's memory limit; beyond it, it spills to disk."""
+    """DuckDB's memory limit. Beyond it, DuckDB spills to disk."""
     threads: int = Field(2, gt=0)
-    """Threads for curation and embedding; with several workers, of each."""
+    """Threads for curation and embedding, per worker."""
     data: DataEngine = DataEngine()
     """The data engine of curation and of the contamination check."""
 
@@ -234,7 +243,7 @@ class Placement(BaseModel):
         cls, settings: dict[str, HostSettings], info: ValidationInfo
     ) -> dict[str, HostSettings]:
         known = [*info.data.get("hosts", []), *info.data.get("spare_hosts", [])]
-        # Hosts that are wrong themselves are said already.
+        # Invalid hosts have already been reported.
         for name in settings if "hosts" in info.data else ():
             if name not in known:
                 raise ValueError(f"{name!r} is no host of this file.{nearest(name, known)}")
@@ -283,10 +292,10 @@ _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def check_host(name: str) -> None:
-    """Refuse what is no host name or IPv4 address.
+    """Raise an error if a text is not a host name or an IPv4 address.
 
     Raises:
-        ValueError: It has another form; says where a user and a port go.
+        ValueError: The text has another form; the error says where user and port belong.
     """
     if not _HOST.fullmatch(name):
         raise ValueError(
@@ -296,10 +305,10 @@ def check_host(name: str) -> None:
 
 
 def hosts_in(file: str) -> list[str]:
-    """The hosts of a node list file: one a line; ``#`` begins a comment.
+    """The hosts of a host file: one per line; ``#`` begins a comment.
 
     Raises:
-        ValueError: It cannot be read, names no host, or a line is not one host name.
+        ValueError: The file cannot be read, names no host, or has a line that is not one host name.
     """
     try:
         text = Path(file).expanduser().read_text(encoding="utf-8")
@@ -329,22 +338,22 @@ class Launch(BaseModel):
     profile: str
     """The profile that this launch file is for; ``paper`` is a recipe's top level."""
     verified: str
-    """One sentence: what of this layout was seen to run, and what was not."""
+    """One sentence: which parts of this layout have been run, and which have not."""
     hashed: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    """By stage type: keys that change results (precision, parallel layout, which sampler)."""
+    """Stage type -> keys that change results (precision, parallel layout, sampling engine)."""
     placement: Placement = Placement()
 
 
 def sentences(
     error: ValidationError, where: Callable[[str], str], prefix: str, model: type[BaseModel]
 ) -> Iterator[str]:
-    """Turn pydantic's findings into our sentences: file: path: what, got against expected.
+    """Convert pydantic's errors to our messages: ``file: path: what is wrong, got VALUE``.
 
     Args:
-        error: What pydantic found.
+        error: Pydantic's errors.
         where: Top-level key -> the file that it came from.
-        prefix: E.g. ``stage pack: ``.
-        model: What was validated, for the nearest known key.
+        prefix: Text before the path, e.g. ``stage pack: ``.
+        model: The model that was validated; its keys are suggested for unknown ones.
     """
     for detail in error.errors():
         location = detail["loc"]
@@ -370,7 +379,7 @@ def sentences(
 
 
 def _model_at(model: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel]:
-    """The model that a path into a model's value leads to."""
+    """The model class that a path of field names leads to."""
     for part in path:
         info = model.model_fields.get(str(part))
         inner = list(_models_in(info.annotation)) if info else []

@@ -1,7 +1,7 @@
-"""The columns of every artifact that is a table, and what each of them means.
+"""The columns of every artifact that is a table.
 
-A column of one name means one thing in every table. Where tables get columns from the one before,
-those that come on top stand here.
+A column name has the same meaning in all tables. If a table extends the one before it, only the
+added columns are listed here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 Key = tuple[str, int]
-"""(problem_id, sample_index): what identifies a response."""
+"""(problem_id, sample_index), the key of a response."""
 
 ROWS = pa.schema(
     [
@@ -24,9 +24,9 @@ ROWS = pa.schema(
 )
 """``convert``: rows/*.parquet."""
 PASS_COUNTS = pa.schema([("pass_count", pa.int32()), ("pass_rate", pa.float32())])
-"""``difficulty``, after ROWS."""
+"""``difficulty``: added to ROWS."""
 LENGTHS = pa.schema([("cot_tokens", pa.int32()), ("mean_cot_tokens", pa.float32())])
-"""``lengths``, after PASS_COUNTS."""
+"""``lengths``: added to ROWS and PASS_COUNTS."""
 PROBLEMS = pa.schema(
     [
         ("problem_id", pa.string()),
@@ -67,7 +67,7 @@ VERDICTS = pa.schema(
 REWARDED = pa.schema(
     [("reward", pa.float32()), ("pass_rate", pa.float32()), ("advantage", pa.float32())]
 )
-"""``select``: responses.parquet, after RESPONSES."""
+"""``select``: responses.parquet; these columns are added to RESPONSES."""
 SEGMENTS = pa.schema(
     [
         ("problem_id", pa.string()),
@@ -80,11 +80,11 @@ SEGMENTS = pa.schema(
         ("advantage", pa.float32()),
     ]
 )
-"""``tokenize``: an Arrow folder; ``advantage`` is null where the data have none."""
+"""``tokenize``: an Arrow folder; ``advantage`` is null if the data have none."""
 OLD_LOG_PROBS = pa.schema(
     [("old_log_probs", pa.list_(pa.float32())), ("old_log_probs_mean", pa.float32())]
 )
-"""``old_log_probs``: an Arrow folder, after SEGMENTS."""
+"""``old_log_probs``: an Arrow folder; these columns are added to SEGMENTS."""
 PACKED_ROWS = pa.schema(
     [
         ("input_ids", pa.list_(pa.int32())),
@@ -102,7 +102,7 @@ PACKED_ROWS = pa.schema(
 PACKED_OLD_LOG_PROBS = pa.schema(
     [("old_log_probs", pa.list_(pa.float32())), ("old_log_probs_mean", pa.list_(pa.float32()))]
 )
-"""``pack``, after PACKED_ROWS, where the segments have been through the stage ``old_log_probs``."""
+"""``pack``: added to PACKED_ROWS if the segments come from the stage ``old_log_probs``."""
 PER_PROBLEM = pa.schema(
     [
         ("benchmark", pa.string()),

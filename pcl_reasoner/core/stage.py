@@ -1,11 +1,11 @@
-"""What a stage is made of: its configuration, its counts and the context that it is run in.
+"""The interface of a stage: its configuration, its counts and the context that it runs in.
 
 A stage is a function
 
     run(config, inputs, output, context) -> Counts
 
-that reads the folders in ``inputs``, writes its files into ``output`` and says what became of
-every record. It never prints, never exits, and never touches another stage's folder.
+that reads the folders in ``inputs``, writes its files into ``output`` and counts what became of
+every record. It never prints, never exits, and never writes into another stage's folder.
 """
 
 from __future__ import annotations
@@ -22,24 +22,27 @@ from pydantic.fields import FieldInfo
 from pcl_reasoner.core.schema import Placement
 
 RAW_LIMIT_BYTES = 4096
-"""At most this much of a refused record is kept in quarantined.jsonl."""
+"""Bytes of a refused record that quarantined.jsonl keeps, at most."""
 
 
 CONTENT = "content"
 FileName = Annotated[str, CONTENT]
-"""A field that may name a file or folder: its content is part of the stage's fingerprint."""
+"""A field that may name a file or folder, whose content is part of the stage's fingerprint."""
 NOT_HASHED = "not hashed"
-"""Marks a field that changes no artifact, only whether there is one: no part of the fingerprint."""
+"""Marks a field that is left out of the fingerprint.
+
+Such a field never changes an artifact, only whether there is one.
+"""
 
 
 @dataclass(frozen=True)
 class ServerNeeds:
-    """A server that a stage asks.
+    """What a server must offer to a stage that samples from it.
 
     Args:
-        role: The stage's input that has the weights.
-        name: Under which it offers them.
-        max_model_len: Longest prompt and response together, in tokens.
+        role: The stage's input that holds the weights.
+        name: Model name under which the server offers them.
+        max_model_len: Largest total length of prompt and response, in tokens.
     """
 
     role: str
@@ -48,37 +51,37 @@ class ServerNeeds:
 
 
 class StageConfig(BaseModel):
-    """Base of every stage's configuration: unknown keys are refused, values do not change."""
+    """Base class of all stage configurations. Unknown keys are refused; values cannot change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
     renamed: ClassVar[Mapping[str, str]] = {}
-    """A key's old name -> its name; the old one is refused with the new one."""
+    """Old key -> new key. The old key is refused, and the error gives the new one."""
     renamed_values: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    """The same for values, by key."""
+    """Key -> old value -> new value, refused in the same way."""
     uses_data_engine: ClassVar[bool] = False
-    """Whether its parts go to the launch file's data engine."""
+    """Whether the stage's parts run on the launch file's data engine."""
     runs_on_hosts: ClassVar[bool] = False
-    """Whether msrun starts its processes on every host of the launch file."""
+    """Whether msrun starts the stage's processes on every host of the launch file."""
     page: ClassVar[str | None] = None
-    """The file of its artifact that a person opens."""
+    """The file of the artifact that a person opens; None: there is none."""
 
     def asked_urls(self, placement: Placement) -> list[str]:
-        """Those of the launch file's servers that it asks."""
+        """The servers of the launch file that the stage sends requests to."""
         return []
 
     def server(self) -> ServerNeeds | None:
-        """What a server must offer that it asks about the policy; None where it asks none."""
+        """What the policy's server must offer; None if the stage uses no such server."""
         return None
 
     def hashed(self) -> dict[str, Any]:
-        """What of it is part of the stage's fingerprint."""
+        """The fields that are part of the stage's fingerprint."""
         fields = type(self).model_fields.items()
         left_out = {name for name, info in fields if NOT_HASHED in _marks(info)}
         return self.model_dump(mode="json", exclude=left_out)
 
     def named_files(self) -> dict[str, Path]:
-        """Field -> the file or folder that it names; other values (hub ids) are left out."""
+        """Field -> existing file or folder that it names; other values (hub ids) are left out."""
         found = {}
         for name, field_info in type(self).model_fields.items():
             value = getattr(self, name)
@@ -88,13 +91,13 @@ class StageConfig(BaseModel):
 
 
 def _marks(field_info: FieldInfo) -> list[Any]:
-    # Of ``FileName | None`` the mark is in the union's member.
+    # In ``FileName | None`` the mark is on the member of the union.
     inner = [getattr(kind, "__metadata__", ()) for kind in get_args(field_info.annotation)]
     return [*field_info.metadata, *(mark for marks in inner for mark in marks)]
 
 
 class Counts(BaseModel):
-    """What became of a stage's records; the funnel is the counts of all stages in order.
+    """What became of a stage's records. The counts of all stages in order are the funnel.
 
     ``read == kept + sum(dropped)`` always holds, and the runner checks it.
     """
@@ -106,38 +109,38 @@ class Counts(BaseModel):
     read: int = Field(ge=0)
     kept: int = Field(ge=0)
     dropped: dict[str, int] = Field(default_factory=dict)
-    """Records by the reason for which they were not kept; reasons with 0 are left out."""
+    """Reason -> records that were not kept for that reason; reasons with 0 are left out."""
     info: dict[str, Any] = Field(default_factory=dict)
-    """Further figures for the report (fill, positives, seconds a step …). JSON values only."""
+    """Further figures for the report (fill, positives, seconds per step …). JSON values only."""
 
 
 class Progress(Protocol):
-    """How a stage reports progress; the command line draws it, a test ignores it."""
+    """How a stage reports progress. The command line draws it; a test ignores it."""
 
     def update(self, done: float, total: float | None, unit: str, note: str = "") -> None:
-        """Say how far the running stage is."""
+        """Report how far the running stage is."""
 
 
 class NoProgress:
-    """Progress that goes nowhere, for tests and for library use."""
+    """Discards progress, for tests and for use as a library."""
 
     def update(self, done: float, total: float | None, unit: str, note: str = "") -> None:
-        """Ignore it."""
+        """Discard the report."""
 
 
 @dataclass
 class StageContext:
-    """What a stage may use beside its inputs.
+    """What a stage may use besides its inputs.
 
     Args:
         name: The stage's name in the recipe, e.g. ``evaluate_before``.
-        quarantined: File to which refused records go.
+        quarantined: File to which refused records are written.
         placement: The launch file's ``placement`` half: hosts, ports, memory limits, environment.
-        progress: Where progress goes.
-        cache: Folder for what only saves work (embeddings by content); None: there is none.
-        recipe: Read-only facts of the recipe that only the report needs (expect, choices, title).
-        start: How training starts the processes of its hosts: ``ssh`` or ``local``; None: one
-            host's on this machine, and several hosts' not at all.
+        progress: Where progress is reported.
+        cache: Folder for data that only saves work (embeddings by content); None: there is none.
+        recipe: Facts of the recipe that only the report needs (expect, choices, title); read-only.
+        start: How processes on the launch file's hosts are started: ``ssh`` or ``local``. None:
+            on this machine if there is one host; training on several hosts is not started.
     """
 
     name: str
@@ -150,13 +153,13 @@ class StageContext:
     warnings: list[str] = field(default_factory=list)
 
     def quarantine(self, file: str, row: int, reason: str, raw: str | bytes) -> None:
-        """Write one refused record aside, with where it came from and why.
+        """Append one refused record to the quarantine file, with its origin and the reason.
 
         Args:
             file: The source file's name.
             row: 0-based row (Parquet, Arrow) or line (JSONL) in that file.
-            reason: The same word as in ``Counts.dropped``.
-            raw: The record; cut to 4 KiB.
+            reason: The same key as in ``Counts.dropped``.
+            raw: The record; it is cut to 4 KiB.
         """
         data = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
         text = data[:RAW_LIMIT_BYTES].decode("utf-8", "replace")
@@ -165,6 +168,6 @@ class StageContext:
             handle.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     def warn(self, message: str) -> None:
-        """Record a warning: shown at the end of the run, in the manifest and in the report."""
+        """Record a warning, shown at the end of the run, in the manifest and in the report."""
         if message not in self.warnings:
             self.warnings.append(message)

@@ -1,4 +1,4 @@
-"""Parquet and JSONL of other people -> problems: convert, difficulty, lengths, unique."""
+"""Third-party Parquet and JSONL -> problems, by convert, difficulty, lengths and unique."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import hashlib
 import unicodedata
 
 WHITESPACE = " \t\n\r\f\v"
-"""What is stripped from a problem's ends: ASCII only, so that SQL and Python agree."""
+"""Characters stripped from both ends of a problem; only ASCII, so that SQL and Python agree."""
 
 
 def normalise_problem(problem: str) -> str:
-    """NFC and stripped: the form in which two problems are the same problem."""
+    """Normalise to NFC and strip; problems that are equal in this form are the same problem."""
     return unicodedata.normalize("NFC", problem).strip(WHITESPACE)
 
 
 def problem_id(problem: str) -> str:
-    """First 16 hex digits of SHA-256 of the normalised problem.
+    """Return the first 16 hex digits of the SHA-256 of the normalised problem.
 
     Source: upstream's decontaminate.py takes the same digits of the raw question.
     """

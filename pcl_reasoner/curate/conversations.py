@@ -28,7 +28,7 @@ from pcl_reasoner.curate.records import (
 
 
 def read_line(line: bytes) -> Row | Refused:
-    """Read one line; it has no ground truth and no source."""
+    """Read one line. The row has an empty ground truth and an empty problem source."""
     try:
         record = _parsed(line)
         problem, cot = _question_and_response(record.pop("conversations", None))
@@ -39,7 +39,7 @@ def read_line(line: bytes) -> Row | Refused:
 
 def _parsed(line: bytes) -> dict[str, Any]:
     try:
-        # A byte order mark can only stand at the start of the file's first line.
+        # A byte order mark can only occur at the start of the file's first line.
         text = line.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Malformed(MALFORMED_UTF8) from error

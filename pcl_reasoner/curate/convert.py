@@ -1,4 +1,4 @@
-"""Stage ``convert``: other people's files -> rows, and what is malformed apart."""
+"""Stage ``convert``: third-party files -> rows; other records are quarantined."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from pcl_reasoner.curate.records import Refused, Row
 
 NAMED = 3
-"""So many files are named in a warning."""
+"""Maximum number of file names in a warning."""
 
 
 class ConvertConfig(StageConfig):
-    """Read other people's files."""
+    """Convert third-party files into rows."""
 
     uses_data_engine: ClassVar[bool] = True
 
@@ -43,18 +43,18 @@ class ConvertConfig(StageConfig):
     max_malformed: float = Field(0.01, ge=0, le=1)
     """Share of the source's rows that may be malformed; above it the stage fails."""
     filters: tuple[Filter, ...] = ()
-    """Rows to drop: whose problem has a URL, refers to an image, or has no answer."""
+    """Drop rows whose problem has a URL or refers to an image, or that have no answer."""
     jsonl: bool = False
-    """True: the rows stand as JSON lines beside every part, too."""
+    """True: the rows are also written as JSON lines, in a file beside every part."""
 
 
 @dataclass(frozen=True)
 class Converted:
-    """What became of a piece's records.
+    """Counts for the records of a piece.
 
     Args:
-        read: Records.
-        refused: Those that are no row, by reason.
+        read: Records read.
+        refused: Records that did not become a row, by reason.
     """
 
     read: int
@@ -64,18 +64,18 @@ class Converted:
 def convert(
     config: ConvertConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """Make rows of source files, and keep apart what is malformed or filtered out, by reason.
+    """Convert source files into rows; quarantine malformed and filtered records by reason.
 
     Args:
-        config: The source's format.
+        config: The source's format and the filters.
         inputs: ``source``: a file, or a folder whose files are read in the order of their paths.
-        output: Gets rows/part-NNNNN.parquet, one a piece of a source file.
-        context: Gets every refused record; the data engine.
+        output: Gets rows/part-NNNNN.parquet, one per piece of a source file.
+        context: Gets every quarantined record; has the data engine.
 
     Raises:
-        StageError: No files, no rows, a file that cannot be read or lacks columns.
+        StageError: There are no files or no rows, or a file cannot be read or lacks columns.
     """
-    # Absolute, as workers on other machines have another working directory.
+    # Absolute, because workers on other machines have another working directory.
     source, output = inputs["source"].absolute(), output.absolute()
     engine = context.placement.data
     files = source_files(source, config.format)
@@ -111,7 +111,7 @@ def _named(files: Sequence[str]) -> str:
 
 
 def _merge(apart: Path, quarantined: Path) -> None:
-    """Bring the pieces' refused records together in source order."""
+    """Append the pieces' quarantined records to one file, in source order."""
     with quarantined.open("ab") as target:
         for path in sorted(apart.glob("*.jsonl")):
             with path.open("rb") as handle:
@@ -120,10 +120,10 @@ def _merge(apart: Path, quarantined: Path) -> None:
 
 
 def convert_piece(config: ConvertConfig, output: Path, piece: Piece) -> Converted:
-    """Write a piece's rows to its part, and its refused records to a file of their own.
+    """Write a piece's rows to its part, and its quarantined records to a separate file.
 
     Args:
-        config: The source's format, and what to filter.
+        config: The source's format and the filters.
         output: The stage's folder.
         piece: The piece.
     """
@@ -155,7 +155,10 @@ def _rows(
     aside: StageContext,
     refused: Counter[str],
 ) -> list[tuple[int, Row]]:
-    """The rows of a batch, which is emptied; what is refused is kept apart and counted."""
+    """Return the rows of a batch, each with its number in the source file.
+
+    The batch is emptied. Refused records are quarantined and counted.
+    """
     from pcl_reasoner.curate import records
 
     rows: list[tuple[int, Row]] = []
@@ -166,13 +169,13 @@ def _rows(
             refused[found.reason] += 1
         else:
             rows.append((number, found))
-    # Texts of up to 64 MiB are about to be copied into Arrow's memory and to be compressed.
+    # Frees texts of up to 64 MiB, which are copied into Arrow's memory and compressed next.
     batch.clear()
     return rows
 
 
 def _records(piece: Piece, format: str) -> Iterator[list[Row | Refused]]:
-    """A piece's records in batches."""
+    """Yield a piece's records in batches."""
     from pcl_reasoner.curate import conversations, nemotron, records
 
     if format == "nemotron":
@@ -184,7 +187,7 @@ def _records(piece: Piece, format: str) -> Iterator[list[Row | Refused]]:
         found: list[Row | Refused] = []
         lines.reverse()
         while lines:
-            # A line goes as soon as it is read: it may have 64 MiB.
+            # A line is freed as soon as it is read: it may have 64 MiB.
             line, whole = lines.pop()
             found.append(
                 conversations.read_line(line)
@@ -196,7 +199,7 @@ def _records(piece: Piece, format: str) -> Iterator[list[Row | Refused]]:
 
 
 def _filtered(record: Row | Refused, config: ConvertConfig) -> Row | Refused:
-    """The record, refused where a filter drops it."""
+    """Return the record, or a Refused if a filter drops it."""
     from pcl_reasoner.curate import records
 
     if isinstance(record, records.Refused):

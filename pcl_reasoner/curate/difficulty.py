@@ -1,4 +1,4 @@
-"""Stage ``difficulty``: rows -> those of problems that were not solved every time."""
+"""Stage ``difficulty``: keeps the rows of problems that were not solved in every sample."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ from pcl_reasoner.curate.parts import counts_of, parts_of, split_part, workspace
 
 
 class DifficultyConfig(StageConfig):
-    """Set aside the problems that were solved every time."""
+    """Set aside the problems that were solved in every sample."""
 
     uses_data_engine: ClassVar[bool] = True
 
     divisor: int = Field(16, gt=0)
-    """Samples a problem and round; a row count divisible by it means all were correct."""
+    """Samples per problem and round; a row count divisible by it means that all were correct."""
 
 
 def difficulty(
     config: DifficultyConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """Split the rows by whether their problem was solved every time it was sampled.
+    """Split the rows by whether their problem was solved in every sample.
 
-    The source holds only correct responses of a fixed number of samples, so a problem's rows are
-    its passes: 12 of 16 give a pass rate of 0.75, and 20 rows are 20 of two rounds' 32.
+    The source has a fixed number of samples per problem and contains only the correct responses.
+    So the number of a problem's rows is its number of passes: 12 rows are 12 of 16 samples, a pass
+    rate of 0.75, and 20 rows are 20 of the 32 samples of two rounds.
 
     Args:
-        config: How many samples a round had.
+        config: The number of samples per round.
         inputs: ``rows``: convert's folder.
-        output: Gets partial/*.parquet and all_correct/*.parquet, pass_count and pass_rate added.
-        context: Memory and threads; the data engine.
+        output: Gets partial/*.parquet and all_correct/*.parquet, with the columns pass_count and
+            pass_rate added.
+        context: Has the memory limit, the threads and the data engine.
 
     Raises:
         StageError: A part cannot be read or lacks columns.

@@ -1,4 +1,4 @@
-"""Problems that cannot be asked as they stand: they send the reader elsewhere.
+"""Filters for problems that cannot be solved from their text alone: they refer to other material.
 
 A sample: ``"See https://example.org/p7.png. What is the shaded area?"`` has a URL, and ``"In the
 figure below, what is the shaded area?"`` refers to an image.
@@ -13,13 +13,13 @@ from collections.abc import Collection
 from typing import Literal
 
 Filter = Literal["url", "image", "no_answer"]
-"""``no_answer``: the ground truth is blank. Blank problems are malformed in any case."""
+"""``no_answer``: the ground truth is blank. A blank problem is malformed in any case."""
 
 URL = re.compile(r"\b(?:https?|ftp)://\S|\bwww\.\w[\w-]*\.\w", re.IGNORECASE)
-# A word for a picture counts only where the text points at one ("the figure below", "in Figure 3"):
-# there are also the image of a map, a three-figure number and a figure skater.
+# A word for a picture counts only if the text points at one ("the figure below", "in Figure 3"):
+# other texts mention the image of a map, a three-figure number or a figure skater.
 IMAGE = re.compile(
-    r"!\[[^\]]*\]\("  # Markdown's
+    r"!\[[^\]]*\]\("  # an image in Markdown
     r"|<img\b|\\includegraphics\b|\[asy\]|\w\.(?:png|jpe?g|gif|svg|webp)\b"
     r"|\b(?:in|see|from) the (?:picture|diagram|photo|photograph|drawing|illustration)s?\b"
     r"|\b(?:in|see) the figure\b(?! of\b| skat)"
@@ -34,12 +34,12 @@ IMAGE = re.compile(
 
 
 def filtered(problem: str, ground_truth: str, filters: Collection[Filter]) -> str | None:
-    """Say by which filter a row is dropped, or None.
+    """Return the filter that drops a row, or None.
 
     Args:
         problem: The problem.
         ground_truth: Its answer.
-        filters: Those that are asked for, looked at in the order url, image, no_answer.
+        filters: The active filters; they are checked in the order url, image, no_answer.
     """
     if "url" in filters and URL.search(problem):
         return "url"

@@ -1,4 +1,4 @@
-"""Stage ``lengths``: rows -> those of problems with long responses."""
+"""Stage ``lengths``: keeps the rows of problems with long responses."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class LengthsConfig(StageConfig):
     uses_data_engine: ClassVar[bool] = True
 
     min_mean_tokens: int = Field(ge=0)
-    """Mean response length of a problem, in tokens, from which it is kept."""
+    """A problem is kept from this mean response length on, in tokens."""
     inclusive: bool = True
     """True: a mean equal to min_mean_tokens is kept (>=); False: it is not (>)."""
     skip_short: bool = True
-    """True: responses of problems that cannot be kept, by their bytes, are not tokenised."""
+    """True: if a problem has too few bytes to be kept, its responses are not tokenised."""
 
 
 def lengths(
@@ -33,13 +33,14 @@ def lengths(
     """Keep the problems whose responses are long on average.
 
     Args:
-        config: The mean length, in tokens, from which a problem is kept.
+        config: The minimum mean length of a problem's responses, in tokens.
         inputs: ``rows``: difficulty's folder; ``tokenizer``: a model folder.
-        output: Gets rows/*.parquet, cot_tokens and mean_cot_tokens added, and histogram.json.
-        context: Memory and threads; the data engine.
+        output: Gets rows/*.parquet, with the columns cot_tokens and mean_cot_tokens added, and
+            histogram.json.
+        context: Has the memory limit, the threads and the data engine.
 
     Raises:
-        StageError: No tokenizer, or a part cannot be read or lacks columns.
+        StageError: There is no tokenizer, or a part cannot be read or lacks columns.
 
     Source: upstream's mean length filter, >= 32 000 in its code and "over 32K" in its README.
     """

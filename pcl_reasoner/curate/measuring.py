@@ -1,13 +1,13 @@
-"""The tokens of every response of a table, part by part.
+"""Counts the tokens of every response of a table, part by part.
 
-What is found out about a part lies in a file of its name:
+The results for a part are written to files of the part's name:
 
     bytes/part-00000.parquet    {"problem_id": "4cf2e0cd1c9b2b5f", "bytes": 91234}
     wanted/part-00000.parquet   {"wanted": true}
     tokens/fastokens/part-00000.parquet
                                 {"problem_id": "4cf2e0cd1c9b2b5f", "cot_tokens": 30412}
 
-Responses of problems that cannot be long enough by their bytes are not wanted; their cot_tokens
+If a problem has too few bytes to be long enough, its responses are not wanted and their cot_tokens
 are null.
 """
 
@@ -50,14 +50,14 @@ TOKENS_SCHEMA = pa.schema([("problem_id", pa.string()), ("cot_tokens", pa.int32(
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker needs to count a part's tokens.
+    """Settings with which a worker counts a part's tokens.
 
     Args:
         tokenizer: The tokenizer.json.
-        fast: True: by fastokens, checked; False: by tokenizers.
-        wanted: Folder of the files that say which rows are wanted; None: all are.
-        target: Folder of the files with the tokens.
-        threads: Of the tokenizer's library, a process.
+        fast: True: count with fastokens, checked against tokenizers; False: with tokenizers.
+        wanted: Folder of the files with the column ``wanted``; None: all rows are wanted.
+        target: Folder for the files with the tokens.
+        threads: Threads per process of the tokenizer library.
     """
 
     tokenizer: Path
@@ -69,12 +69,12 @@ class Task:
 
 @dataclass(frozen=True)
 class Counted:
-    """What became of a part.
+    """The outcome of counting a part.
 
     Args:
         texts: Responses that were counted.
-        checked: Those counted twice.
-        mismatch: What fastokens did wrong, or None.
+        checked: Responses that were counted by both libraries.
+        mismatch: The error of fastokens, or None.
     """
 
     texts: int
@@ -90,18 +90,19 @@ def write_wanted(
     folder: Path,
     context: StageContext,
 ) -> Path | None:
-    """Say of every row whether its problem can be long enough by its bytes.
+    """Write for every row whether its problem has enough bytes to be long enough.
 
     Args:
         connection: Gets the table ``sizes``.
-        parts: With problem_id and cot.
+        parts: Parts with problem_id and cot.
         tokenizer: The tokenizer.json.
-        limit: The mean tokens of a problem, and whether that mean is itself long enough.
+        limit: The minimum mean tokens of a problem, and whether a mean equal to it is enough.
         folder: The stage's workspace.
-        context: The data engine.
+        context: Has the data engine.
 
     Returns:
-        The folder of the files that say it; None where bytes say nothing about tokens.
+        The folder of the files with the column ``wanted``; None if the number of bytes is no bound
+        on the number of tokens.
     """
     form = byte_form(tokenizer)
     if form is None:
@@ -127,18 +128,20 @@ def size_part(folder: Path, form: Form, part: Path) -> None:
 def measure(
     parts: Sequence[Path], tokenizer: Path, wanted: Path | None, target: Path, context: StageContext
 ) -> dict[str, Any]:
-    """Write problem_id and cot_tokens of every part; by tokenizers alone if fastokens errs.
+    """Write problem_id and cot_tokens of every part; only tokenizers is used if fastokens errs.
 
     Args:
-        parts: With problem_id and cot.
+        parts: Parts with problem_id and cot.
         tokenizer: The tokenizer.json.
-        wanted: Folder of the files that say which rows are wanted; None: all are.
-        target: Gets a folder of the library's name, with a file a part. Folders of their own, as a
-            task of fastokens may still be writing when tokenizers begin.
-        context: The data engine; warned of a mismatch.
+        wanted: Folder of the files with the column ``wanted``; None: all rows are wanted.
+        target: Gets a folder of the library's name, with one file per part. The folders are
+            separate because a task of fastokens may still be writing when tokenizers starts.
+        context: Has the data engine; gets a warning about a mismatch.
 
     Returns:
-        Which library counted, how many responses, and how many of them were checked.
+        ``library``: the library that counted; ``texts``: the number of counted responses. For
+        fastokens also ``checked``: how many were counted by both libraries. For tokenizers also
+        ``mismatch``, if fastokens made an error.
 
     Raises:
         StageError: There is no tokenizer.
@@ -158,13 +161,13 @@ def measure(
 
 
 def _choose(file: Path) -> tuple[bool, str | None]:
-    """Whether fastokens can be used, and what it did wrong where that is to be told."""
+    """Return whether fastokens can be used, and its error if a warning should report it."""
     tokenizer = opened(file, fast=False)
     try:
         with panics_as_errors():
             fast = opened(file, fast=True)
     except (ImportError, ValueError):
-        return False, None  # not installed, or a kind that it does not know
+        return False, None  # not installed, or an unsupported kind of tokenizer
     except RuntimeError as error:
         return False, _raised(error)
     try:
@@ -182,7 +185,7 @@ def _raised(error: Exception) -> str:
 def _counted(
     task: Task, parts: Sequence[Path], context: StageContext
 ) -> tuple[int, int, str | None]:
-    """Count all parts, or those up to the first mismatch."""
+    """Count all parts, or those up to the first mismatch; return texts, checked and mismatch."""
     task.target.mkdir(parents=True)
     texts = checked = 0
     engine = context.placement.data
@@ -195,7 +198,7 @@ def _counted(
 
 
 def opened(file: Path, fast: bool) -> Any:
-    """A tokenizer.json by fastokens or by tokenizers, read once a process."""
+    """Open a tokenizer.json with fastokens or with tokenizers; it is read once per process."""
     return _opened(file, file.stat().st_mtime_ns if file.exists() else 0, fast)
 
 
@@ -208,17 +211,17 @@ def count_part(task: Task, part: Path) -> Counted:
     """Write a part's problem_id and cot_tokens.
 
     Args:
-        task: How.
+        task: The settings.
         part: The part.
     """
-    # Both libraries start their threads at the first text, as many as there are cores.
+    # At the first text both libraries start a thread per core, unless this limits them.
     os.environ.setdefault("RAYON_NUM_THREADS", str(task.threads))
     rows = open_parquet(part).metadata.num_rows
     wanted = pa.chunked_array([pa.array([True] * rows, pa.bool_())])
     if task.wanted:
         wanted = pq.read_table(task.wanted / part.name)["wanted"]
     wanted = wanted.combine_chunks()
-    # Where nothing is wanted, the texts need not be read.
+    # If no row is wanted, the texts need not be read.
     columns = ["problem_id", "cot"] if pc.any(wanted).as_py() else ["problem_id"]
     texts = checked = first = 0
     with whole_part(task.target / part.name, TOKENS_SCHEMA) as write:
@@ -238,14 +241,14 @@ def count_part(task: Task, part: Path) -> Counted:
 
 
 def _lengths(task: Task, texts: list[str]) -> tuple[list[int], int, str | None]:
-    """Tokens a text, how many texts were counted twice, and what was wrong with one of them."""
+    """Return the tokens per text, how many texts were counted twice, and the mismatch or None."""
     tokenizer = opened(task.tokenizer, fast=False)
     if not task.fast:
         return count_tokens(tokenizer, texts), 0, None
     twice = [text for text in texts if is_checked(text)]
     try:
         with panics_as_errors():
-            fast = opened(task.tokenizer, fast=True)  # which another machine may lack
+            fast = opened(task.tokenizer, fast=True)  # another machine may lack it
             mismatch = difference(fast, tokenizer, twice)
             return ([], 0, mismatch) if mismatch else (count_fast(fast, texts), len(twice), None)
     except Exception as error:  # fastokens has no error of its own

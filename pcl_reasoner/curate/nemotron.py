@@ -31,7 +31,7 @@ from pcl_reasoner.curate.records import (
 
 
 def wrong_columns(schema: pa.Schema) -> str | None:
-    """Say what a file lacks that every record needs, or None.
+    """Return what is wrong with a file's columns, or None.
 
     Args:
         schema: The Parquet file's schema.
@@ -68,10 +68,10 @@ def read_batch(batch: pa.RecordBatch) -> list[Row | Refused]:
     """Read a batch of records.
 
     Args:
-        batch: All columns of some rows, ``messages`` and ``metadata`` among them.
+        batch: Some rows with all columns, which include ``messages`` and ``metadata``.
 
     Returns:
-        One Row or Refused a record, in order.
+        One Row or Refused per record, in order.
     """
     try:
         return [_read(record) for record in batch.to_pylist()]
@@ -101,20 +101,20 @@ def _read(record: dict[str, Any]) -> Row | Refused:
             to_json(others),
         )
     except Malformed as error:
-        # Not to_json: a lone surrogate in the record must reach quarantined.jsonl, escaped.
+        # Not to_json, which does not escape the lone surrogates that the record may have.
         return Refused(str(error), json.dumps(record, default=str))
 
 
 def _parsed(value: Any, reason: str) -> Any:
-    """A column's value, out of its JSON where it is a string."""
+    """Return a column's value, parsed from JSON if it is a string."""
     if not isinstance(value, str):
         return value
-    # Numbers stay text, so that an answer 1.50 is not 1.5 and any length is read.
+    # Numbers stay text, so that the answer 1.50 does not become 1.5, and any length is accepted.
     return parse_json(value, reason, numbers_as_text=True)
 
 
 def _question_and_response(messages: Any) -> tuple[Any, Any]:
-    """The first user turn, and the first assistant turn after it."""
+    """Return the contents of the first user turn and of the first assistant turn after it."""
     if not isinstance(messages, list) or not all(isinstance(turn, dict) for turn in messages):
         raise Malformed(MALFORMED_MESSAGES)
     roles = [turn.get("role") for turn in messages]
@@ -127,7 +127,7 @@ def _question_and_response(messages: Any) -> tuple[Any, Any]:
 
 
 def _text(value: Any) -> str:
-    """An answer's text: none for null, a number's digits, JSON for what is neither."""
+    """Return a value as text: "" for null, a string as it is, JSON for anything else."""
     if value is None:
         return ""
     return value if isinstance(value, str) else to_json(value)

@@ -1,7 +1,7 @@
-"""Record batches of any size -> a Parquet part with row groups of a fair size.
+"""Record batches of any size -> a Parquet part with row groups of similar size.
 
 A sample: 5 000 batches of 256 rows and 400 KB become about 60 row groups of 32 MiB. On request the
-same rows stand beside it as JSON lines: part-00000.parquet, part-00000.jsonl.
+same rows are also written as JSON lines: part-00000.parquet, part-00000.jsonl.
 """
 
 from __future__ import annotations
@@ -18,19 +18,22 @@ import pyarrow.parquet as pq
 from pcl_reasoner.core.engine import whole_file
 
 ROW_GROUP_BYTES = 32 << 20
-"""A row group is closed at this size, in Arrow's memory."""
+"""A row group is closed at this size, measured in Arrow's memory."""
 
 
 @contextmanager
 def whole_part(
     path: Path, schema: pa.Schema, jsonl: bool = False
 ) -> Iterator[Callable[[pa.RecordBatch], None]]:
-    """A function that adds rows to a part; the part has its name when it is whole.
+    """Open a part for writing; it gets its name only when it is complete.
 
     Args:
         path: The part, ``….parquet``.
-        schema: Of every batch.
-        jsonl: Write the rows as JSON lines, too, beside it.
+        schema: Schema of every batch.
+        jsonl: True: also write the rows as JSON lines, beside the part.
+
+    Yields:
+        A function that adds a batch of rows to the part.
     """
     with ExitStack() as stack:
         writer = stack.enter_context(PartWriter(stack.enter_context(whole_file(path)), schema))
@@ -48,37 +51,37 @@ def whole_part(
 
 
 def write_lines(batch: pa.RecordBatch, handle: TextIO) -> None:
-    """Write rows as JSON lines, keys in the columns' order."""
+    """Write rows as JSON lines, with the keys in the order of the columns."""
     for row in batch.to_pylist():
         handle.write(json.dumps(row, ensure_ascii=False) + "\n")
 
 
 class PartWriter:
-    """Writes one part; its row groups depend on the batches alone, so equal rows are equal bytes.
+    """Writes one part. Its row groups depend only on the batches: equal batches, equal bytes.
 
     Args:
         path: The part.
-        schema: Of every batch.
+        schema: Schema of every batch.
     """
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
-        # A dictionary of responses, hardly any of which stands twice, only costs memory.
+        # Responses hardly ever repeat, so a dictionary of them would only cost memory.
         short = [name for name in schema.names if name != "cot"]
         self._writer = pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=short)
         self._pending: list[pa.RecordBatch] = []
         self._bytes = 0
 
     def __enter__(self) -> PartWriter:
-        """Begin."""
+        """Return this writer."""
         return self
 
     def __exit__(self, *exception: object) -> None:
-        """Write what is pending and the footer."""
+        """Write the pending batches and the footer."""
         self._flush()
         self._writer.close()
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows."""
+        """Add a batch of rows."""
         self._pending.append(batch)
         self._bytes += batch.nbytes
         if self._bytes >= ROW_GROUP_BYTES:

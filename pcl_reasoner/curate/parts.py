@@ -1,7 +1,7 @@
-"""What the curation stages share: parts of a table, read as a stream and worked on one by one.
+"""Shared by the curation stages: parts of a table, read as streams and processed one by one.
 
-A part is one Parquet file of an artifact, e.g. rows/part-00000.parquet. Beside it, in the stage's
-workspace, lies a file of the same name and as many rows with what was found out about them:
+A part is one Parquet file of an artifact, e.g. rows/part-00000.parquet. The stage's workspace has a
+file of the same name with one row of results per row of the part:
 
     beside/part-00000.parquet    {"pass_count": 12, "pass_rate": 0.75, "all_correct": false}
 """
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 BATCH_ROWS = 256
-"""Most rows in memory at once."""
+"""Maximum number of rows in a batch."""
 BATCH_BYTES = 16 << 20
-"""About as many bytes of text in memory at once; a response can have half a megabyte."""
+"""Approximate maximum bytes of text in a batch; a response can have half a megabyte."""
 
 
 def counts_of(read: int, kept: int, dropped: Mapping[str, int], info: dict[str, Any]) -> Counts:
-    """Counts of rows; reasons with none are left out."""
+    """Return counts of rows; reasons for which no row was dropped are left out."""
     reasons = {reason: count for reason, count in sorted(dropped.items()) if count}
     return Counts(unit="rows", read=read, kept=kept, dropped=reasons, info=info)
 
@@ -39,10 +39,10 @@ def counts_of(read: int, kept: int, dropped: Mapping[str, int], info: dict[str, 
 def workspace(
     output: Path, context: StageContext
 ) -> Iterator[tuple[duckdb.DuckDBPyConnection, Path]]:
-    """DuckDB within its memory limit, and a folder that is gone when the stage has ended."""
+    """Yield DuckDB with its memory limit, and a folder that is removed when the stage ends."""
     import duckdb
 
-    # Absolute, as workers on other machines have another working directory.
+    # Absolute, because workers on other machines have another working directory.
     folder = output.absolute() / ".workspace"
     folder.mkdir()
     memory = context.placement.duckdb_memory
@@ -65,10 +65,10 @@ def workspace(
 
 
 def parts_of(folder: Path, columns: Sequence[str]) -> list[Path]:
-    """An artifact's Parquet files in source order, all with the columns that are needed.
+    """Return an artifact's Parquet files in source order; all have the given columns.
 
     Raises:
-        StageError: There are none, or one cannot be read or lacks a column.
+        StageError: There are no files, or one cannot be read or lacks a column.
     """
     parts = sorted(folder.absolute().glob("*.parquet"))
     if not parts:
@@ -85,7 +85,11 @@ def parts_of(folder: Path, columns: Sequence[str]) -> list[Path]:
 
 @contextmanager
 def reading(path: Path, kind: str = "Parquet file") -> Iterator[None]:
-    """Name the file that cannot be read."""
+    """Turn read errors into an error that names the file.
+
+    Raises:
+        StageError: The file cannot be read.
+    """
     import pyarrow as pa
 
     try:
@@ -97,7 +101,7 @@ def reading(path: Path, kind: str = "Parquet file") -> Iterator[None]:
 
 
 def open_parquet(path: Path) -> pq.ParquetFile:
-    """Open a Parquet file as a stream; pages that have a checksum are checked."""
+    """Open a Parquet file as a stream; the checksums of its pages are verified if they exist."""
     import pyarrow.parquet as pq
 
     with reading(path):
@@ -107,12 +111,12 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 def record_batches(
     path: Path, columns: list[str] | None = None, row_groups: range | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """A Parquet file's rows, few at once.
+    """Yield a Parquet file's rows in small batches.
 
     Args:
         path: The file.
-        columns: Those to read; all when None.
-        row_groups: Those to read; all when None.
+        columns: Columns to read; None: all.
+        row_groups: Row groups to read; None: all.
 
     Raises:
         StageError: A page cannot be read.
@@ -120,7 +124,7 @@ def record_batches(
     file = open_parquet(path)
     groups = range(file.num_row_groups) if row_groups is None else row_groups
     if not groups:
-        return  # pyarrow takes a file without row groups for a broken one
+        return  # pyarrow reports a file without row groups as broken
     found = [file.metadata.row_group(index) for index in groups]
     rows = sum(group.num_rows for group in found)
     size = sum(group.total_byte_size for group in found) // max(rows, 1)
@@ -137,17 +141,17 @@ def record_batches(
 def split_part(
     beside: Path, column: str, true: Path, false: Path | None, part: Path
 ) -> tuple[int, int]:
-    """Copy a part's rows into two folders, by a column of the file beside it.
+    """Copy a part's rows into two folders, by a boolean column of its file of results.
 
     Args:
-        beside: Folder of the files beside the parts.
-        column: True or false for every row; the file's other columns are added to the rows.
-        true: Folder that gets the rows of which it is true, in a file of the part's name.
+        beside: Folder of the parts' files of results.
+        column: Boolean column of that file; the file's other columns are added to the rows.
+        true: Folder that gets the rows for which it is true, in a file of the part's name.
         false: The same for the other rows; None: they are not copied.
         part: The part.
 
     Returns:
-        Rows of which it is true, and of which it is false.
+        The number of rows for which the column is true, and for which it is false.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -179,7 +183,7 @@ def split_part(
 
 
 def write_beside(table: pa.Table, folder: Path, part: Path) -> None:
-    """Put what was found out about a part's rows into a file of its name."""
+    """Write the results for a part's rows to a file of the part's name."""
     import pyarrow.parquet as pq
 
     folder.mkdir(exist_ok=True)

@@ -1,11 +1,11 @@
-"""What the curation stages ask DuckDB about the parts of a table.
+"""DuckDB queries of the curation stages about the parts of a table.
 
 A part is one Parquet file of an artifact, e.g. rows/part-00000.parquet. Only short columns are
-asked for, but for the texts of the problems that ``first_rows`` keeps. Answers about a part come
-in the part's own order, so that they can be put beside its rows.
+read, except for the texts of the problems that ``first_rows`` keeps. Results for a part are in the
+part's own order, so that they match its rows.
 
-A sample: of problem 4cf2e0cd1c9b2b5f there are 12 rows; ``pass_columns`` says 12, 0.75 and not
-all correct for each of them.
+A sample: problem 4cf2e0cd1c9b2b5f has 12 rows; for each of them ``pass_columns`` returns pass_count
+12, pass_rate 0.75 and all_correct false.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from duckdb import DuckDBPyConnection
 from pcl_reasoner.curate import WHITESPACE
 
 HISTOGRAM_BINS = 50
-"""About as many bins as a histogram has; their width is a whole number of tokens."""
+"""Approximate number of bins of a histogram; their width is a whole number of tokens."""
 BATCH_ROWS = 256
 
 
@@ -29,7 +29,7 @@ def _files(parts: Sequence[Path]) -> dict[str, Any]:
 
 
 def count_passes(connection: DuckDBPyConnection, parts: Sequence[Path]) -> None:
-    """Make the table ``passes``: the number of rows of every problem."""
+    """Create the table ``passes``: the number of rows per problem."""
     connection.execute(
         "CREATE TABLE passes AS SELECT problem_id, count(*)::INTEGER AS pass_count"
         " FROM read_parquet($parts) GROUP BY problem_id",
@@ -38,7 +38,7 @@ def count_passes(connection: DuckDBPyConnection, parts: Sequence[Path]) -> None:
 
 
 def pass_figures(connection: DuckDBPyConnection, divisor: int) -> dict[str, Any]:
-    """How many problems there are of each class and of each pass count."""
+    """Count the problems by class (all_correct, partial) and by pass count."""
     rows = connection.execute(
         "SELECT pass_count, count(*) FROM passes GROUP BY pass_count ORDER BY pass_count"
     ).fetchall()
@@ -51,12 +51,12 @@ def pass_figures(connection: DuckDBPyConnection, divisor: int) -> dict[str, Any]
 
 
 def pass_columns(connection: DuckDBPyConnection, part: Path, divisor: int) -> pa.Table:
-    """pass_count (int32), pass_rate (float32) and all_correct (bool) of a part's rows.
+    """Return pass_count (int32), all_correct (bool) and pass_rate (float32) per row of a part.
 
     Args:
-        connection: Holds ``passes``.
+        connection: Has the table ``passes``.
         part: The part.
-        divisor: Samples a problem and round: 12 rows are 12/16, 20 rows are 20/32.
+        divisor: Samples per problem and round. For 16, 12 rows are 12/16 and 20 rows are 20/32.
     """
     return connection.sql(
         "SELECT pass_count, pass_count % $divisor = 0 AS all_correct, (pass_count"
@@ -68,7 +68,7 @@ def pass_columns(connection: DuckDBPyConnection, part: Path, divisor: int) -> pa
 
 
 def mean_sizes(connection: DuckDBPyConnection, sized: Sequence[Path]) -> None:
-    """Make the table ``sizes``: bytes and texts of every problem.
+    """Create the table ``sizes``: total bytes and number of texts per problem.
 
     Args:
         connection: DuckDB.
@@ -84,12 +84,12 @@ def mean_sizes(connection: DuckDBPyConnection, sized: Sequence[Path]) -> None:
 def wanted_column(
     connection: DuckDBPyConnection, part: Path, minimum: int, inclusive: bool
 ) -> pa.Table:
-    """wanted (bool) of a part's rows: with a token a byte, their problem would be long.
+    """Return wanted (bool) per row of a part: at one token per byte its problem would be long.
 
     Args:
-        connection: Holds ``sizes``.
-        part: Sized part.
-        minimum: Tokens.
+        connection: Has the table ``sizes``.
+        part: File with the part's problem_id and bytes.
+        minimum: Minimum mean tokens of a long problem.
         inclusive: True: a mean equal to ``minimum`` is long.
     """
     return connection.sql(
@@ -101,12 +101,12 @@ def wanted_column(
 
 
 def mean_lengths(connection: DuckDBPyConnection, measured: Sequence[Path]) -> None:
-    """Make the table ``means``: tokens and texts of every problem.
+    """Create the table ``means``: total tokens and number of texts per problem.
 
     Args:
         connection: DuckDB.
-        measured: Parts with problem_id and cot_tokens; the latter is null of all texts of a
-            problem or of none, and so is its total.
+        measured: Parts with problem_id and cot_tokens. For a problem, cot_tokens is null for all
+            texts or for none; if it is null for all, the total is null.
     """
     connection.execute(
         "CREATE TABLE means AS SELECT problem_id, sum(cot_tokens)::BIGINT AS total,"
@@ -116,19 +116,22 @@ def mean_lengths(connection: DuckDBPyConnection, measured: Sequence[Path]) -> No
 
 
 def _long(inclusive: bool) -> str:
-    """Whole numbers are compared, so that no rounding decides at the threshold itself."""
+    """Return the SQL condition that a problem is long.
+
+    It compares integers, so that rounding decides nothing at the threshold.
+    """
     return f"coalesce(total {'>=' if inclusive else '>'} texts * $minimum, false)"
 
 
 def length_columns(
     connection: DuckDBPyConnection, part: Path, minimum: int, inclusive: bool
 ) -> pa.Table:
-    """cot_tokens (int32), mean_cot_tokens (float32) and long (bool) of a part's rows.
+    """Return cot_tokens (int32), mean_cot_tokens (float32) and long (bool) per row of a part.
 
     Args:
-        connection: Holds ``means``.
-        part: Measured part.
-        minimum: Tokens.
+        connection: Has the table ``means``.
+        part: File with the part's problem_id and cot_tokens.
+        minimum: Minimum mean tokens of a long problem.
         inclusive: True: a mean equal to ``minimum`` is long.
     """
     return connection.sql(
@@ -141,16 +144,16 @@ def length_columns(
 
 
 def length_figures(connection: DuckDBPyConnection, minimum: int, inclusive: bool) -> dict[str, Any]:
-    """How many problems are long and how many are not."""
+    """Count the problems that are long and those that are not."""
     query = f"SELECT count(*) FILTER ({_long(inclusive)}), count(*) FROM means"
     kept, problems = connection.execute(query, {"minimum": minimum}).fetchall()[0]
     return {"problems": {"kept": kept, "short_mean_cot": problems - kept}}
 
 
 def length_histogram(connection: DuckDBPyConnection, measured: Sequence[Path]) -> dict[str, Any]:
-    """Rows by tokens and problems by mean tokens; bin i holds [edges[i], edges[i + 1]).
+    """Count rows by tokens, and problems by mean tokens; bin i is [edges[i], edges[i + 1]).
 
-    Those that were not tokenised are in no bin; not_tokenised is their number.
+    Rows and problems that were not tokenised are in no bin; not_tokenised is their number.
     """
     files = _files(measured)
     found = connection.execute("SELECT max(cot_tokens) FROM read_parquet($parts)", files)
@@ -174,7 +177,10 @@ def length_histogram(connection: DuckDBPyConnection, measured: Sequence[Path]) -
 
 
 def find_answered(connection: DuckDBPyConnection, parts: Sequence[Path]) -> None:
-    """Make the table ``answered``: where the rows are that have a ground truth."""
+    """Create the table ``answered``: the rows that have a ground truth.
+
+    Its columns are the problem_id, the stripped answer, the part and the row number in the part.
+    """
     connection.execute(
         "CREATE TABLE answered AS SELECT problem_id, trim(ground_truth, $blank) AS answer,"
         " filename AS part, file_row_number AS number"
@@ -185,7 +191,7 @@ def find_answered(connection: DuckDBPyConnection, parts: Sequence[Path]) -> None
 
 
 def unique_figures(connection: DuckDBPyConnection, parts: Sequence[Path]) -> dict[str, int]:
-    """Rows, those of them with a ground truth, their problems, and those that disagree."""
+    """Count rows, rows with a ground truth, their problems, and problems with several answers."""
     counts = connection.execute(
         "SELECT (SELECT count(*) FROM read_parquet($parts)), sum(rows)::BIGINT, count(*),"
         " count(*) FILTER (answers > 1) FROM (SELECT count(*) AS rows,"
@@ -197,7 +203,10 @@ def unique_figures(connection: DuckDBPyConnection, parts: Sequence[Path]) -> dic
 
 
 def first_rows(connection: DuckDBPyConnection, parts: Sequence[Path]) -> pa.RecordBatchReader:
-    """The first answered row of every problem, in source order, as unique's columns."""
+    """Return each problem's first row with a ground truth, in source order.
+
+    The columns are those of problems.parquet.
+    """
     return connection.sql(
         "SELECT rows.problem_id, problem, ground_truth, pass_rate, mean_cot_tokens,"
         " row_id AS source_row_id"

@@ -1,6 +1,6 @@
-"""One row of convert's output, and what makes a source record malformed.
+"""Rows of convert's output, and the reasons for which a source record is malformed.
 
-A row, as it lies in rows/part-00000.parquet:
+A row of rows/part-00000.parquet:
 
     row_id          "data/train-00000.parquet:17"      source file and 0-based row in it
     problem_id      "4cf2e0cd1c9b2b5f"                 equal for equal problems
@@ -25,26 +25,26 @@ from pcl_reasoner.core.schemas import ROWS
 from pcl_reasoner.curate import normalise_problem, problem_id
 
 MALFORMED_JSON = "malformed_json"
-"""A JSONL line that is not one JSON object (an empty line is none either)."""
+"""A JSONL line that is not exactly one JSON object; an empty line is one of these."""
 MALFORMED_TOO_LONG = "malformed_too_long"
-"""A JSONL line of more than 64 MiB; nothing of it was read but what stands in its record."""
+"""A JSONL line of more than 64 MiB. It is not parsed; its quarantine record has its first 4 KiB."""
 MALFORMED_DUPLICATE_KEY = "malformed_duplicate_key"
-"""A key stands twice in one JSON object: which value is meant cannot be known."""
+"""A key occurs twice in one JSON object, so the intended value is unknown."""
 MALFORMED_UTF8 = "malformed_utf8"
-"""Bytes that are not UTF-8, or text with a lone surrogate, which UTF-8 cannot say."""
+"""Bytes that are not UTF-8, or text with a lone surrogate, which UTF-8 cannot encode."""
 MALFORMED_MESSAGES = "malformed_messages"
-"""No list of turns, no user turn, or no assistant turn after it."""
+"""The turns are not a list, or have no user turn or no assistant turn after it."""
 MALFORMED_PROBLEM = "malformed_problem"
-"""The problem is null, no string, or blank."""
+"""The problem is null, not a string, or blank."""
 MALFORMED_RESPONSE = "malformed_response"
-"""The response is null, no string, or blank."""
+"""The response is null, not a string, or blank."""
 MALFORMED_METADATA = "malformed_metadata"
-"""The metadata are null, no JSON object, or have no expected_answer."""
+"""The metadata are null, not a JSON object, or have no expected_answer."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """What a source record says, before it is given its ids."""
+    """The content of a source record, before ids are assigned."""
 
     problem: str
     cot: str
@@ -55,11 +55,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Refused:
-    """A source record that is no row.
+    """A source record that does not become a row.
 
     Args:
-        reason: One of the MALFORMED words.
-        raw: The record as it came, for quarantined.jsonl.
+        reason: One of the MALFORMED constants, or the name of the filter that drops the record.
+        raw: The record as read (for a filter: its problem), for quarantined.jsonl.
     """
 
     reason: str
@@ -67,14 +67,15 @@ class Refused:
 
 
 class Malformed(Exception):
-    """Raised by the parsers of one record; its text is one of the MALFORMED words."""
+    """Raised by the parsers of one record; its message is one of the MALFORMED constants."""
 
 
 def make_row(problem: Any, cot: Any, ground_truth: str, problem_source: str, extra: str) -> Row:
-    """Check the fields that every format has.
+    """Check the fields that every format has, and make a row of them.
 
     Raises:
-        Malformed: The problem or response is missing, or a text cannot be written as UTF-8.
+        Malformed: The problem or response is not a string or is blank, or a text cannot be encoded
+            as UTF-8.
     """
     if not isinstance(problem, str) or not problem.strip() or not normalise_problem(problem):
         raise Malformed(MALFORMED_PROBLEM)
@@ -101,15 +102,15 @@ def _has_lone_surrogate(text: str) -> bool:
 
 
 def parse_json(text: str, reason: str, numbers_as_text: bool = False) -> Any:
-    """Read JSON as its standard has it: each key once, no NaN, no infinity.
+    """Parse JSON strictly: each key occurs once, without NaN and infinity.
 
     Args:
         text: The JSON.
-        reason: One of the MALFORMED words, for text that is no JSON.
-        numbers_as_text: Leave a number's digits as they are: 1.50 is "1.50", of any length.
+        reason: The MALFORMED constant for text that is not JSON.
+        numbers_as_text: Keep a number's digits as text: 1.50 becomes "1.50", at any length.
 
     Raises:
-        Malformed: It is no JSON, or a key stands twice.
+        Malformed: The text is not JSON, or a key occurs twice.
     """
     kinds: dict[str, Any] = {"parse_int": str, "parse_float": str} if numbers_as_text else {}
     kinds = {"parse_float": _finite, **kinds}
@@ -127,7 +128,11 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _finite(text: str) -> float:
-    """A number; NaN, Infinity and 1e999, of which JSON has none, are errors."""
+    """Parse a number. NaN, Infinity and 1e999 are errors.
+
+    Raises:
+        ValueError: The number is not finite.
+    """
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text} is no finite number")
@@ -135,7 +140,7 @@ def _finite(text: str) -> float:
 
 
 def to_json(value: Any) -> str:
-    """JSON with sorted keys of whatever a column holds; NaN and infinity become null."""
+    """Return any column's value as JSON with sorted keys; NaN and infinity become null."""
     try:
         return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False, default=str)
     except ValueError:
@@ -144,11 +149,11 @@ def to_json(value: Any) -> str:
 
 
 def to_batch(file: str, rows: Sequence[tuple[int, Row]]) -> pa.RecordBatch:
-    """Give rows their ids.
+    """Assign ids to rows, and return them as a batch.
 
     Args:
-        file: The source file, relative to the source.
-        rows: (0-based row or line in that file, row).
+        file: Path of the source file, relative to the source.
+        rows: Pairs (0-based row or line in that file, row).
     """
     columns: dict[str, list[str]] = {
         "row_id": [f"{file}:{number}" for number, _ in rows],

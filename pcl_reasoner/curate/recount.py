@@ -1,11 +1,11 @@
-"""What a released set of graded responses holds, counted anew beside what was published of it.
+"""Recounts a released set of graded responses, and compares it with the published figures.
 
-A sample row, whatever its columns are called; a reward above 0 is correct:
+A sample row; its columns may have other names, and a reward above 0 means correct:
 
     {"problem": "What is 6·7?", "response": "<think>…</think>\\boxed{42}", "reward": 1}
 
-A problem is *mixed* when it has correct and incorrect responses: only such a problem teaches
-anything.
+A problem is *mixed* when it has correct and incorrect responses: only such a problem gives a
+training signal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ PUBLISHED: Mapping[str, int] = {
     "mixed_correct": 14_512,
     "mixed_incorrect": 15_703,
 }
-"""Of V1.5's data. Source: the data card (6 068; 48 512 / 8 is 6 064) and arXiv 2601.14716."""
+"""Published figures of V1.5's data.
+
+Source: the data card (6 068; 48 512 / 8 is 6 064) and arXiv 2601.14716.
+"""
 
 ENDINGS = (".parquet", ".jsonl", ".jsonl.zst", ".jsonl.gz")
 LINE_BYTES = 1 << 26
@@ -35,12 +38,12 @@ LINE_BYTES = 1 << 26
 
 @dataclass(frozen=True)
 class Recounted:
-    """A figure beside the published one.
+    """A counted figure and the published one.
 
     Args:
-        name: What is counted, e.g. ``mixed_rows``.
-        found: In the files.
-        published: None where nothing was published.
+        name: Name of the figure, e.g. ``mixed_rows``.
+        found: The count in the files.
+        published: The published count; None if none was published.
     """
 
     name: str
@@ -51,12 +54,13 @@ class Recounted:
 def recount(
     source: Path, problem: str = "problem", reward: str = "reward", memory: str = "1GB"
 ) -> list[Recounted]:
-    """Count rows, problems, correct and incorrect responses, and those of mixed problems.
+    """Count rows, problems, and correct and incorrect responses; also for mixed problems alone.
 
     Args:
         source: A file, or a folder of Parquet or JSONL files.
-        problem: Column with the problem's text; equal after NFC and trimming is the same problem.
-        reward: Column with a number, a number's text, or true and false.
+        problem: Column with the problem's text. Texts that are equal after NFC and trimming are the
+            same problem.
+        reward: Column with a number, a number as text, or a boolean.
         memory: DuckDB's memory limit.
 
     Raises:
@@ -81,10 +85,10 @@ def recount(
 
 
 def released_files(source: Path) -> list[Path]:
-    """The data files of a released set, all of one kind.
+    """Return the data files of a released set, which are all of one kind.
 
     Raises:
-        InputError: There are none, or both Parquet and JSONL.
+        InputError: There are no data files, or both Parquet and JSONL files.
     """
     found = [source] if source.is_file() else sorted(p for p in source.rglob("*") if p.is_file())
     files = [path for path in found if path.name.endswith(ENDINGS)]
@@ -108,7 +112,7 @@ def _rows(connection: Any, files: Sequence[Path]) -> Any:
 
 
 def _figures(connection: Any, rows: Any, problem: str, reward: str) -> dict[str, int]:
-    """Figures by name; rows without a problem, or with a reward of no kind, are told apart."""
+    """Return figures by name; rows without a problem or a readable reward have their own counts."""
     text = f"trim(nfc_normalize({_quoted(problem)}::VARCHAR), {_text(WHITESPACE)})"
     number = f"TRY_CAST({_quoted(reward)}::VARCHAR AS DOUBLE)"
     truth = f"TRY_CAST({_quoted(reward)}::VARCHAR AS BOOLEAN)"
@@ -136,10 +140,10 @@ def _figures(connection: Any, rows: Any, problem: str, reward: str) -> dict[str,
 
 
 def _quoted(name: str) -> str:
-    """A column's name in SQL."""
+    """Quote a column's name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _text(value: str) -> str:
-    """A text in SQL."""
+    """Quote a text for SQL."""
     return "'" + value.replace("'", "''") + "'"

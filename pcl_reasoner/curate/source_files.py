@@ -1,12 +1,12 @@
-"""The files of a source, and the pieces of them that are converted one by one.
+"""The files of a source, and the pieces of files that are converted one by one.
 
 A sample piece, the second of a large math.jsonl: the lines that start in bytes 268435456 to
-536870911, of which the first is line 5210:
+536870911. The first of these lines is line 5210:
 
     Piece(index=1, path=…/math.jsonl, name="math.jsonl", first=5210, start=1 << 28, stop=1 << 29)
 
-What a piece is depends on the file alone, never on the number of workers, so that neither do the
-parts that convert makes of them.
+Pieces depend only on the files, never on the number of workers. So the parts that convert makes of
+the pieces do not depend on it either.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from pcl_reasoner.core.stage import RAW_LIMIT_BYTES, Progress
 from pcl_reasoner.curate.parts import BATCH_BYTES, BATCH_ROWS, open_parquet, reading
 
 PIECE_BYTES = 1 << 28
-"""A piece is about as large as this, uncompressed where the file says it."""
+"""Approximate size of a piece: uncompressed bytes of Parquet, or bytes of a JSONL file."""
 LINE_BYTES = 1 << 26
-"""A longer line is refused unread: it is no record, and must not fill the memory."""
+"""A longer line is quarantined unparsed: it is not a record, and must not fill the memory."""
 
 COMPRESSIONS = {".zst": "zstd", ".gz": "gzip"}
 PATTERNS = {
     "nemotron": ("*.parquet",),
     "conversations": ("*.jsonl", *(f"*.jsonl{ending}" for ending in COMPRESSIONS)),
 }
-"""Format -> its files' names."""
+"""Format -> patterns of its files' names."""
 
 Block = tuple[Path, int, int]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some rows of a source file, in their order.
+    """Consecutive rows of a source file.
 
     Args:
-        index: Of the piece in the source, from 0; its part has this number.
+        index: Index of the piece in the source, from 0; the piece's part has this number.
         path: The file.
-        name: The file, relative to the source.
-        first: 0-based row or line of the file that is the piece's first.
-        start: First row group; of a JSONL file, the byte from which on its lines start.
-        stop: Row group or byte behind the last; None: to the file's end.
+        name: Path of the file, relative to the source.
+        first: 0-based row or line in the file of the piece's first record.
+        start: First row group. For JSONL, the first byte at which a line of the piece may start.
+        stop: Row group or byte after the last; None: the end of the file.
     """
 
     index: int
@@ -61,10 +61,11 @@ class Piece:
 
 
 def source_files(source: Path, format: str) -> list[tuple[Path, str]]:
-    """The source's files with their names, in source order.
+    """Return the source's files with their names, in source order.
 
     Raises:
-        StageError: There are none, or Parquet files lack columns: all of them are named at once.
+        StageError: There are no files, or Parquet files have wrong columns; the message names all
+            of these files.
     """
     from pcl_reasoner.curate import nemotron
 
@@ -90,7 +91,10 @@ def source_files(source: Path, format: str) -> list[tuple[Path, str]]:
 
 
 def unread_files(source: Path, files: Sequence[tuple[Path, str]]) -> list[str]:
-    """Names of what lies in the source and is not read, but for hidden files and words on it."""
+    """Return the names of files in the source that are not read.
+
+    Hidden files, licences (LICENSE*) and descriptions (*.md) are left out.
+    """
     if source.is_file():
         return []
     read = {name for _, name in files}
@@ -111,13 +115,13 @@ def pieces_of(
     engine: DataEngine,
     progress: Progress,
 ) -> list[Piece]:
-    """Cut the files of a source into pieces; lines are counted where a large file is cut.
+    """Cut the files of a source into pieces. The lines of JSONL files that are cut are counted.
 
     Args:
-        files: Path and name of each, in source order.
+        files: Path and name of each file, in source order.
         format: nemotron or conversations.
         engine: The data engine, which counts the lines.
-        progress: Told of the counting.
+        progress: Receives the progress of the counting.
     """
     if format == "nemotron":
         spans = {path: row_group_spans(path) for path, _ in files}
@@ -128,7 +132,7 @@ def pieces_of(
 
 
 def row_group_spans(path: Path) -> list[tuple[int, int, int | None]]:
-    """(first row, first row group, row group behind the last) of a Parquet file's pieces."""
+    """Return (first row, first row group, row group after the last) per piece of a Parquet file."""
     metadata = open_parquet(path).metadata
     spans: list[tuple[int, int, int | None]] = []
     first = start = rows = size = 0
@@ -145,13 +149,13 @@ def row_group_spans(path: Path) -> list[tuple[int, int, int | None]]:
 def line_spans(
     paths: Sequence[Path], engine: DataEngine, progress: Progress
 ) -> dict[Path, list[tuple[int, int, int | None]]]:
-    """(first line, first byte, byte behind the last) of the pieces of JSONL files.
+    """Return (first line, first byte, byte after the last) per piece of each JSONL file.
 
-    A line is of the piece in which its first byte is. A compressed file is one piece, as it can
-    only be read from its start.
+    A line belongs to the piece that contains its first byte. A compressed file is one piece,
+    because it can only be read from its start.
     """
     edges = {path: _edges(path) for path in paths}
-    # A line starts behind a newline, so a piece's newlines are sought from one byte before it.
+    # A line starts after a newline, so a piece's newlines are counted from one byte before it.
     blocks = [
         (path, max(start - 1, 0), stop - 1)
         for path, starts in edges.items()
@@ -161,20 +165,20 @@ def line_spans(
     spans: dict[Path, list[tuple[int, int, int | None]]] = {}
     for path, starts in edges.items():
         newlines = accumulate(islice(found, len(starts) - 1))
-        # The first line starts behind no newline.
+        # No newline precedes the first line.
         firsts = [0, *(1 + total for total in newlines)]
         spans[path] = list(zip(firsts, starts, [*starts[1:], None], strict=True))
     return spans
 
 
 def _edges(path: Path) -> list[int]:
-    """The bytes at which pieces of a JSONL file start."""
+    """Return the bytes at which the pieces of a JSONL file start."""
     size = 0 if path.suffix in COMPRESSIONS else path.stat().st_size
     return list(range(0, max(size, 1), PIECE_BYTES))
 
 
 def count_lines(block: Block) -> int:
-    """Newlines of a file between two bytes."""
+    """Count the newlines of a file between two bytes."""
     path, start, stop = block
     found = 0
     with path.open("rb") as handle:
@@ -186,10 +190,12 @@ def count_lines(block: Block) -> int:
 
 
 def read_lines(piece: Piece) -> Iterator[list[tuple[bytes, bool]]]:
-    """A JSONL piece's lines, few at once; False beside one that is cut, as it is too long.
+    """Yield a JSONL piece's lines in small batches.
+
+    Each line comes with True, or with False if it is too long and was therefore cut.
 
     Raises:
-        StageError: A compressed file is not whole.
+        StageError: A compressed file is incomplete.
     """
     with open_lines(piece.path) as handle, reading(piece.path, "compressed file"):
         position = piece.start
@@ -206,7 +212,7 @@ def read_lines(piece: Piece) -> Iterator[list[tuple[bytes, bool]]]:
             position += len(line) + (0 if whole else _skip_line(handle))
             batch.append((line, True) if whole else (line[:RAW_LIMIT_BYTES], False))
             size += len(line)
-            del line  # the batch alone holds it
+            del line  # only the batch refers to it now
             if len(batch) == BATCH_ROWS or size >= BATCH_BYTES:
                 yield batch
                 batch, size = [], 0
@@ -214,7 +220,7 @@ def read_lines(piece: Piece) -> Iterator[list[tuple[bytes, bool]]]:
 
 
 def _skip_line(handle: BinaryIO) -> int:
-    """Read to the end of the line; give how many bytes that were."""
+    """Read to the end of the line, and return the number of bytes read."""
     skipped = 0
     while data := handle.readline(1 << 20):
         skipped += len(data)
@@ -224,7 +230,7 @@ def _skip_line(handle: BinaryIO) -> int:
 
 
 def open_lines(path: Path) -> BinaryIO:
-    """A JSONL file's bytes, out of its compression."""
+    """Open a JSONL file; compressed bytes are decompressed while they are read."""
     kind = COMPRESSIONS.get(path.suffix)
     if kind is None:
         return path.open("rb")

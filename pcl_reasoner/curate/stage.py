@@ -1,9 +1,9 @@
-"""The curation stages, in the order in which the data walks through them.
+"""The curation stages, in the order in which they process the data.
 
-Rows go by as a stream: Arrow batches carry the long columns in source order, part by part, here or
-on other machines (the data engine). DuckDB, which has a memory limit and spills beyond it, sees
-only the short columns of all parts. What it works out for a part is put beside the part's rows, so
-no stage ever sorts or holds the texts.
+Rows are streamed: Arrow batches carry the long columns in source order, part by part, on this
+machine or on others (the data engine). DuckDB has a memory limit, spills to disk beyond it, and
+reads only the short columns of all parts. Its results for a part are matched with the part's rows,
+so no stage sorts the texts or holds all of them in memory.
 """
 
 from __future__ import annotations

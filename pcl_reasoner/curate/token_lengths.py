@@ -1,10 +1,10 @@
-"""How many tokens a text has, by ``tokenizers`` or by the much faster ``fastokens``.
+"""Counts the tokens of texts with ``tokenizers`` or with the much faster ``fastokens``.
 
 A sample record: ``"<think>6·7 = 42</think>"`` has 12 tokens, and a problem whose three texts have
-10, 12 and 14 has a mean of 12.0.
+10, 12 and 14 tokens has a mean of 12.0.
 
-``tokenizers`` is what defines a count. ``fastokens`` is held against it: on PROBES before the
-first text, then on one text in CHECKED_OF, which the text's own bytes choose.
+``tokenizers`` defines a count. ``fastokens`` is checked against it: on PROBES before the first
+text, then on one text in CHECKED_OF, chosen by a hash of the text.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 CHARACTERS_AT_ONCE = 1 << 20
-"""Texts encoded in one call: an encoding holds about 100 bytes a token, so 2**20 stays small."""
+"""Maximum characters encoded in one call; an encoding takes about 100 bytes per token."""
 CHECKED_OF = 1000
-"""One text in so many is counted twice."""
+"""One text in this many is counted by both libraries."""
 PROBES = (
     "",
     " ",
@@ -38,35 +38,35 @@ PROBES = (
     "👩‍🏫 says 👍🏽: 1️⃣+1️⃣=2️⃣ 🇨🇳",
     "\u0000\u200b\ufeff\u00a0\u3000\u0e01\u0e33\u0958\u1e9b\u0323",
 )
-"""Texts on which tokenizers are apt to differ."""
+"""Texts on which tokenizers often differ."""
 
 Form = Literal["NFC", "raw"]
 
 
 def open_tokenizer(file: Path) -> Tokenizer:
-    """Open a tokenizer.json by ``tokenizers``, set to neither cut nor pad.
+    """Open a tokenizer.json with ``tokenizers``, without truncation and padding.
 
     Raises:
-        StageError: It is not there or cannot be read.
+        StageError: The file does not exist or cannot be read.
     """
     from tokenizers import Tokenizer
 
     try:
         tokenizer = Tokenizer.from_file(str(file))
-    except Exception as error:  # tokenizers raises the bare Exception
+    except Exception as error:  # tokenizers raises a bare Exception
         raise StageError(f"{file}: {error}. Give a Hugging Face model folder.") from error
-    # A cut or padded text would be counted with the cut's length, not with its own.
+    # A truncated or padded text would be counted with the wrong length.
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer
 
 
 def open_fast(file: Path) -> Any:
-    """Open a tokenizer.json by ``fastokens``, set to neither cut nor pad.
+    """Open a tokenizer.json with ``fastokens``, without truncation and padding.
 
     Raises:
-        ImportError: It is not installed.
-        ValueError: It does not know this kind of tokenizer.
+        ImportError: fastokens is not installed.
+        ValueError: fastokens does not support this kind of tokenizer.
     """
     tokenizer = import_module("fastokens").Tokenizer.from_file(str(file))
     tokenizer.no_truncation()
@@ -76,7 +76,7 @@ def open_fast(file: Path) -> Any:
 
 @contextmanager
 def panics_as_errors() -> Iterator[None]:
-    """Turn a panic of a Rust library, which is no Exception in Python, into one.
+    """Turn a panic of a Rust library into a RuntimeError; in Python a panic is not an Exception.
 
     Raises:
         RuntimeError: The library panicked.
@@ -90,10 +90,10 @@ def panics_as_errors() -> Iterator[None]:
 
 
 def count_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
-    """Tokens a text, special tokens that a template would add not counted.
+    """Return the tokens per text, without special tokens that a template would add.
 
     Args:
-        tokenizer: Set to neither cut nor pad.
+        tokenizer: A tokenizer without truncation and padding.
         texts: Any number of texts.
     """
     lengths: list[int] = []
@@ -104,10 +104,10 @@ def count_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
 
 
 def count_fast(fast: Any, texts: Sequence[str]) -> list[int]:
-    """The same by ``fastokens``.
+    """Return the same counts as `count_tokens`, with ``fastokens``.
 
     Raises:
-        Exception: It gave up on a text, e.g. at a limit of its regular expressions.
+        Exception: fastokens cannot encode a text, e.g. at a limit of its regular expressions.
     """
     import numpy as np
 
@@ -132,17 +132,17 @@ def _groups(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def is_checked(text: str) -> bool:
-    """True for one text in CHECKED_OF, whichever file and row it stands in."""
+    """Return True for one text in CHECKED_OF, whatever its file and row."""
     return zlib.crc32(text.encode("utf-8")) % CHECKED_OF == 0
 
 
 def difference(fast: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> str | None:
-    """Say of which text the two give other tokens, or None.
+    """Describe the first text for which the two tokenizers differ; None if there is none.
 
     Args:
-        fast: By fastokens.
-        tokenizer: By tokenizers, which defines the tokens.
-        texts: To encode by both.
+        fast: Tokenizer of fastokens.
+        tokenizer: Tokenizer of tokenizers, which defines the tokens.
+        texts: Texts to encode with both.
     """
     for text in texts:
         expected = tokenizer.encode(text, add_special_tokens=False).ids
@@ -156,10 +156,11 @@ def difference(fast: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> str | N
 
 
 def byte_form(file: Path) -> Form | None:
-    """In which form of a text each of a tokenizer's tokens has a byte at least, or None.
+    """Return the form of a text in which each token has at least one byte, or None.
 
-    Tokens of a byte-level BPE are pieces of the text's bytes, after NFC where it normalises. Of
-    other kinds (which add a space, split compatibility characters …) nothing is said.
+    Tokens of a byte-level BPE are pieces of the text's bytes, after NFC if the tokenizer
+    normalises. For other kinds of tokenizer (which add a space, split compatibility characters …)
+    the result is None.
     """
     config = json.loads(file.read_text(encoding="utf-8"))
     model, normaliser = config["model"], config.get("normalizer")
@@ -182,11 +183,11 @@ def _is_byte_level(steps: Sequence[dict[str, Any]]) -> bool:
 
 
 def count_bytes(texts: pa.StringArray, form: Form) -> pa.Array:
-    """UTF-8 bytes (int64) a text, in a form; at least as many as its tokens.
+    """Return the UTF-8 bytes (int64) per text in a form; a text has at most as many tokens.
 
     Args:
         texts: The texts.
-        form: As ``byte_form`` says.
+        form: The result of ``byte_form``.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -194,7 +195,7 @@ def count_bytes(texts: pa.StringArray, form: Form) -> pa.Array:
     sizes = pc.binary_length(texts).cast(pa.int64())
     if form == "raw":
         return sizes
-    # ASCII is normalised as it is.
+    # NFC does not change ASCII.
     others = pc.invert(pc.string_is_ascii(texts))
     normalised = (unicodedata.normalize("NFC", text) for text in texts.filter(others).to_pylist())
     found = [len(text.encode("utf-8")) for text in normalised]

@@ -1,4 +1,4 @@
-"""Stage ``unique``: rows -> problems, one of each."""
+"""Stage ``unique``: rows -> problems, each once."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pcl_reasoner.curate.parts import counts_of, parts_of, workspace
 
 
 class UniqueConfig(StageConfig):
-    """Keep one row a problem."""
+    """Keep one row per problem."""
 
     jsonl: bool = False
-    """True: the problems stand as JSON lines in problems.jsonl, too."""
+    """True: the problems are also written as JSON lines, to problems.jsonl."""
 
 
 def unique(
     config: UniqueConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """Keep, of every problem, the first row that has a ground truth.
+    """For every problem, keep the first row that has a ground truth.
 
     Args:
-        config: Whether to write JSON lines, too.
+        config: Whether JSON lines are also written.
         inputs: ``rows``: lengths' folder.
-        output: Gets problems.parquet.
-        context: Memory and threads.
+        output: Gets problems.parquet, and problems.jsonl if ``config`` asks for it.
+        context: Has the memory limit and the threads.
 
     Raises:
         StageError: A part cannot be read or lacks columns.

@@ -1,1 +1,1 @@
-"""Sentence embeddings of texts of any length, on disk by content."""
+"""Sentence embeddings of texts of any length, cached on disk under a hash of the text."""

@@ -1,12 +1,12 @@
-"""Embeddings on disk by content, so that no text is embedded twice.
+"""Stores embeddings on disk under a hash of the text, so that no text is embedded twice.
 
-    <folder>/53aa51172d142c89/keys.bin      24 bytes a text: 16 of a hash, 8 of the windows' number
+    <folder>/53aa51172d142c89/keys.bin      24 bytes per text: 16 of hash, 8 of window count
                               vectors.bin   float32, text by text
 
-A second check, another threshold, another benchmark or a run that was cut off costs no embedding of
-what is there. Vectors are written before their keys, and what has no key is cut off when the files
-are opened: a torn write is never read. One process has the folder at a time; another one that
-comes meanwhile, or one that is given none, keeps its vectors in a temporary folder.
+A second check, another threshold, another benchmark or the restart of an interrupted run does not
+embed a cached text again. Vectors are written before their keys, and vectors without a key are
+truncated when the files are opened, so a torn write is never read. One process at a time locks the
+folder. A process that finds it locked, or that is given no folder, uses a temporary folder.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ FLOAT_BYTES = 4
 
 
 class EmbeddingCache:
-    """Vectors of texts under one model.
+    """The vectors that one model gives for texts.
 
     Args:
-        folder: Of all models' caches, made if absent; None: a temporary one.
-        model: Hash of the model's weights.
-        dimension: Of the model's vectors.
+        folder: Folder with the caches of all models, created if absent; None: a temporary folder.
+        model: Hash of the model's weights; its first 16 digits name the subfolder.
+        dimension: Width of the model's vectors.
     """
 
     def __init__(self, folder: Path | None, model: str, dimension: int) -> None:
@@ -62,14 +62,14 @@ class EmbeddingCache:
         return True
 
     def close(self) -> None:
-        """Let another process have the folder; remove a temporary one."""
+        """Release the lock on the folder, or remove the temporary folder."""
         if self._temporary is not None:
             self._temporary.cleanup()
         elif self._lock is not None:
             self._lock.close()
 
     def _open(self) -> None:
-        """Read the keys; cut off what a killed process left half-written."""
+        """Read the keys, and truncate what a killed process left half-written."""
         row_bytes = FLOAT_BYTES * self._dimension
         vectors = self._file("vectors.bin").stat().st_size // row_bytes
         keys, row, whole = self._file("keys.bin").read_bytes(), 0, 0
@@ -89,17 +89,17 @@ class EmbeddingCache:
         return path
 
     def key(self, text: str, window_tokens: int, first_only: bool, fast: bool = False) -> bytes:
-        """What a text's vectors are kept under; those of the faster encoder under another."""
+        """The cache key of a text's vectors; the faster encoder's vectors have another key."""
         kind = f"{'fast ' if fast else ''}{window_tokens}\x1f{first_only}"
         identity = f"{kind}\x1f{text}".encode("utf-8", "surrogatepass")
         return sha256(identity).digest()[:KEY_BYTES]
 
     def __contains__(self, key: bytes) -> bool:
-        """True when a text's vectors are there."""
+        """True if a text's vectors are in the cache."""
         return key in self._places
 
     def read(self, keys: Sequence[bytes]) -> list[Vectors]:
-        """Vectors of texts that are there, float32 [windows, dimension] each."""
+        """Vectors of cached texts, float32 [windows, dimension] per text."""
         import numpy as np
 
         if not keys:
@@ -109,7 +109,7 @@ class EmbeddingCache:
         return [np.array(stored[row : row + count]) for row, count in places]
 
     def all(self) -> Vectors:
-        """Every vector there is, float32 [rows, dimension], left on the disk until looked at."""
+        """All vectors, float32 [rows, dimension], memory-mapped: read from disk when accessed."""
         import numpy as np
 
         shape = (self._rows, self._dimension)
@@ -119,13 +119,13 @@ class EmbeddingCache:
         return stored
 
     def first_rows(self, keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
-        """Rows of ``all`` at which texts that are there have their first window."""
+        """Row in ``all`` of the first window of each cached text."""
         import numpy as np
 
         return np.array([self._places[key][0] for key in keys], np.int64)
 
     def write(self, keys: Sequence[bytes], vectors: Sequence[Vectors]) -> None:
-        """Append texts that are not there yet."""
+        """Append the vectors of texts that are not in the cache yet."""
         with self._file("vectors.bin").open("ab") as handle:
             for own in vectors:
                 handle.write(own.astype("<f4").tobytes())

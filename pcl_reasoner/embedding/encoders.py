@@ -1,11 +1,12 @@
 """The forward pass of an embedder on a CPU: windows of token ids in, unit vectors out.
 
-    torch       float32; always there
-    openvino    float32, about three times as fast, and bfloat16, about five times as fast, where
-                the processor has it; `pip install 'pclr-ms[openvino]'`
+    torch       float32; always available
+    openvino    float32, about three times as fast, and bfloat16, about five times as fast, if
+                the processor supports it; `pip install 'pclr-ms[openvino]'`
 
-The two of float32 differ by less than 1e-6 in a cosine, as either does from itself with other
-neighbours in its batch. bfloat16 moved no cosine of 700 contest problems by more than 0.003.
+The cosines of the two float32 encoders differ by less than 1e-6. Either encoder differs by as much
+from itself when a text shares its batch with other texts. bfloat16 changed no cosine of 700 contest
+problems by more than 0.003.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     Ids = npt.NDArray[np.int64]
 
     Forward = Callable[[Ids, Ids], Vectors]
-    """Token ids and attention mask, int64 [windows, tokens] -> unit vectors [windows, dimension]"""
+    """Token ids, attention mask: int64 [windows, tokens] -> unit vectors [windows, dimension]."""
 
 AUTO, TORCH = "auto", "torch"
 OPENVINO_FLOAT32, OPENVINO_BFLOAT16 = "openvino_float32", "openvino_bfloat16"
@@ -37,10 +38,10 @@ _PRECISIONS = {OPENVINO_FLOAT32: "f32", OPENVINO_BFLOAT16: "bf16"}
 
 
 def chosen_encoder(wanted: str) -> str:
-    """The encoder that a configuration's word means on this machine.
+    """Choose the encoder on this machine for a configured value.
 
     Args:
-        wanted: auto, torch, openvino_float32 or openvino_bfloat16. auto: the fastest there is.
+        wanted: auto, torch, openvino_float32 or openvino_bfloat16. auto: the fastest available.
 
     Raises:
         StageError: OpenVINO is not installed, or the processor has no bfloat16.
@@ -59,10 +60,10 @@ def chosen_encoder(wanted: str) -> str:
 
 
 def forwards(encoder: str, model: Any, threads: int) -> tuple[Forward, Forward | None]:
-    """The exact forward pass of an encoder, and the faster one that is not, where it has one.
+    """The exact forward pass of an encoder, and its faster, inexact one (None if it has none).
 
     Args:
-        encoder: As ``chosen_encoder`` gives it.
+        encoder: As returned by ``chosen_encoder``.
         model: A SentenceTransformer in float32.
         threads: CPU threads.
     """
@@ -97,7 +98,7 @@ def _torch_forward(model: Any, threads: int) -> Forward:
 
 @contextmanager
 def _threads(threads: int) -> Iterator[None]:
-    """Run torch on a number of threads, and put the number back."""
+    """Set torch's number of threads, and restore it afterwards."""
     import torch
 
     before = torch.get_num_threads()
@@ -110,7 +111,7 @@ def _threads(threads: int) -> Iterator[None]:
 
 @contextmanager
 def _without_telemetry() -> Iterator[None]:
-    """OpenVINO imports its usage statistics where they are installed, and sends them: not here."""
+    """Block OpenVINO's telemetry package: if installed, OpenVINO would send usage statistics."""
     absent = object()
     before: Any = sys.modules.get("openvino_telemetry", absent)
     sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
@@ -134,13 +135,13 @@ def _openvino() -> Any:
 
 
 def _compiled(model: Any, threads: int, precision: str) -> Any:
-    """The model as OpenVINO runs it; one a precision, made at the first use."""
+    """Compile the model for OpenVINO at one precision; ``forwards`` caches it per precision."""
     options = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads}
     return _core().compile_model(_converted(model), "CPU", options)
 
 
 def _converted(model: Any) -> Any:
-    """The model's graph, traced from torch with any number of windows and tokens."""
+    """The model's graph, traced from torch; it takes any number of windows and tokens."""
     import torch
 
     class Unit(torch.nn.Module):
@@ -159,7 +160,7 @@ def _converted(model: Any) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Tracing warns of shapes that it takes for fixed; none of them changes with the input."""
+    """Silence tracing's warnings about shapes taken as constants: none depends on the input."""
     logger = logging.getLogger("transformers")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -172,6 +173,6 @@ def _quiet() -> Iterator[None]:
 
 
 def _vectors(compiled: Any, ids: Ids, mask: Ids) -> Vectors:
-    # A copy, as the next call writes where this one's result is.
+    # Copy, because the next call overwrites the result's memory.
     vectors: Vectors = compiled([ids, mask])[0].copy()
     return vectors

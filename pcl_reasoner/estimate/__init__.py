@@ -1,1 +1,1 @@
-"""Memory and hours of a training and of its sampling, before there are devices."""
+"""Estimates the memory and the hours of training and sampling, without any device."""

@@ -1,4 +1,4 @@
-"""Chip figures that plans are made with: chips.yaml, one block a chip, with sources."""
+"""Chip figures that estimates use, from chips.yaml: one block per chip, with its sources."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ DEFAULT = "ascend_910c_die"
 
 @dataclass(frozen=True)
 class Chip:
-    """One device, as a node counts it. Rates are what is reckoned with: figure x assumed share.
+    """One device, as a node counts it.
+
+    All rates except ``peak`` are the published figure x the assumed share of it.
 
     Args:
         name: The block's name.
-        title: What it is, in words.
-        peak: Matrix operations a second in the compute type, by the data sheet.
-        matrix: Of them, what matrix products are taken to reach.
-        attention: The same of attention.
-        memory_bytes: Of the device.
-        memory: Bytes a second of the device's memory.
-        node: Bytes a second, one way, to a device of the node.
-        network: To a device of another node.
-        swap: To the host's memory.
-        devices_per_node: That a node shows.
-        source: Where the figures are from.
-        assumed: The shares, by name.
+        title: The device's description.
+        peak: Published peak of matrix operations per second in the compute type.
+        matrix: Operations per second that matrix products are assumed to reach.
+        attention: Operations per second that attention is assumed to reach.
+        memory_bytes: Memory of the device.
+        memory: Bytes per second of the device's memory.
+        node: Bytes per second, one way, to another device of the same node.
+        network: Bytes per second, one way, to a device of another node.
+        swap: Bytes per second, one way, to the host's memory.
+        devices_per_node: Devices that a node shows.
+        source: Sources of the figures.
+        assumed: The assumed shares, by name.
     """
 
     name: str
@@ -50,15 +52,15 @@ class Chip:
 
 
 def read_chip(name: str, precision: str = "float16", file: Path = FILE) -> Chip:
-    """A chip by its name.
+    """Read a chip's figures.
 
     Args:
         name: The block's name.
         precision: Compute type of matrix products: ``float16``, ``bfloat16`` or ``float32``.
-        file: Where the figures stand.
+        file: The file with the figures.
 
     Raises:
-        InputError: No such chip in the file.
+        InputError: The file has no such chip.
     """
     import yaml
 

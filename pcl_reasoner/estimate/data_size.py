@@ -1,4 +1,4 @@
-"""Segments, rows and steps of a training, from the recipe's own numbers and without its data.
+"""Computes segments, rows and steps of training from the recipe's numbers, without its data.
 
 {"segments": 666000, "segment_tokens": 8169, "rows": 166049, "steps_per_epoch": 1297, …}
 """
@@ -15,26 +15,26 @@ from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.estimate.time_estimate import Rows
 
 EXACT_FILL, NEXT_FIT_FILL = 0.9999, 0.80
-"""Shares of a row that are not padding, as docs/packing.md measured them."""
+"""Shares of a row that are not padding, as measured in docs/packing.md."""
 ASSUMED_SHARE = 0.4
-"""Of a row, that a response fills where nothing says its length."""
+"""Assumed share of a row that a segment fills, if no mean length is given or published."""
 
 
 @dataclass(frozen=True)
 class DataSize:
-    """What is trained on.
+    """Size of the training data.
 
     Args:
         segments: Responses.
-        segment_tokens: Mean tokens of one, with its prompt.
-        rows: An epoch.
-        rows_before: Rows with one segment a row where they are packed here, or by next-fit; the
-            larger number is what packing saves from.
-        row_tokens: Tokens a row, padding included.
-        global_rows: Rows a step.
+        segment_tokens: Mean tokens of a segment, its prompt included.
+        rows: Rows per epoch.
+        rows_before: Rows per epoch that ``rows`` is compared with: the published rows, packed by
+            next-fit; without them, or with ``one_segment_per_row``, one row per segment.
+        row_tokens: Tokens per row, padding included.
+        global_rows: Rows per optimizer step.
         epochs: Passes over the rows.
-        steps: In all, the recipe's limit applied.
-        notes: Where each number is from.
+        steps: Optimizer steps in all, at most the recipe's ``max_steps``.
+        notes: The source of each number.
     """
 
     segments: int
@@ -49,21 +49,21 @@ class DataSize:
 
     @property
     def tokens(self) -> int:
-        """Of all segments, an epoch."""
+        """Tokens of all segments, per epoch."""
         return round(self.segments * self.segment_tokens)
 
     @property
     def steps_per_epoch(self) -> float:
-        """Rows over rows a step; a rest goes into the next epoch."""
+        """Rows divided by rows per step; the remainder goes into the next epoch."""
         return self.rows / self.global_rows
 
     @property
     def saved(self) -> int:
-        """Rows that packing saves."""
+        """Rows per epoch that packing saves."""
         return self.rows_before - self.rows
 
     def as_rows(self) -> Rows:
-        """What rows are made of."""
+        """Segment length and fill of the rows."""
         return Rows(self.segment_tokens, min(1.0, self.tokens / (self.rows * self.row_tokens)))
 
 
@@ -80,11 +80,12 @@ def data_size(
         published: The recipe's ``published`` block.
         pack: ``seq_length`` and ``one_segment_per_row`` of the pack stage.
         train: ``global_batch_size``, ``epochs`` and ``max_steps`` of the train stage.
-        segments: Given by a person, in place of the published number.
-        segment_tokens: Likewise; None where the recipe is to say it.
+        segments: The user's number in place of the published one; None for the published one.
+        segment_tokens: The user's mean; None to derive it from the published numbers.
 
     Raises:
-        InputError: Nothing says how many segments there are.
+        InputError: The number of segments is neither given nor published, or a mean segment is
+            longer than a row.
     """
     counts = published_counts(published)
     notes: list[str] = []
@@ -102,7 +103,7 @@ def data_size(
         segments = known
         notes.append(f"segments: published, after {stage}")
     else:
-        packed = None  # of other segments
+        packed = None  # the published rows hold other segments
     if segment_tokens > row_tokens:
         raise InputError(
             f"--segment-tokens {segment_tokens:g}: a row has {row_tokens:,} tokens, and a longer "
@@ -129,7 +130,7 @@ def data_size(
 
 
 def packed_instead(size: DataSize) -> int:
-    """Rows that exact fill would need."""
+    """Rows per epoch that packing by exact fill needs."""
     return math.ceil(size.tokens / (size.row_tokens * EXACT_FILL))
 
 
@@ -147,9 +148,10 @@ def _mean(segments: int | None, packed: int | None, row_tokens: int) -> tuple[fl
 
 
 def published_counts(published: Mapping[str, Any]) -> dict[str, int]:
-    """The last number that a recipe's ``published.funnel`` gives for each stage that it names.
+    """Read a recipe's ``published.funnel``: each stage and its last number.
 
-    ``25 909 x 8`` is a product, ``666 K`` thousands, ``30 215, then 27 174`` the last of two.
+    ``25 909 x 8`` is a product, and ``a + b`` is a sum. ``666 K`` counts thousands. From
+    ``30 215, then 27 174`` the last number is taken.
     """
     funnel: Sequence[Mapping[str, Any]] = published.get("funnel") or ()
     found = {}

@@ -1,4 +1,4 @@
-"""Layouts as bars of hours, as an SVG file that stands alone."""
+"""Draws the hours of each layout as a bar, in a self-contained SVG file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARTS = (
     ("pipeline bubble", "bubble"),
     ("everything else", "rest"),
 )
-"""What hours go to, and the CSS class of its colour."""
+"""Parts of the hours: the label of each, and the CSS class of its colour."""
 _STYLE = (
     "text{font:12px sans-serif;fill:#333} .grid{stroke:#ddd} .over{opacity:.3} "
     ".compute{fill:#3b6ea5} .tensor{fill:#7fb3d5} .bubble{fill:#e0a458} .rest{fill:#8a8a8a}"
@@ -22,10 +22,10 @@ _STYLE = (
 
 
 def layout_chart(choices: Sequence[Choice]) -> str:
-    """Draw hours by layout, cut into what they go to; pale where memory does not suffice.
+    """Draw the hours of each layout, divided into PARTS; pale if it does not fit into memory.
 
     Args:
-        choices: One bar each, from the top.
+        choices: The layouts, one bar each, from the top.
     """
     bars = [
         Bar(

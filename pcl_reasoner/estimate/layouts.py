@@ -1,4 +1,4 @@
-"""Layouts of the same devices compared, and the changes that are worth most."""
+"""Compares parallel layouts of the same devices, and finds the changes that save most hours."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ SECONDS_PER_HOUR = 3600
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to do a training, and what it comes to.
+    """One configuration of a training, and its estimate.
 
     Args:
-        title: In words.
+        title: The configuration's description.
         job: The training.
         steps: Optimizer steps.
-        rows: What its rows are made of.
-        stage: The fullest pipeline stage, from 0.
-        bytes: Memory of a device of it.
-        fits: Whether that is under the limit.
-        step: Seconds of a step, by part.
-        hours: Of all steps.
+        rows: Segment length and fill of its rows.
+        stage: The pipeline stage that takes most memory, from 0.
+        bytes: Memory per device of that stage.
+        fits: Whether that memory is within the limit.
+        step: Seconds per step, by part.
+        hours: Hours of all steps.
         mfu: Model FLOPs utilisation.
     """
 
@@ -45,12 +45,12 @@ class Choice:
 
 
 def memory_limit(job: Training, chip: Chip) -> int:
-    """Bytes that may be taken: what MindSpore is allowed, and no more than there is."""
+    """Bytes that a device may use: MindSpore's limit, or the chip's memory if that is less."""
     return min(job.limit_bytes, chip.memory_bytes)
 
 
 def choice(title: str, job: Training, chip: Chip, size: DataSize) -> Choice:
-    """Estimate one way."""
+    """Estimate one configuration of a training."""
     rows = size.as_rows()
     stage, most = fullest(job)
     step = step_time(job, chip, rows)
@@ -69,15 +69,15 @@ def choice(title: str, job: Training, chip: Chip, size: DataSize) -> Choice:
 
 
 def layout_title(job: Training) -> str:
-    """``DP 4 x TP 8 x PP 4``."""
+    """The layout as text: ``DP 4 x TP 8 x PP 4``."""
     return f"DP {job.data} x TP {job.tensor} x PP {job.stages}"
 
 
 def possible_layouts(job: Training) -> Iterator[tuple[int, int, int]]:
-    """(data, tensor, stages) of all the devices that divide what must be divided.
+    """Yield each (data, tensor, stages) that uses all devices and divides the model evenly.
 
-    A batch must be as many micro-batches as stages or more; MindFormers takes one micro-batch
-    where there is no pipeline. Stages are equally deep.
+    A rank needs at least as many micro-batches per step as there are stages. Without a pipeline
+    MindFormers takes exactly one micro-batch. All stages have the same number of layers.
     """
     model = {
         "num_heads": job.heads,
@@ -104,13 +104,14 @@ def _divisors(number: int) -> list[int]:
 
 
 def least_recompute(job: Training, chip: Chip) -> Training:
-    """As few recomputed layers in each stage as memory allows; all if it never does.
+    """Recompute as few layers in each stage as memory allows; all if no number fits.
 
-    Activations are not swapped: with swapping, MindFormers takes ``recompute`` for layer numbers.
+    Swapping of activations is turned off: with it, MindFormers reads a ``recompute`` list as
+    layer numbers.
 
     Args:
-        job: The training; its own recomputed layers are left out of account.
-        chip: What it runs on.
+        job: The training; its own recomputed layers are ignored.
+        chip: The device.
     """
     job = replace(job, swap_attention=False)
     limit = memory_limit(job, chip)
@@ -127,13 +128,16 @@ def least_recompute(job: Training, chip: Chip) -> Training:
 
 
 def recompute_words(job: Training, other: Training) -> str:
-    """How the launch file says what is recomputed in ``other``."""
+    """The launch-file settings that give ``job`` the recomputation of ``other``."""
     off = ", swap false" if job.swap_attention and not other.swap_attention else ""
     return f"recompute {list(other.recomputed)}{off}"
 
 
 def compare(job: Training, chip: Chip, size: DataSize) -> list[Choice]:
-    """All layouts that divide, each with as few recomputed layers as fit: fitting ones first."""
+    """Estimate all possible layouts, each with as few recomputed layers as fit.
+
+    Layouts that fit come first, by hours. The others follow, by memory.
+    """
     found = []
     for layout in possible_layouts(job):
         other = least_recompute(job.with_layout(*layout), chip)
@@ -142,13 +146,14 @@ def compare(job: Training, chip: Chip, size: DataSize) -> list[Choice]:
 
 
 def nearest_fit(job: Training, chip: Chip, size: DataSize) -> Choice | None:
-    """The least change that fits: more recomputed layers, moments in host memory, a layout.
+    """Find the smallest change that makes a training fit into memory.
 
-    None when the training fits already, or nothing does.
+    Tried in this order: more recomputed layers, moments in host memory as well, another layout.
+    None if the training fits already, or if nothing fits.
     """
     if fullest(job)[1] <= memory_limit(job, chip):
         return None
-    # As it is first; only then with a slower optimizer.
+    # First keep the optimizer as it is; swapping its moments is slower.
     for swap in dict.fromkeys((job.swap_optimizer, True)):
         trial = least_recompute(replace(job, swap_optimizer=swap), chip)
         words = recompute_words(job, trial)
@@ -161,7 +166,7 @@ def nearest_fit(job: Training, chip: Chip, size: DataSize) -> Choice | None:
 
 
 def changes(job: Training, chip: Chip, size: DataSize) -> list[Choice]:
-    """Single changes that fit and save hours, the most first."""
+    """Single changes that fit into memory and save hours, the largest saving first."""
     now = choice("now", job, chip, size)
     found = [*_in_memory(job, chip, size), *_in_rows(job, chip, size)]
     layouts = [one for one in compare(job, chip, size) if one.fits]

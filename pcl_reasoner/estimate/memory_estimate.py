@@ -1,10 +1,10 @@
-"""Memory of a device, by pipeline stage and kind.
+"""Estimates the memory of a device, by pipeline stage and kind.
 
     {"weights": 1 365 172 224, "weights in the compute type": 1 950 351 360, "gradients": …}
 
-Parameters and moments are exact: the slices are those that the front-end parallel compile shows.
-The rest is what MindFormers' graph must keep, by its operators' inputs; docs/plan.md has each
-formula. What a device's kernels, collectives and allocator take on top is not in it.
+Parameters and moments are exact: their slices equal the slices in the front-end parallel compile.
+The rest is what MindFormers' graph must keep, counted from its operators' inputs. docs/plan.md has
+each formula. Memory that a device's kernels, collectives and allocator take on top is not included.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pcl_reasoner.losses.chunks import chunk_length, chunked_bytes
 FLOAT32 = 4
 MOMENTS = 2
 ASCEND_STATISTICS = 16
-"""Numbers a head and token that Ascend's attention keeps: two of eight equal float32 each."""
+"""float32 numbers per head and token that Ascend's attention keeps: two, eight copies of each."""
 ATTENTION_OUTPUT = "attention's output"
 ACTIVATIONS = (
     "inputs of recomputed layers",
@@ -31,14 +31,14 @@ ACTIVATIONS = (
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of one pipeline stage.
+    """A kind of parameter of one pipeline stage.
 
     Args:
-        name: Without the layer's number.
-        count: How many of them the stage has.
-        slice_size: Numbers that tensor parallelism leaves a rank.
-        first: Rows of that slice, which optimizer sharding cuts.
-        spread: Whether MindFormers lets optimizer sharding have it.
+        name: The parameter's name, without the layer's number.
+        count: Parameters of this kind in the stage.
+        slice_size: Numbers in one parameter's tensor-parallel slice on a rank.
+        first: Rows of that slice; optimizer sharding cuts along them.
+        spread: Whether MindFormers allows optimizer sharding of it.
     """
 
     name: str
@@ -48,24 +48,24 @@ class Parameter:
     spread: bool
 
     def held(self, job: Training) -> int:
-        """Numbers of one of them that a rank holds in the end."""
+        """Numbers of one parameter that a rank holds after optimizer sharding."""
         return self.slice_size // job.data if self.is_spread(job) else self.slice_size
 
     def is_spread(self, job: Training) -> bool:
-        """Whether data-parallel ranks share it; the threshold is of the whole matrix."""
+        """Whether data-parallel ranks share it; the threshold counts the complete matrix."""
         large = self.slice_size * job.tensor * FLOAT32 >= job.shard_threshold
         shared = self.spread and job.optimizer_shard and job.data > 1
         return shared and large and self.first % job.data == 0
 
 
 def stage_parameters(job: Training, stage: int) -> list[Parameter]:
-    """All parameters of a stage.
+    """List all parameters of a stage.
 
     Args:
         job: The training.
-        stage: From 0.
+        stage: The pipeline stage, from 0.
 
-    Source: MindFormers 1.8.0's LlamaForCausalLM; its norms, biases and embedding keep out of
+    Source: MindFormers 1.8.0's LlamaForCausalLM; it excludes norms, biases and the embedding from
         optimizer sharding.
     """
     count, parts = job.stage_layers[stage], job.tensor
@@ -101,22 +101,22 @@ def _rows(name: str, count: int, outputs: int, inputs: int, parts: int) -> Param
 
 
 def _columns(name: str, count: int, outputs: int, inputs: int, parts: int) -> Parameter:
-    """A matrix that is cut along its inputs; its rows stay."""
+    """A matrix that is cut along its inputs; it keeps all its rows."""
     return Parameter(name, count, outputs * inputs // parts, outputs, True)
 
 
 def parameters_held(job: Training, stage: int) -> int:
-    """Numbers that a rank of a stage holds: its slices, less what other ranks hold for it."""
+    """Numbers that a rank of a stage holds: its slices after optimizer sharding."""
     return sum(one.count * one.held(job) for one in stage_parameters(job, stage))
 
 
 def slice_numbers(job: Training, stage: int) -> int:
-    """Numbers of a stage's slices, before optimizer sharding."""
+    """Numbers in a rank's slices of a stage, before optimizer sharding."""
     return sum(one.count * one.slice_size for one in stage_parameters(job, stage))
 
 
 def spread_numbers(job: Training, stage: int) -> int:
-    """Of the slices, those that are gathered from data-parallel ranks each step."""
+    """Numbers in the slices that are gathered from data-parallel ranks at each step."""
     return sum(
         one.count * one.slice_size for one in stage_parameters(job, stage) if one.is_spread(job)
     )
@@ -125,16 +125,16 @@ def spread_numbers(job: Training, stage: int) -> int:
 def layer_activations(
     job: Training, fused_norm: bool = True, statistics: int = ASCEND_STATISTICS
 ) -> dict[str, int]:
-    """Bytes that one layer keeps of a micro-batch for its backward pass, by tensor.
+    """Bytes that one layer keeps per micro-batch for its backward pass, by tensor.
 
     Args:
         job: The training.
-        fused_norm: One operator a norm, which keeps its input and makes the float32 of it again,
-            as on Ascend. Else its input in float32, and the normalised input, are kept.
-        statistics: float32 numbers a head and token that attention keeps.
+        fused_norm: True if a norm is one operator, as on Ascend: it keeps its input and recomputes
+            the float32 copy. Otherwise the input in float32 and the normalised input are kept.
+        statistics: float32 numbers per head and token that attention keeps.
 
     Source: the operators of mindformers/models/llama/llama_transformer.py and llama_layer.py;
-        docs/plan.md says which operator needs which tensor.
+        docs/plan.md lists which operator needs which tensor.
     """
     tokens, size = job.micro_tokens, job.compute_bytes
     cut, parts = job.sequence_parts, job.tensor
@@ -160,28 +160,28 @@ def layer_activations(
 
 
 def stream_bytes(job: Training) -> int:
-    """What goes from one layer to the next, of a micro-batch, on one rank."""
+    """Bytes passed from one layer to the next, per micro-batch on one rank."""
     return job.micro_tokens * job.hidden * job.compute_bytes // job.sequence_parts
 
 
 def kept_per_layer(job: Training) -> int:
-    """Bytes that stay of a layer that is not recomputed, for one micro-batch."""
+    """Bytes kept on the device per micro-batch by a layer that is not recomputed."""
     tensors = layer_activations(job)
     away = set(job.selected) | ({ATTENTION_OUTPUT} if job.swap_attention else set())
     return sum(size for name, size in tensors.items() if name not in away)
 
 
 def in_flight(job: Training, stage: int) -> int:
-    """Micro-batches of which a stage keeps activations at once, forward and back in turn."""
+    """Micro-batches whose activations a stage keeps at once; forward and backward alternate."""
     return min(job.stages - stage, job.micro_batches)
 
 
 def stage_memory(job: Training, stage: int) -> dict[str, int]:
-    """Bytes of a device of a stage, by kind.
+    """Bytes per device of a stage, by kind.
 
     Args:
         job: The training.
-        stage: From 0.
+        stage: The pipeline stage, from 0.
     """
     held = parameters_held(job, stage)
     tensors = layer_activations(job)
@@ -204,12 +204,12 @@ def stage_memory(job: Training, stage: int) -> dict[str, int]:
 
 
 def kept_again(job: Training, tensors: dict[str, int]) -> int:
-    """Bytes of the tensors of one layer that are selected to be made again."""
+    """Bytes of one layer's tensors that ``select_recompute`` recomputes."""
     return sum(tensors[name] for name in job.selected)
 
 
 def _compute_copies(job: Training, stage: int) -> int:
-    """Whole slices in the compute type: gathered once a step, and kept through it."""
+    """Bytes of complete slices in the compute type: gathered once per step and kept for it."""
     if job.compute_bytes == FLOAT32:
         return FLOAT32 * spread_numbers(job, stage)
     matrices = [one for one in stage_parameters(job, stage) if one.spread]
@@ -217,7 +217,11 @@ def _compute_copies(job: Training, stage: int) -> int:
 
 
 def _gradients(job: Training, stage: int, held: int) -> int:
-    """float32: with a pipeline added up in whole slices, unless sharded, then dealt to shards."""
+    """Bytes of float32 gradients.
+
+    Without a pipeline, or with gradient sharding, a rank keeps only its shard. Otherwise gradients
+    are accumulated in complete slices, and each rank then receives its shard as well.
+    """
     if job.stages == 1 or job.gradient_shard:
         return FLOAT32 * held
     spread = spread_numbers(job, stage)
@@ -225,21 +229,25 @@ def _gradients(job: Training, stage: int, held: int) -> int:
 
 
 def _gradient_buffers(job: Training, tensors: dict[str, int]) -> int:
-    """Gradients that are alive at the widest place: of gate, up and product, and of the stream."""
+    """Bytes of gradients at the moment with most alive: gate, up, product and two hidden states."""
     return 3 * tensors["product"] + 2 * tensors["input of gate and up"]
 
 
 def _final_norm(job: Training) -> int:
-    """Input, and output that is gathered in float32 and cast, as the compile shows."""
+    """Bytes of the final norm's input and output.
+
+    The compiled graph gathers the output in float32 and then casts it.
+    """
     numbers = job.micro_tokens * job.hidden
     cast = job.compute_bytes if job.compute_bytes < FLOAT32 else 0
     return numbers * job.compute_bytes // job.sequence_parts + numbers * (FLOAT32 + cast)
 
 
 def logits_bytes(job: Training) -> int:
-    """The most that the log-probs of a micro-batch take, less the float32 gradient of the weights.
+    """Peak bytes of a micro-batch's log-probabilities, without the weights' float32 gradient.
 
-    Without chunks all tokens are one chunk, as operators that are cut over ranks have it.
+    Without ``logits_chunk_tokens`` all tokens count as one chunk; the model does the same where
+    its operators are sharded across ranks.
     """
     tokens = job.chunk_tokens or job.micro_tokens
     step = chunk_length(tokens, job.micro_rows, job.row_tokens) * job.micro_rows
@@ -249,17 +257,17 @@ def logits_bytes(job: Training) -> int:
 
 
 def memory(job: Training) -> list[dict[str, int]]:
-    """By stage, bytes by kind."""
+    """Bytes per device by kind, one mapping per stage."""
     return [stage_memory(job, stage) for stage in range(job.stages)]
 
 
 def fullest(job: Training) -> tuple[int, int]:
-    """(stage, bytes) of the stage that takes most."""
+    """(stage, bytes) of the stage that takes most memory."""
     totals = [sum(kinds.values()) for kinds in memory(job)]
     stage = max(range(job.stages), key=lambda one: totals[one])
     return stage, totals[stage]
 
 
 def moments_bytes(job: Training, stage: int) -> int:
-    """Bytes of a rank's moments, wherever they are."""
+    """Bytes of a rank's moments, on the device or in host memory."""
     return MOMENTS * FLOAT32 * parameters_held(job, stage)

@@ -1,4 +1,4 @@
-"""A plan as lines and rows for a terminal, and as one JSON value.
+"""Formats a plan as lines and rows for a terminal, and as one JSON value.
 
 {"stage": "v15_opg/train", "memory": {"fits": true, "fullest_stage": 1, …}, "hours": 29.2, …}
 """
@@ -37,28 +37,28 @@ from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.sizes import Sizes, derived_sizes, size_lines
 
 MOST_STAGES = 8
-"""Pipeline stages that a table shows side by side."""
+"""Largest number of pipeline stages that a table shows side by side."""
 WORTH_MOST = 3
 
 
 @dataclass(frozen=True)
 class Planned:
-    """What a plan found.
+    """The result of a plan.
 
     Args:
         stage: The train stage, ``recipe/stage``.
-        hosts: Of the launch file.
-        chip: What it is to run on.
+        hosts: Hosts in the launch file.
+        chip: The device.
         size: Rows and steps.
-        sizes: What follows from them, as MindFormers is given it.
-        derived: The same in words.
-        now: The launch file's own layout.
-        nearest: What fits in its place, when it does not.
-        better: Changes that save hours, the most first.
-        layouts: All layouts of as many devices.
-        measured_hours: Of a run that is known, or None.
-        drawn: What the recipe samples and evaluates.
-        dry_run: Memory that MindSpore's own dry run says, in bytes; empty without one.
+        sizes: Sizes that follow from them, as MindFormers gets them.
+        derived: The same sizes as text lines.
+        now: The estimate of the launch file's own layout.
+        nearest: The nearest configuration that fits, if the launch file's own does not.
+        better: Changes that save hours, the largest saving first.
+        layouts: All layouts of the same number of devices.
+        measured_hours: Hours of a real run, or None.
+        drawn: The recipe's sampling and evaluation.
+        dry_run: Memory figures of MindSpore's own dry run, in bytes; empty without one.
     """
 
     stage: str
@@ -87,12 +87,13 @@ def plan_training(
     Args:
         planned: The train stage.
         config: Its rendered MindFormers configuration.
-        chip: What it is to run on.
-        given: ``segments``, ``segment_tokens``, ``measured_hours``, ``response_tokens`` and
-            ``dry_run``: a person's own, or None.
+        chip: The device.
+        given: The user's ``segments``, ``segment_tokens``, ``measured_hours``, ``response_tokens``
+            and ``dry_run``, each a value or None.
 
     Raises:
-        InputError: Nothing says how many segments there are.
+        InputError: The number of segments is neither given nor published, or a mean segment is
+            longer than a row.
     """
     job = read_training(config)
     size = size_of(planned, given["segments"], given["segment_tokens"])
@@ -119,15 +120,16 @@ def plan_training(
 def size_of(
     planned: PlannedStage, segments: int | None = None, segment_tokens: float | None = None
 ) -> DataSize:
-    """Rows and steps of a train stage, by what its recipe publishes.
+    """Work out rows and steps of a train stage from the numbers that its recipe publishes.
 
     Args:
         planned: The train stage.
-        segments: A person's own, in place of the published number.
-        segment_tokens: Likewise.
+        segments: The user's number, in place of the published one.
+        segment_tokens: The user's mean tokens per segment, in place of the published or assumed.
 
     Raises:
-        InputError: Nothing says how many segments there are.
+        InputError: The number of segments is neither given nor published, or a mean segment is
+            longer than a row.
     """
     train = planned.spec.config.model_dump()
     configs = [spec.config for spec in planned.recipe.stages.values()]
@@ -143,7 +145,7 @@ def gib(size: float) -> str:
 
 
 def headlines(found: Planned) -> list[str]:
-    """What is planned, and on what."""
+    """Describe the training and the devices that are planned."""
     job, chip = found.now.job, found.chip
     a_host = job.devices // found.hosts
     hosts = "1 host" if found.hosts == 1 else f"{found.hosts} hosts"
@@ -158,7 +160,7 @@ def headlines(found: Planned) -> list[str]:
 
 
 def memory_rows(job: Training) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """(headings, rows) of GiB by kind and stage; of many stages only the first and the last."""
+    """(headings, rows) of GiB by kind and stage; with many stages, the first seven and the last."""
     stages = memory(job)
     shown = list(range(job.stages))
     if job.stages > MOST_STAGES:
@@ -173,7 +175,7 @@ def memory_rows(job: Training) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
 
 
 def memory_verdict(found: Planned) -> str:
-    """The fullest stage, and whether it fits."""
+    """Describe the stage that takes most memory, and whether it fits."""
     now, limit = found.now, memory_limit(found.now.job, found.chip)
     stages = now.job.stages
     words = (
@@ -190,7 +192,7 @@ def memory_verdict(found: Planned) -> str:
 
 
 def notes(found: Planned) -> list[str]:
-    """Settings that do other than they look, and what MindSpore's own dry run says."""
+    """Warn of settings without effect, and compare with MindSpore's own dry run."""
     job = found.now.job
     said = []
     if found.dry_run:
@@ -208,7 +210,7 @@ def notes(found: Planned) -> list[str]:
 
 
 def data_lines(size: DataSize, derived: list[str]) -> list[str]:
-    """Segments, rows and steps, where they are from, and what follows from them."""
+    """Describe segments, rows and steps, their sources, and the sizes that follow from them."""
     saved = (
         f", {size.saved:,} ({size.saved / size.rows_before:.1%}) fewer than {size.rows_before:,}"
         if size.saved > 0
@@ -223,7 +225,7 @@ def data_lines(size: DataSize, derived: list[str]) -> list[str]:
 
 
 def time_rows(one: Choice) -> list[tuple[str, str, str, str]]:
-    """(what, seconds a step, hours, share)."""
+    """(part, seconds per step, hours, share), one row per part and the total."""
     total = one.step.total
     rows = [*one.step.parts().items(), ("in all", total)]
     return [
@@ -238,7 +240,7 @@ def time_rows(one: Choice) -> list[tuple[str, str, str, str]]:
 
 
 def time_lines(found: Planned) -> list[str]:
-    """MFU, what was assumed, and what a measured run says of that."""
+    """Describe the MFU, the assumed shares, and the share that a measured run implies."""
     shares = ", ".join(f"{name} {share:.0%}" for name, share in found.chip.assumed.items())
     said = [
         f"MFU {found.now.mfu:.1%}; assumed of the chip's figures: {shares}",
@@ -263,7 +265,7 @@ def time_lines(found: Planned) -> list[str]:
 
 
 def change_rows(found: Planned) -> list[tuple[str, str, str, str]]:
-    """(change, hours, hours saved, GiB) of the changes worth most."""
+    """(change, hours, hours saved, GiB) of the changes that save most."""
     now = found.now.hours
     return [
         (one.title, f"{one.hours:.1f}", f"{now - one.hours:.1f}", gib(one.bytes))
@@ -288,13 +290,13 @@ def layout_rows(found: Planned) -> list[tuple[str, ...]]:
 
 
 def _span(recomputed: tuple[int, ...], layers: tuple[int, ...]) -> str:
-    """``0 to 12 of 16``."""
+    """Recomputed layers per stage as text: ``0 to 12 of 16``."""
     low, high = min(recomputed), max(recomputed)
     return f"{low if low == high else f'{low} to {high}'} of {max(layers)}"
 
 
 def as_json(found: Planned) -> dict[str, Any]:
-    """All of it as one value: bytes, seconds and hours."""
+    """The complete plan as one JSON value, in bytes, seconds and hours."""
     job = found.now.job
     return {
         "what": "plan: an estimate without any device",
@@ -336,7 +338,7 @@ def _choice(one: Choice) -> dict[str, Any]:
 
 
 def write(found: Planned, folder: Path) -> list[Path]:
-    """Write plan.json and layouts.svg, each whole or not at all."""
+    """Write plan.json and layouts.svg, each atomically, and return their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     files = [folder / "plan.json", folder / "layouts.svg"]
     write_atomically(files[0], json.dumps(as_json(found), indent=1) + "\n")

@@ -1,10 +1,11 @@
-"""Hours of drawing responses from a model by servers, from a stated model of the chip.
+"""Estimates the hours in which servers draw responses, from the figures of the chip.
 
     {"responses": 48512, "tokens": 24264.0, "at_once": 32, "seconds_per_token": 0.0187, "hours":
     11.9}
 
-docs/plan.md has each formula. Decoding reads all weights and every response's keys and values for
-each token; it takes as long as that, or as its products where they take longer. Not measured here.
+docs/plan.md has each formula. For each token, decoding reads all weights and the keys and values of
+every response. Its time is the time of this reading, or of the matrix products if they take longer.
+Nothing was measured here.
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ from pcl_reasoner.estimate.time_estimate import layer_matrix_numbers
 from pcl_reasoner.estimate.training_size import Training
 
 SERVED_BYTES = 2
-"""Of a number in served weights, keys and values: bfloat16."""
+"""Bytes per number in served weights, keys and values: bfloat16."""
 MEMORY_SHARE = 0.9
-"""Of a device's memory that vLLM takes by default."""
+"""Share of a device's memory that vLLM takes by default."""
 MOST_AT_ONCE = 256
-"""Responses that vLLM decodes at once by default, at most."""
+"""Largest number of responses that vLLM decodes at once by default."""
 
 
 @dataclass(frozen=True)
 class Serving:
-    """What is drawn, and by what.
+    """The responses that a stage draws, and its servers.
 
     Args:
-        stage: ``v15_opg/sample``.
-        responses: To draw.
-        tokens: Mean tokens of one.
-        prompt_tokens: Mean tokens of a prompt.
-        longest: Tokens of the longest response that is allowed.
-        servers: That answer at the same time.
-        devices: Of each: vLLM's tensor parallel size.
-        under_way: Responses asked for at the same time, over all servers.
-        notes: Where each number is from.
+        stage: The recipe and the stage, e.g. ``v15_opg/sample``.
+        responses: Responses to draw.
+        tokens: Mean tokens per response.
+        prompt_tokens: Mean tokens per prompt.
+        longest: Tokens of the longest allowed response.
+        servers: Servers that work at the same time.
+        devices: Devices per server: vLLM's tensor parallel size.
+        under_way: Responses requested at the same time, over all servers.
+        notes: The source of each number.
     """
 
     stage: str
@@ -54,16 +55,16 @@ class Serving:
 
 @dataclass(frozen=True)
 class Cost:
-    """What drawing costs.
+    """The time that drawing takes.
 
     Args:
-        serving: What is drawn.
+        serving: The responses and the servers.
         at_once: Responses that a server decodes at once.
-        fitting: Responses whose keys and values its memory holds.
-        seconds_per_token: For which every response waits.
-        decode_hours: Of all tokens.
-        prefill_hours: Of all prompts.
-        longest_hours: Of the longest response that is allowed, with the server to itself.
+        fitting: Responses whose keys and values fit into a server's memory.
+        seconds_per_token: Seconds per decoding step, which draws a token of each response at once.
+        decode_hours: Hours to decode all tokens.
+        prefill_hours: Hours to prefill all prompts.
+        longest_hours: Hours of the longest allowed response, alone on a server.
     """
 
     serving: Serving
@@ -76,33 +77,36 @@ class Cost:
 
     @property
     def hours(self) -> float:
-        """In all."""
+        """Hours of decoding and prefill."""
         return self.decode_hours + self.prefill_hours
 
     @property
     def device_hours(self) -> float:
-        """Of the servers' devices; a node's others stand idle."""
+        """Device-hours of the servers' devices; idle devices of a node do not count."""
         return self.hours * self.serving.servers * self.serving.devices
 
 
 def weight_numbers(model: Training) -> int:
-    """Weights that every decoded token reads: all layers and the output, not the embedding."""
+    """Number of weights that each decoding step reads: all layers and the output matrix.
+
+    The embedding does not count.
+    """
     return model.layers * layer_matrix_numbers(model) + model.vocabulary * model.hidden
 
 
 def weight_bytes(model: Training, devices: int) -> float:
-    """Of them, on a device; the embedding lies beside them."""
+    """Bytes per device of ``weight_numbers``, the embedding excluded."""
     return SERVED_BYTES * weight_numbers(model) / devices
 
 
 def token_bytes(model: Training, devices: int) -> float:
-    """Keys and values of one token on a device; a head is never cut, only copied."""
+    """Bytes per device of one token's keys and values; a head is never cut, only copied."""
     ranks = min(devices, model.key_heads)
     return 2 * SERVED_BYTES * model.layers * model.keys / ranks
 
 
 def fitting_responses(model: Training, chip: Chip, serving: Serving) -> int:
-    """Responses whose keys and values fit beside the weights, half of their tokens drawn."""
+    """Responses whose keys and values fit beside the weights, each at half of its tokens."""
     embedding = SERVED_BYTES * model.vocabulary * model.hidden / serving.devices
     weights = weight_bytes(model, serving.devices) + embedding
     room = MEMORY_SHARE * chip.memory_bytes - weights
@@ -111,7 +115,7 @@ def fitting_responses(model: Training, chip: Chip, serving: Serving) -> int:
 
 
 def token_seconds(model: Training, chip: Chip, serving: Serving, at_once: int) -> float:
-    """Seconds of one token of all responses at once: of reading, or of the products if longer."""
+    """Seconds to decode one token of each response: the longer of reading and the products."""
     context = serving.prompt_tokens + serving.tokens / 2
     keys = at_once * context * token_bytes(model, serving.devices)
     reading = (weight_bytes(model, serving.devices) + keys) / chip.memory
@@ -121,12 +125,12 @@ def token_seconds(model: Training, chip: Chip, serving: Serving, at_once: int) -
 
 
 def cost(model: Training, chip: Chip, serving: Serving) -> Cost | None:
-    """Estimate a stage; None where a server cannot hold the weights and one response.
+    """Estimate a stage; None if a server cannot hold the weights and one response.
 
     Args:
-        model: The model's shape; its training settings do not count.
-        chip: What it runs on.
-        serving: What is drawn.
+        model: The model's shape; its training settings are ignored.
+        chip: The device.
+        serving: The responses and the servers.
     """
     fitting = fitting_responses(model, chip, serving)
     if fitting < 1:

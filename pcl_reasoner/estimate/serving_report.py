@@ -1,4 +1,4 @@
-"""What sampling and evaluation cost, as rows for a terminal and as JSON values."""
+"""Formats the cost of sampling and evaluation as rows for a terminal and as JSON values."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ HEADINGS = (*COLUMNS, "prefill", "device-hours")
 
 @dataclass(frozen=True)
 class Drawn:
-    """A stage that draws responses.
+    """The estimate of a stage that draws responses.
 
     Args:
-        serving: What it draws.
-        cost: What that costs; None where no server can do it.
-        problem: Why none can, or nothing.
-        fuller: The same with as many requests under way as memory holds, where that is faster.
+        serving: The responses and the servers.
+        cost: The time that it takes; None if a server cannot do it.
+        problem: Why a server cannot do it; empty if it can.
+        fuller: The cost with as many responses at once as memory and MOST_AT_ONCE allow; None if
+            that is not more than in ``cost``.
     """
 
     serving: Serving
@@ -37,8 +38,8 @@ def plan_serving(model: Training, chip: Chip, found: Sequence[Serving]) -> list[
 
     Args:
         model: The model's shape.
-        chip: What it runs on.
-        found: What is drawn.
+        chip: The device.
+        found: The responses and the servers of each stage.
     """
     drawn = []
     for serving in found:
@@ -56,7 +57,7 @@ def plan_serving(model: Training, chip: Chip, found: Sequence[Serving]) -> list[
 
 
 def rows(drawn: Sequence[Drawn]) -> list[tuple[str, ...]]:
-    """A row a stage."""
+    """One table row per stage."""
     return [_row(one) for one in drawn]
 
 
@@ -81,7 +82,7 @@ def _row(one: Drawn) -> tuple[str, ...]:
 
 
 def lines(drawn: Sequence[Drawn]) -> list[str]:
-    """What would be faster, what does not fit, and where each number is from."""
+    """Describe the assumptions, the sources, the stages that do not fit, and faster settings."""
     said = []
     for one in drawn:
         stage = one.serving.stage
@@ -105,7 +106,7 @@ def lines(drawn: Sequence[Drawn]) -> list[str]:
 
 
 def as_json(drawn: Sequence[Drawn]) -> list[dict[str, Any]]:
-    """All of it: seconds, hours and bytes."""
+    """The complete estimate as JSON values, in seconds and hours."""
     return [
         {
             **asdict(one.serving),

@@ -1,10 +1,10 @@
-"""How many responses a recipe's stages draw, how long they are, and on how many servers.
+"""Number and length of the responses that a recipe's stages draw, and the number of servers.
 
 Read from the recipe's own numbers: ``published.funnel`` (responses) and ``published.mean_tokens``
 
     mean_tokens: {evaluate: {aime24: 22535, aime25: 25993}}
 
-What nothing says is assumed, and said.
+Missing numbers are assumed, and the report names them.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.runner.recipe import Recipe, StageSpec
 
 PROMPT_TOKENS = 200
-"""Assumed of a problem with its system turn."""
+"""Assumed tokens of a problem with its system turn."""
 QUESTIONS = 30
-"""Of a benchmark whose file is not here: those of one year's AIME."""
+"""Assumed questions of a benchmark whose file is not on this machine: one year of AIME."""
 ASSUMED_SHARE = 0.2
-"""Of the longest response, that one has where nothing is published."""
+"""Assumed mean response length, as a share of the longest, if no mean is published."""
 
 
 def servings(recipe: Recipe, response_tokens: float | None = None) -> list[Serving]:
-    """What the stages draw that ask servers; those of which nothing says how much are left out.
+    """Collect the stages that draw responses from servers.
+
+    A sampling stage without a published number of responses is left out.
 
     Args:
         recipe: The recipe.
-        response_tokens: A person's own mean, in place of what is published or assumed.
+        response_tokens: The user's mean tokens per response, in place of the published or assumed.
     """
     found = []
     for spec in recipe.stages.values():
@@ -62,7 +64,7 @@ def _serving(
         longest=config.max_new_tokens or config.max_model_len - PROMPT_TOKENS,
         servers=servers,
         devices=devices,
-        # A request asks for all n responses of a problem.
+        # One request draws all n responses of a problem.
         under_way=config.concurrency * config.n,
         notes=(origin, f"tokens of a response: {length}"),
     )
@@ -74,7 +76,7 @@ def _sampled(recipe: Recipe, spec: StageSpec) -> tuple[int, str] | None:
 
 
 def _asked(recipe: Recipe, spec: StageSpec, config: SamplingConfig) -> tuple[int, str]:
-    """n responses of every question; questions are counted where their file is here."""
+    """n responses per question; questions are counted if their file is on this machine."""
     counts, assumed = 0, []
     for name in spec.inputs["benchmark"]:
         source = recipe.sources.get(name)
@@ -108,7 +110,7 @@ def _mean(of: Mapping[str, float]) -> float:
 
 
 def _servers(placement: Placement) -> tuple[int, int]:
-    """(servers, devices of each): those that a stage starts, that are named, or one a host."""
+    """(servers, devices per server): started by a stage, named by URL, or one server per host."""
     started = placement.sampling
     if started is not None:
         return started.servers, started.devices or placement.server_devices
@@ -116,7 +118,7 @@ def _servers(placement: Placement) -> tuple[int, int]:
 
 
 def assumptions() -> Iterator[str]:
-    """What holds for every stage, in words."""
+    """Describe the assumptions that hold for every stage."""
     yield (
         f"assumed of sampling: bfloat16, {PROMPT_TOKENS} tokens a prompt, every place taken at all "
         "times (the last long responses of a stage run on with places empty), no time for "

@@ -1,9 +1,9 @@
-"""Seconds of an optimizer step, as a breakdown, from a stated model of the chip.
+"""Estimates the seconds of an optimizer step, by part, from the figures of the chip.
 
     {"compute": 61.2, "tensor communication": 16.9, "pipeline bubble": 7.3, "optimizer": 0.3, …}
 
-docs/plan.md has each formula. How often activations go over tensor-parallel ranks is what the
-front-end parallel compile counts. Nothing here was measured on an NPU.
+docs/plan.md has each formula. The number of tensor-parallel collectives equals the count of the
+front-end parallel compile. Nothing here was measured on an NPU.
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ from pcl_reasoner.estimate.memory_estimate import (
 from pcl_reasoner.estimate.training_size import Training
 
 FORWARD_AND_BACK, ATTENTION_BACK = 3.0, 2.5
-"""Matrix products of a backward pass are twice the forward's; attention makes its scores again."""
+"""In units of a forward pass: forward and backward of matrix products, and attention's backward.
+
+A backward pass has two products per forward product; attention's also recomputes its scores."""
 PASSES, PASSES_AGAIN = 8, 3
-"""Times that a layer's activations go round a tensor-parallel group: kept, and when recomputed."""
+"""Tensor-parallel collectives per layer, and additional ones of a recomputed layer."""
 ADAM_PASSES = 7
-"""Reads of weight, gradient and two moments, writes of three."""
+"""Passes over memory: reads of weight, gradient and two moments, writes of all but the gradient."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What rows are made of.
+    """Segment length and fill of the rows.
 
     Args:
-        segment_tokens: Mean tokens a segment.
+        segment_tokens: Mean tokens per segment.
         filled: Share of a row that is not padding.
     """
 
@@ -46,7 +48,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of a step, by what they go to."""
+    """Seconds per step, by part."""
 
     compute: float
     tensor_communication: float
@@ -57,11 +59,11 @@ class StepTime:
 
     @property
     def total(self) -> float:
-        """Of a step."""
+        """Seconds per step, all parts together."""
         return sum(self.parts().values())
 
     def parts(self) -> dict[str, float]:
-        """By name, in words."""
+        """Seconds by the name of the part."""
         return {
             "compute": self.compute,
             "tensor communication": self.tensor_communication,
@@ -73,65 +75,66 @@ class StepTime:
 
 
 def layer_matrix_numbers(job: Training) -> int:
-    """Weights of one layer's matrix products, of the whole layer."""
+    """Number of weights in the matrix products of one complete layer."""
     attention = 2 * job.hidden * job.hidden + 2 * job.hidden * job.keys
     return attention + 3 * job.hidden * job.feed_forward
 
 
 def row_attention(job: Training, rows: Rows) -> float:
-    """Operations of one layer's attention forward over one row: 2 H L^2 a causal segment of L.
+    """Operations of one layer's attention, forward over one row: 2 H L^2 per causal segment of L.
 
-    All segments are taken as equally long, which is the least that they can cost.
+    All segments are assumed to be equally long, which gives the lowest cost.
     """
     real = job.row_tokens * rows.filled
     return 2.0 * job.hidden * real * rows.segment_tokens
 
 
 def stage_seconds(job: Training, chip: Chip, rows: Rows, stage: int) -> tuple[float, float]:
-    """Seconds of (compute, tensor communication) of one micro-batch in a stage, there and back."""
+    """Seconds of (compute, tensor communication) per micro-batch in a stage, both passes."""
     layers, again = job.stage_layers[stage], job.recomputed[stage]
     matrix = 2.0 * layer_matrix_numbers(job) * job.micro_tokens / job.tensor / chip.matrix
     attention = row_attention(job, rows) * job.micro_rows / job.tensor / chip.attention
     kept = FORWARD_AND_BACK * matrix + (1 + ATTENTION_BACK) * attention
     compute = layers * kept + again * (matrix + attention)
     if stage == job.stages - 1:
-        # Forward, back by hidden states and by weights, and each chunk's logits made again.
+        # Forward, gradients of hidden states and of weights, and recomputed logits of each chunk.
         head = 2.0 * job.vocabulary * job.hidden * job.micro_tokens / job.tensor / chip.matrix
         compute += 4 * head
     return compute, tensor_passes(job, stage) * _tensor_pass(job, chip)
 
 
 def tensor_passes(job: Training, stage: int) -> float:
-    """How often a micro-batch's activations go round a tensor-parallel group, there and back.
+    """Tensor-parallel collectives of a micro-batch's activations, forward and backward.
 
-    Counted in AllGathers or ReduceScatters in the compute type: an AllReduce is two, float32 as
-    often again as it is wider. Without sequence parallelism two AllReduces are the same as four.
+    The unit is one AllGather or ReduceScatter in the compute type. An AllReduce counts as two. In
+    float32 an operation counts 4 / (bytes of the compute type) times. Sequence parallelism does
+    not change the count: without it, two AllReduces replace four units.
 
-    Source: what `pclr-ms compile` shows (docs/parallel_compile.md).
+    Source: the output of `pclr-ms compile` (docs/parallel_compile.md).
     """
     wide = FLOAT32 / job.compute_bytes
     passes = float(job.stage_layers[stage] * PASSES + job.recomputed[stage] * PASSES_AGAIN)
     if stage == 0:
-        passes += 2 * 2 * wide  # the embedding's AllReduce in float32, there and back
+        passes += 2 * 2 * wide  # the embedding's AllReduce in float32, forward and backward
     if stage == job.stages - 1:
-        passes += 2 * wide  # the final norm's output in float32, there and back
+        passes += 2 * wide  # the final norm's output in float32, forward and backward
     return passes
 
 
 def _tensor_pass(job: Training, chip: Chip) -> float:
-    """Seconds of one AllGather or ReduceScatter of a micro-batch's activations, by a ring."""
+    """Seconds of one AllGather or ReduceScatter of a micro-batch's activations, in a ring."""
     whole = job.micro_tokens * job.hidden * job.compute_bytes
     rate = chip.node if job.tensor <= chip.devices_per_node else chip.network
     return whole * (job.tensor - 1) / job.tensor / rate
 
 
 def step_time(job: Training, chip: Chip, rows: Rows) -> StepTime:
-    """Seconds of one optimizer step: one micro-batch forward and one back in turn, no overlap.
+    """Estimate one optimizer step: forward and backward passes alternate, nothing overlaps.
 
     Args:
         job: The training.
-        chip: What it runs on.
-        rows: What rows are made of.
+        chip: The device.
+        rows: Segment length and fill of the rows.
     """
     by_stage = [stage_seconds(job, chip, rows, stage) for stage in range(job.stages)]
     compute, communication = max(by_stage, key=sum)
@@ -147,20 +150,24 @@ def step_time(job: Training, chip: Chip, rows: Rows) -> StepTime:
 
 
 def _optimizer(job: Training, chip: Chip, stage: int) -> float:
-    """AdamW's passes over memory; gradients and weights between data-parallel ranks."""
+    """Seconds of AdamW's memory passes and of the collectives between data-parallel ranks."""
     local = ADAM_PASSES * FLOAT32 * parameters_held(job, stage) / chip.memory
     if job.data == 1:
         return local
     rate = chip.node if job.data * job.tensor <= chip.devices_per_node else chip.network
     spread = spread_numbers(job, stage)
     whole = slice_numbers(job, stage) - spread
-    # Spread: ReduceScatter in float32, AllGather in the compute type. Whole: an AllReduce.
+    # Sharded: ReduceScatter in float32, AllGather in the compute type. Complete: an AllReduce.
     sent = spread * (FLOAT32 + job.compute_bytes) + whole * 2 * FLOAT32
     return local + sent * (job.data - 1) / job.data / rate
 
 
 def _swap(job: Training, chip: Chip, stage: int, compute: float) -> float:
-    """Moments in and out; of attention's outputs, what a stage's compute does not hide."""
+    """Seconds of swapping that delay a step.
+
+    Moments are moved in and out. For attention's outputs, only the part that the stage's compute
+    does not hide counts.
+    """
     seconds = 2 * moments_bytes(job, stage) / chip.swap if job.swap_optimizer else 0.0
     kept = job.stage_layers[stage] - job.recomputed[stage]
     if job.swap_attention and kept:
@@ -170,7 +177,7 @@ def _swap(job: Training, chip: Chip, stage: int, compute: float) -> float:
 
 
 def model_operations(job: Training, rows: Rows) -> float:
-    """Operations that one row asks for, padding and recomputation left out: those of an MFU."""
+    """Operations per row as MFU counts them, without padding and recomputation."""
     numbers = job.layers * layer_matrix_numbers(job) + job.vocabulary * job.hidden
     real = job.row_tokens * rows.filled
     forward = 2.0 * numbers * real + job.layers * row_attention(job, rows)
@@ -178,14 +185,15 @@ def model_operations(job: Training, rows: Rows) -> float:
 
 
 def mfu(job: Training, chip: Chip, rows: Rows, seconds: float) -> float:
-    """Share of all devices' peak that a step of so many seconds makes use of."""
+    """Share of all devices' peak that a step uses if it takes ``seconds``."""
     return job.global_rows * model_operations(job, rows) / (job.devices * chip.peak * seconds)
 
 
 def share_for(job: Training, chip: Chip, rows: Rows, seconds: float) -> float | None:
-    """The share of the chip's peak that matrix products must reach for a step of so many seconds.
+    """The share of the chip's peak at which matrix products make a step take ``seconds``.
 
-    Attention's share goes along. None when even at full speed what is not compute takes longer.
+    Attention's share is scaled in proportion. None if a step takes longer even with matrix
+    products at their full peak.
     """
     low, high = 1e-4, 1.0
 

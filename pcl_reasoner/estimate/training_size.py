@@ -1,9 +1,9 @@
-"""What of a MindFormers configuration decides about memory and hours, as one value.
+"""Reads the settings that determine memory and hours from a MindFormers configuration.
 
     {"layers": 64, "hidden": 5120, "data": 4, "tensor": 8, "recomputed": [16, 16, 16, 16], …}
 
-Read from the YAML that the recipe's own train stage renders, so what a recipe puts under
-``train.mindformers`` counts too.
+The source is the YAML that the recipe's train stage renders, so settings under the recipe's
+``train.mindformers`` count too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SELECTABLE = {
     "gate, activated": "feed_forward.w1.activation.silu",
     "product": "feed_forward.mul",
 }
-"""What MindFormers can recompute alone: a layer's operators by their own names."""
+"""Tensors that MindFormers can recompute on their own, and the operators that make them."""
 
 
 @dataclass(frozen=True)
@@ -29,33 +29,33 @@ class Training:
     """Shape, layout and settings of one training.
 
     Args:
-        layers: Of the whole model.
+        layers: Layers of the complete model.
         hidden: Hidden size.
         heads: Attention heads.
         key_heads: Key-value heads.
         feed_forward: Width of the feed-forward part.
-        vocabulary: Rows of embedding and output weights.
-        tied: One matrix for both.
-        biased: Queries, keys and values have biases.
+        vocabulary: Rows of the embedding and of the output weights.
+        tied: Whether embedding and output weights are one matrix.
+        biased: Whether queries, keys and values have biases.
         data: Data-parallel ranks.
         tensor: Tensor-parallel ranks.
         stages: Pipeline stages.
         stage_layers: Layers of each stage.
-        row_tokens: Tokens a row.
-        micro_rows: Rows a rank at a time.
-        micro_batches: Of a rank, a step.
-        compute_bytes: Of a number in matrix products.
-        sequence_parallel: What is not cut over heads is cut over tokens.
-        optimizer_shard: Parameters and moments are spread over data-parallel ranks.
-        gradient_shard: Accumulated gradients too.
-        shard_threshold: Bytes under which a matrix is not spread.
-        recomputed: Layers of each stage that are made again, whole, in the backward pass.
-        selected: Names of single tensors that are made again in the other layers.
-        swap_attention: Attention's outputs of the other layers wait in the host's memory.
-        swap_optimizer: Moments are in the host's memory.
-        chunk_tokens: Tokens of a rank whose logits exist at a time; None for all.
-        entropy: Entropies are made.
-        limit_bytes: That MindSpore may take of a device.
+        row_tokens: Tokens per row.
+        micro_rows: Rows per micro-batch of a rank.
+        micro_batches: Micro-batches per step of a rank.
+        compute_bytes: Bytes per number in matrix products.
+        sequence_parallel: Whether activations that are not cut over heads are cut over tokens.
+        optimizer_shard: Whether data-parallel ranks share parameters and moments.
+        gradient_shard: Whether they share accumulated gradients too.
+        shard_threshold: Bytes below which a matrix is not shared.
+        recomputed: Layers of each stage that the backward pass recomputes completely.
+        selected: Names of single tensors that are recomputed in the other layers.
+        swap_attention: Whether attention's outputs of the other layers are swapped to host memory.
+        swap_optimizer: Whether moments are in host memory.
+        chunk_tokens: Tokens of a rank whose logits exist at the same time; None for all.
+        entropy: Whether entropies are computed.
+        limit_bytes: Bytes of a device that MindSpore may take.
     """
 
     layers: int
@@ -88,31 +88,31 @@ class Training:
 
     @property
     def devices(self) -> int:
-        """Ranks in all."""
+        """Number of ranks."""
         return self.data * self.tensor * self.stages
 
     @property
     def keys(self) -> int:
-        """Width of keys, and of values."""
+        """Width of the keys, which is also the width of the values."""
         return self.hidden // self.heads * self.key_heads
 
     @property
     def micro_tokens(self) -> int:
-        """Tokens of a micro-batch."""
+        """Tokens per micro-batch of a rank."""
         return self.micro_rows * self.row_tokens
 
     @property
     def global_rows(self) -> int:
-        """Rows a step, over all ranks."""
+        """Rows per step, over all ranks."""
         return self.micro_rows * self.micro_batches * self.data
 
     @property
     def sequence_parts(self) -> int:
-        """Over how many ranks tokens are cut where heads are not."""
+        """Ranks that share the tokens of activations that are not cut over heads."""
         return self.tensor if self.sequence_parallel else 1
 
     def with_layout(self, data: int, tensor: int, stages: int) -> Training:
-        """The same training by another layout, equally deep stages, nothing recomputed."""
+        """The same training in another layout: equally deep stages, no recomputed layers."""
         return replace(
             self,
             data=data,
@@ -128,7 +128,7 @@ def read_training(config: Mapping[str, Any]) -> Training:
     """Read a rendered MindFormers configuration.
 
     Args:
-        config: As `pcl_reasoner/train/render.py` makes it.
+        config: The configuration, as rendered by `pcl_reasoner/train/render.py`.
     """
     model, parallel = config["model"]["model_config"], config["parallel_config"]
     auto = config["parallel"]
@@ -169,7 +169,7 @@ def read_training(config: Mapping[str, Any]) -> Training:
 
 
 def compute_type(config: Mapping[str, Any]) -> str:
-    """The type of numbers in matrix products: ``bfloat16``, ``float16`` or ``float32``."""
+    """The number type of matrix products: ``bfloat16``, ``float16`` or ``float32``."""
     found: str = config["model"]["model_config"]["compute_dtype"]
     return found
 
@@ -177,14 +177,13 @@ def compute_type(config: Mapping[str, Any]) -> str:
 def recomputed_layers(
     given: bool | int | list[int], layers: tuple[int, ...], swap: bool
 ) -> tuple[int, ...]:
-    """Layers of each stage that are recomputed whole.
+    """Number of completely recomputed layers, per stage.
 
-    With swapping on, MindFormers 1.8.0 takes a list for the numbers of layers, not for how many
-    of each stage.
+    With swapping on, MindFormers 1.8.0 reads a list as layer numbers, not as a count per stage.
 
     Args:
         given: MindFormers' ``recompute``.
-        layers: Of each stage.
+        layers: Layers of each stage.
         swap: Whether activations are swapped.
 
     Source: LayerSetting in mindformers/parallel_core/training_graph/transformer/utils.py.
@@ -203,7 +202,7 @@ def recomputed_layers(
 
 
 def selected_tensors(given: bool | list[str]) -> frozenset[str]:
-    """Tensors that MindFormers' ``select_recompute`` makes again; true is its own two patterns."""
+    """Tensors that MindFormers' ``select_recompute`` recomputes; True selects both of them."""
     if isinstance(given, bool):
         return frozenset(_SELECTABLE) if given else frozenset()
     return frozenset(
@@ -214,5 +213,5 @@ def selected_tensors(given: bool | list[str]) -> frozenset[str]:
 
 
 def memory_limit(given: str) -> int:
-    """``58GB`` -> bytes; MindSpore's GB are 2^30."""
+    """Convert ``58GB`` to bytes; MindSpore's GB is 2^30 bytes."""
     return round(float(given.removesuffix("GB")) * GIB)

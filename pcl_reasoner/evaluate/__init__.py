@@ -1,1 +1,1 @@
-"""Avg@k with an interval, pass@k, maj@k."""
+"""Evaluation on benchmarks: avg@n with an interval, pass@k, maj@n."""

@@ -1,12 +1,12 @@
-"""Benchmark files -> questions with their answers.
+"""Reads benchmark files as questions with their answers.
 
     {"id": "embedded-0001", "problem": "Tom has …", "answer": "11"}           ours
     {"question": "Find …", "answer": "70"}                                    opencompass/AIME2025
     {"id": 60, "problem": "Every …", "solution": "\\boxed{204}", "url": "…"}   math-ai/aime24
     {"ID": "2024-II-4", "Problem": "Let …", "Solution": "…", "Answer": 33}    Maxwell-Jia/AIME_2024
 
-A benchmark that goes by the name of one whose fingerprints are shipped must be that one: its
-scores stand beside published ones.
+A benchmark with the name of one whose fingerprints are shipped must be that benchmark, because its
+scores are shown beside published ones.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from pcl_reasoner.contamination.ngrams import QuestionGrams
 
 SOLUTION_FIELDS = ("solution", "Solution")
-"""Where there is no answer, the last box of a solution is it."""
+"""If a record has no answer, the last box of its solution is the answer."""
 SAME_QUESTION = 0.5
-"""Share of a shipped question's n-grams that a question must have to be that one: sets differ in
-LaTeX, in the source of figures and in misprints."""
+"""Share of a shipped question's n-grams that a question must have to count as the same question.
+Copies of a benchmark differ in LaTeX, in the source of figures and in misprints."""
 SAME_SET = 0.9
-"""Share of a shipped benchmark's questions that must be recognised: of the AIME 2024 sets that are
-about, some tell two of the thirty problems in words of their own."""
+"""Share of a shipped benchmark's questions that must be recognised. Some public copies of AIME 2024
+reword two of its thirty problems."""
 _WINDOW_TOKENS, _GRAMS = 256, (8, True)
-"""What the shipped fingerprints are made with; others are refused when they are read."""
+"""The settings of the shipped fingerprints; files with other settings are refused when read."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,15 @@ class Question:
 
     @property
     def key(self) -> str:
-        """Distinct over all benchmarks of a stage."""
+        """Unique over all benchmarks of a stage."""
         return f"{self.benchmark}/{self.id}"
 
 
 def parse_lines(lines: Iterable[str], file: str) -> list[tuple[int, Any]]:
-    """JSON lines -> (1-based line, value); blank lines are passed over.
+    """JSON lines -> (1-based line number, value); blank lines are skipped.
 
     Raises:
-        StageError: A line is not JSON. Left out it would raise or lower the score unseen.
+        StageError: A line is not JSON. Skipping it would change the score unnoticed.
     """
     values = []
     for number, line in enumerate(lines, 1):
@@ -71,10 +71,10 @@ def parse_lines(lines: Iterable[str], file: str) -> list[tuple[int, Any]]:
 
 
 def read_benchmark(name: str, path: Path) -> list[Question]:
-    """Read a benchmark: a .jsonl or .parquet file, or a folder that holds one or several.
+    """Read a benchmark: a .jsonl or .parquet file, or a folder with one or several of them.
 
     Raises:
-        StageError: There is no such file, a record lacks a field, or an id stands twice.
+        StageError: There is no such file, a record lacks a field, or an id occurs twice.
     """
     import pyarrow.parquet as pq
 
@@ -95,7 +95,7 @@ def read_benchmark(name: str, path: Path) -> list[Question]:
 
 
 def _files(path: Path) -> list[Path]:
-    """A benchmark's files; in a folder those of subfolders too, as the hub's data sets have."""
+    """A benchmark's files; subfolders are searched too, because data sets of the hub have them."""
     if path.is_file():
         return [path]
     files = [
@@ -111,18 +111,18 @@ def _files(path: Path) -> list[Path]:
 
 
 def check_shipped(name: str, questions: Sequence[Question]) -> list[str]:
-    """See that a benchmark with the name of a shipped one is that one.
+    """Check that a benchmark with the name of a shipped one is that benchmark.
 
     Args:
-        name: E.g. ``aime24``; nothing is checked of a name that none is shipped by.
-        questions: As they were read.
+        name: E.g. ``aime24``; under a name that is not shipped nothing is checked.
+        questions: All questions of the benchmark.
 
     Returns:
-        Ids of questions that were not recognised, where these are so few that they are taken for
-        the ones that are missing, in other words.
+        Ids of questions that were not recognised. They are so few that they are taken for reworded
+        copies of the missing questions.
 
     Raises:
-        StageError: It is another benchmark, or not all of it.
+        StageError: It is another benchmark, or an incomplete one.
     """
     from pcl_reasoner.contamination.fingerprints import shipped_names
 
@@ -151,7 +151,7 @@ def _shipped(name: str) -> list[QuestionGrams]:
 
 
 def _not_recognised(known: Iterable[QuestionGrams], questions: Sequence[Question]) -> list[str]:
-    """Ids of the questions that are none of the known; each known is one question at most."""
+    """Ids of questions that match no known one; a known one matches one question at most."""
     from pcl_reasoner.contamination.ngrams import question_grams
     from pcl_reasoner.contamination.text import strip_template
 
@@ -168,23 +168,23 @@ def _not_recognised(known: Iterable[QuestionGrams], questions: Sequence[Question
 
 
 def _share(grams: QuestionGrams, own: QuestionGrams) -> float:
-    """Share of a question's n-grams that another has; 1 where all words are the same."""
+    """Share of a question's n-grams that another question has; 1 if all words are the same."""
     if grams.whole == own.whole:
         return 1.0
     return len(grams.grams & own.grams) / max(len(grams.grams), 1)
 
 
 def questions_of(benchmark: str, file: str, records: Iterable[tuple[int, Any]]) -> list[Question]:
-    """Check a benchmark's records.
+    """Make questions from a benchmark's records, and check them.
 
     Args:
         benchmark: The benchmark's name.
-        file: For errors.
-        records: (record's number from 1, mapping with one of PROBLEM_FIELDS, of ANSWER_FIELDS or
-            SOLUTION_FIELDS, and of ID_FIELDS).
+        file: The file's name, for errors and for ids of records that have none.
+        records: (record's number from 1, mapping with one of PROBLEM_FIELDS, one of ANSWER_FIELDS
+            or SOLUTION_FIELDS, and optionally one of ID_FIELDS).
 
     Raises:
-        StageError: There are none, one lacks a field, or an id stands twice.
+        StageError: There are none, one lacks a field, or an id occurs twice.
     """
     found: dict[str, Question] = {}
     for number, value in records:
@@ -211,13 +211,13 @@ def _question(benchmark: str, file: str, number: int, value: Any) -> Question:
             "answer."
         )
     identity = first_of(value, ID_FIELDS)
-    # As the contamination check calls it, so that its hits are found again.
+    # The id that the contamination check gives, so that its hits can be matched.
     given = f"{Path(file).stem}:{number - 1}" if identity is None else str(identity)
     return Question(benchmark, given, problem, str(answer))
 
 
 def _answer(value: Mapping[str, Any]) -> Any:
-    """The ground truth: said, or boxed at a solution's end."""
+    """The ground truth: the answer field, or the last box of the solution."""
     from pcl_reasoner.grade.answers import last_boxed
 
     answer = first_of(value, ANSWER_FIELDS)

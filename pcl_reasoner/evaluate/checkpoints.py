@@ -1,10 +1,10 @@
-"""Checkpoints evaluated outside a run: a folder of weights, or a recipe's exported model.
+"""Evaluates checkpoints outside a run: a folder of weights, or a recipe's exported model.
 
-    word "v15_opg"           the model that its last evaluate stage reads, and that stage's settings
-    word "step800=/w/800"    a folder, under the name step800, and the settings of the options
+    argument "v15_opg"           the model and settings of that recipe's last evaluate stage
+    argument "step800=/w/800"    a folder, named step800, with the settings of the options
 
-What was generated is kept under a hash of model, benchmarks and settings: a second call grades and
-shows it again, and a call that was cut off goes on.
+Responses are kept under a hash of model, benchmarks and settings. A second call grades and shows
+them again, and an interrupted call resumes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pcl_reasoner.stages import inputs_of
 
 DIGITS = 8
 BESIDE = {"aime24": "data/aime_2024.jsonl", "aime25": "data/aime_2025.jsonl"}
-"""Where the recipes look for the questions, which are not shipped."""
+"""Where the recipes expect the questions, whose text is not shipped."""
 _HUB = "hub:"
 
 
@@ -34,7 +34,7 @@ class Checkpoint:
     """A model to evaluate.
 
     Args:
-        name: What it is called.
+        name: Its name in the results.
         model: Hugging Face folder.
         config: How it is sampled.
     """
@@ -45,7 +45,7 @@ class Checkpoint:
 
 
 def model_of(word: str) -> tuple[str, Path] | None:
-    """The name and folder that a word gives, ``name=folder`` or a folder; None: it is no folder."""
+    """Parse ``name=folder`` or a folder as name and folder; None: it has no config.json."""
     name, given, folder = word.partition("=")
     path = Path(folder if given else word).expanduser()
     if not (path / "config.json").is_file():
@@ -54,7 +54,7 @@ def model_of(word: str) -> tuple[str, Path] | None:
 
 
 def of_recipe(name: str, runs: Path, **where: Any) -> tuple[Path, EvaluateConfig, dict[str, Path]]:
-    """What a recipe's last evaluate stage reads: its model, its settings, its benchmarks.
+    """Find what a recipe's last evaluate stage reads: its model, settings and benchmarks.
 
     Args:
         name: A recipe, as for load_recipe.
@@ -62,7 +62,7 @@ def of_recipe(name: str, runs: Path, **where: Any) -> tuple[Path, EvaluateConfig
         where: Launch file, profile and seed, as for load_recipe.
 
     Raises:
-        InputError: The recipe has no such stage, or the model is not there yet.
+        InputError: The recipe has no such stage, or the model does not exist yet.
     """
     from pcl_reasoner.runner.plan import make_plan
     from pcl_reasoner.runner.recipe import load_recipe
@@ -88,10 +88,10 @@ def of_recipe(name: str, runs: Path, **where: Any) -> tuple[Path, EvaluateConfig
 
 
 def changed(config: EvaluateConfig, settings: Sequence[str], n: int | None) -> EvaluateConfig:
-    """A configuration with ``key=value`` settings and a number of responses.
+    """Apply ``key=value`` settings and a number of responses to a configuration.
 
     Raises:
-        InputError: A key is not known or a value is not allowed; all at once.
+        InputError: A key is unknown or a value is not allowed; all such problems are in one error.
     """
     import yaml
     from pydantic import ValidationError
@@ -110,15 +110,19 @@ def changed(config: EvaluateConfig, settings: Sequence[str], n: int | None) -> E
 
 
 def benchmark_files(names: Sequence[str], runs: Path) -> dict[str, Path]:
-    """Benchmarks by name: a path, a hub repository, or aime24 and aime25 where the recipes look.
+    """Find benchmarks: paths, hub repositories, or aime24 and aime25 where the recipes expect them.
 
     Args:
-        names: ``path``, ``name=path``, ``name=hub:OWNER/NAME@REVISION`` with ``:FILES`` where not
-            all files are wanted, ``aime24`` or ``aime25``.
-        runs: Folder of all runs, where what is fetched from the hub is kept.
+        names: ``path``, ``name=path``, ``name=hub:OWNER/NAME@REVISION`` (followed by ``:FILES`` if
+            not all files are wanted), ``aime24`` or ``aime25``.
+        runs: Folder of all runs; files fetched from the hub are kept in it.
+
+    Returns:
+        Name -> file or folder.
 
     Raises:
-        InputError: There is none; their text is not shipped.
+        InputError: A path does not exist (question text is not shipped), or a hub name is
+            incomplete.
         StageError: The hub does not answer or does not have it.
     """
     found = {}
@@ -145,7 +149,7 @@ def _hub_name(repository: str) -> str:
 
 
 def _fetched(word: str, repository: str, runs: Path) -> Path:
-    """The folder of a hub repository, fetched if it is not here yet."""
+    """The folder of a hub repository, which is fetched if it is not there yet."""
     identity, _, rest = repository.partition("@")
     revision, _, files = rest.partition(":")
     if "/" not in identity or not revision:
@@ -169,12 +173,12 @@ def generate(
     Args:
         checkpoint: The model.
         benchmarks: Name -> file or folder.
-        output: Folder of all checkpoints.
+        output: Folder for all checkpoints' responses.
         placement: As in a launch file.
-        progress: Told of responses.
+        progress: Shows the number of responses.
 
     Returns:
-        generations.jsonl.
+        The path of generations.jsonl.
     """
     memory = HashMemory(output / ".hashes.json")
     identity = {

@@ -8,7 +8,7 @@ from typing import Literal
 SOURCE = "PCL-Reasoner-V1.5, arXiv 2601.14716, table of results (avg@32, per cent)"
 ABSTRACT = "PCL-Reasoner-V1.5, arXiv 2601.14716, abstract (avg@32, per cent)"
 ROUNDING = 0.05
-"""Published scores have one decimal, so the true one is within this many points."""
+"""Published scores have one decimal, so the exact score is within this many points."""
 
 
 @dataclass(frozen=True)

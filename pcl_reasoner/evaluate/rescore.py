@@ -1,8 +1,10 @@
-"""Released result files, graded again: what a file says, what our rule says, where they differ.
+"""Grades released result files again: the file's verdicts, our rule's, and where they differ.
 
 disputed.jsonl  {"benchmark": "aime24", "id": "aime-2024-I-01", "sample": 3, "answer": "204",
                  "graded": "204", "outcome": "correct", "recorded": 0.0, "end": "… \\\\boxed{204}"}
-graded.jsonl    the same fields but ``end``, of every sample
+graded.jsonl    the same fields without ``end``, for every sample
+
+Lines of both also have ``model`` and ``tokens``.
 """
 
 from __future__ import annotations
@@ -25,13 +27,14 @@ _AIME = re.compile(r"aime[-_ ]?(?:20)?(24|25)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Rescored:
-    """One file's results.
+    """The results of one file.
 
     Args:
         model: Name of the file's model.
         benchmark: aime24, aime25 or another name.
         results: Questions and samples.
-        figures: As ``summary`` gives them, with what the file recorded and the verdicts.
+        figures: Those of ``summary``, the score that the file recorded, counts of disputed samples
+            and refused lines, and the verdicts.
     """
 
     model: str
@@ -41,7 +44,7 @@ class Rescored:
 
 
 def benchmark_of(path: Path) -> str:
-    """The benchmark that a file's name says: aime24, aime25, or the name itself."""
+    """The benchmark in a file's name: aime24, aime25, or the name without its suffix."""
     found = _AIME.search(path.name)
     return f"aime{found[1]}" if found else path.stem
 
@@ -53,9 +56,9 @@ def rescore(
 
     Args:
         path: As for ``read_results``.
-        model: What to call its model.
-        benchmark: What to call its questions.
-        count_tokens: Length of a response; None: lengths are not known.
+        model: Name for its model.
+        benchmark: Name for its questions.
+        count_tokens: Gives a response's length; None: lengths are not known.
     """
     results = read_results(path, benchmark, count_tokens)
     samples = [own for _, own in in_order(results)]
@@ -86,7 +89,11 @@ def _mean_of_means(values: Sequence[Sequence[Any]]) -> float:
 
 
 def compare(first: Rescored, second: Rescored) -> dict[str, Any] | None:
-    """Second against first on the questions that both answered; None where there are none."""
+    """Compare second with first on the questions that both answered.
+
+    Returns:
+        An entry of ``comparisons``; None if there is no such question or the benchmarks differ.
+    """
     shared = [name for name in first.results.samples if name in second.results.samples]
     if not shared or first.benchmark != second.benchmark:
         return None
@@ -119,7 +126,8 @@ def write(found: Sequence[Rescored], output: Path) -> dict[str, Any]:
     """Write graded.jsonl, disputed.jsonl, refused.jsonl and scores.json.
 
     Returns:
-        What scores.json has: ``scores``, one a file, and ``comparisons`` of each with the first.
+        The content of scores.json: ``scores``, one entry per file, and ``comparisons`` of each file
+        with the first one of its benchmark.
     """
     graded, disputed = [], []
     for one in found:
@@ -148,7 +156,7 @@ def write(found: Sequence[Rescored], output: Path) -> dict[str, Any]:
 
 
 def _pairs(found: Sequence[Rescored]) -> Iterator[tuple[Rescored, Rescored]]:
-    """Each with the first of its benchmark."""
+    """Each file's results with those of the first file of its benchmark."""
     firsts: dict[str, Rescored] = {}
     for one in found:
         first = firsts.setdefault(one.benchmark, one)

@@ -1,12 +1,12 @@
-"""Result files of others, read and graded line by line: LLMEval's, QwQ's, and this project's.
+"""Reads and grades result files line by line: LLMEval's, QwQ's, and this project's.
 
     {"prompt": "Every morning Aya …", "answer": "204", "gen": ["<think>…"], "accuracy": 1.0}
     {"id": "aime-2024-I-01", "prompt": "…", "answer": "204", "gen": ["…", "…"],
      "accuracy": [1.0, 0.0], "finish_reason": ["stop", "length"]}
 
-QwQ's scripts write a line a sample, LLMEval's and ours a line a question; ``accuracy`` is there
-where the file was scored. Of a response only its verdict and its end are kept: a file of 64 samples
-a question is some hundred megabytes.
+QwQ's scripts write one line per sample; LLMEval and this project write one line per question.
+``accuracy`` is there if the file was scored. Only the verdict and the end of each response are
+kept, because a file with 64 samples per question has some hundred megabytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ANSWER = ("answer", "ground_truth", "expected_answer", "gold", "label")
 RESPONSE = ("gen", "response", "responses", "output", "completion")
 RECORDED = ("accuracy", "acc", "score")
 END_CHARACTERS = 1500
-"""Of a response, for a person to read."""
+"""Characters kept of a response's end, for a person to read."""
 
 CountTokens = Callable[[str], int]
 
@@ -37,12 +37,12 @@ class Sample:
     """A graded response.
 
     Args:
-        outcome: As in grade.answers.
-        answer: What was in its last box.
-        recorded: What the file says of it; None: it was not scored.
-        tokens: Its length; None where there is no tokenizer.
+        outcome: One of grade.answers.OUTCOMES.
+        answer: The content of its last box, integers spelled alike; None: it has none.
+        recorded: Its score in the file; None: it was not scored.
+        tokens: Its length; None without a tokenizer.
         end: Its last characters.
-        finish_reason: As the file has it; "" where it has none.
+        finish_reason: As in the file; "" if the file has none.
     """
 
     outcome: str
@@ -54,23 +54,23 @@ class Sample:
 
     @property
     def correct(self) -> bool:
-        """Only this earns credit."""
+        """True if it was graded correct; no other outcome earns credit."""
         return self.outcome == "correct"
 
     @property
     def disputed(self) -> bool:
-        """The file says otherwise."""
+        """True if the score in the file differs from our verdict."""
         return self.recorded is not None and (self.recorded >= 0.5) != self.correct
 
 
 @dataclass
 class Results:
-    """A file's questions with their samples, in its order.
+    """A file's questions with their samples, in the file's order.
 
     Args:
-        questions: By id; where the file has none, by a hash of the prompt.
+        questions: By id; if the file has no ids, by a hash of the prompt.
         samples: By the same id.
-        refused: Reason -> lines that could not be read.
+        refused: (line number, reason, start of the line) of each line that could not be read.
     """
 
     questions: dict[str, Question] = field(default_factory=dict)
@@ -83,8 +83,8 @@ def read_results(path: Path, benchmark: str, count_tokens: CountTokens | None = 
 
     Args:
         path: JSON lines.
-        benchmark: Name for its questions; lines that name another benchmark are passed over.
-        count_tokens: Length of a response; None: lengths are not known.
+        benchmark: Name for its questions; lines that name another benchmark are skipped.
+        count_tokens: Gives a response's length; None: lengths are not known.
 
     Raises:
         InputError: No line has a question, an answer and a response; or two lines give one
@@ -113,10 +113,10 @@ def read_results(path: Path, benchmark: str, count_tokens: CountTokens | None = 
 
 
 def _record(raw: bytes) -> Mapping[str, Any]:
-    """A line's question, answer, responses and what is recorded of them.
+    """Parse a line as question, answer, and responses with their recorded scores.
 
     Raises:
-        ValueError: What is wrong with it.
+        ValueError: The line is not a result; the message gives the reason.
     """
     value = json.loads(raw.decode("utf-8"))
     if not isinstance(value, dict):
@@ -148,7 +148,7 @@ def _first(value: Mapping[str, Any], names: tuple[str, ...]) -> Any:
 
 
 def _spread(value: Any, count: int) -> list[Any]:
-    """One value a response: a list of as many, or the only response's own."""
+    """One value per response: a list of that length, or a single response's value; else None."""
     if isinstance(value, list) and len(value) == count:
         return value
     return [value if count == 1 and not isinstance(value, list) else None] * count
@@ -176,7 +176,7 @@ def _add(
 def _graded(
     truth: str, response: Any, recorded: Any, reason: Any, count_tokens: CountTokens | None
 ) -> Sample:
-    """A failed sample (no text) is incorrect, not left out."""
+    """Grade a sample. A failed one (no text) counts as incorrect and is not left out."""
     text = response if isinstance(response, str) else ""
     reason = reason if isinstance(reason, str) else ""
     verdict = grade_by_rule(text, truth, reason or ("stop" if text else "error"))

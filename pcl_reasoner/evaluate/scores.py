@@ -1,10 +1,10 @@
-"""Scores of a benchmark from its graded samples: avg@n, its interval, pass@k, maj@k.
+"""Scores of a benchmark from its graded samples: avg@n, its interval, pass@k, maj@n.
 
     problem 1: [correct, correct, incorrect, correct]   mean 0.75
     problem 2: [incorrect, incorrect, incorrect, incorrect]   mean 0
     -> avg@4 0.375, standard error 0.375, pass@4 0.5
 
-All are fractions in [0, 1]; only people are shown per cent.
+All scores are fractions in [0, 1]; per cent is for display only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NORMAL_95 = 1.96
 def average(correct: Sequence[Sequence[bool]]) -> float:
     """avg@n: the mean over problems of the mean over a problem's samples.
 
-    Not the mean over all samples: a problem of which some samples are missing would count less.
+    Not the mean over all samples: there a problem with missing samples would count less.
 
     Args:
         correct: For each problem, whether each of its samples is correct; none may be empty.
@@ -31,8 +31,8 @@ def average(correct: Sequence[Sequence[bool]]) -> float:
 def standard_error(correct: Sequence[Sequence[bool]]) -> float | None:
     """Standard error of avg@n over problems: std(problem means, ddof=1) / sqrt(problems).
 
-    Problems are what is drawn at random; samples of one problem depend on each other. None for a
-    single problem, whose spread is not known.
+    Problems are the random draw; samples of one problem depend on each other. None for a single
+    problem, because its spread is not known.
 
     Args:
         correct: As in ``average``.
@@ -45,10 +45,11 @@ def standard_error(correct: Sequence[Sequence[bool]]) -> float | None:
 
 
 def sampling_error(correct: Sequence[Sequence[bool]]) -> float | None:
-    """Standard error of avg@n over samples, the problems being as they are.
+    """Standard error of avg@n over samples, with the problems fixed.
 
-    What another run on these very problems would move by: the square root of the problems' sum of
-    p(1 − p) / (n − 1), divided by their number. None where a problem has a single sample.
+    It says how much another run on the same problems would differ. It is the square root of the sum
+    over problems of p(1 − p) / (n − 1), divided by the number of problems. None if a problem has
+    only one sample.
 
     Args:
         correct: As in ``average``.
@@ -65,12 +66,12 @@ def sampling_error(correct: Sequence[Sequence[bool]]) -> float | None:
 def within_budget(
     correct: Sequence[Sequence[bool]], lengths: Sequence[Sequence[int]], budget: int
 ) -> float:
-    """avg@n when a response longer than a budget had been cut off, and so is incorrect.
+    """avg@n if responses longer than a budget were cut off, and so were incorrect.
 
     Args:
         correct: As in ``average``.
-        lengths: Of the same samples, in tokens.
-        budget: In tokens.
+        lengths: Lengths of the same samples, in tokens.
+        budget: Longest response, in tokens.
     """
     pairs = zip(correct, lengths, strict=True)
     cut = [[a and b <= budget for a, b in zip(*pair, strict=True)] for pair in pairs]
@@ -87,8 +88,8 @@ def paired_difference(
         second: The same problems in the same order, answered by another model.
 
     Returns:
-        The difference; its error over problems, each problem's samples being one cluster; its
-        error over samples.
+        The difference; its standard error over problems, with each problem's samples as one
+        cluster; its standard error over samples. An error is None if it is not known.
     """
     differences = [b - a for a, b in zip(_means(first), _means(second), strict=True)]
     centre = sum(differences) / len(differences)
@@ -111,12 +112,12 @@ def interval_95(score: float, error: float | None) -> list[float] | None:
 def pass_at(correct: Sequence[Sequence[bool]], k: int) -> float:
     """pass@k: the mean over problems of 1 − C(n − c, k) / C(n, k), for c correct of n samples.
 
-    The chance that k samples drawn without replacement hold a correct one: no bias, unlike
-    1 − (1 − c/n)^k.
+    This is the chance that k samples drawn without replacement contain a correct one. It has no
+    bias, unlike 1 − (1 − c/n)^k.
 
     Args:
         correct: As in ``average``; every problem has at least k samples.
-        k: Samples a try.
+        k: Samples per try.
 
     Raises:
         ValueError: A problem has fewer than k samples.
@@ -135,11 +136,11 @@ def pass_at(correct: Sequence[Sequence[bool]], k: int) -> float:
 def majority(answers: Sequence[Sequence[str | None]], correct: Sequence[Sequence[bool]]) -> float:
     """maj@n: the share of problems whose most frequent answer is correct.
 
-    Samples without an answer do not vote; of equally frequent answers the one that came first
-    counts; a problem without any answer is incorrect.
+    Samples without an answer do not vote. Among equally frequent answers the first one counts. A
+    problem without any answer is incorrect.
 
     Args:
-        answers: For each problem its samples' answers, spelled alike where they are alike.
+        answers: For each problem, its samples' answers; equal answers have equal spelling.
         correct: As in ``average``.
     """
     won = [_elected(*pair) for pair in zip(answers, correct, strict=True)]

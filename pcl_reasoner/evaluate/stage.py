@@ -1,6 +1,6 @@
-"""Stage ``evaluate``: n responses a question, graded by rule, and a benchmark's scores.
+"""Stage ``evaluate``: n responses per question, graded by rule, and each benchmark's scores.
 
-generations.jsonl, one line a question, in the form that LLMEval reads and writes:
+generations.jsonl, one line per question, in the format that LLMEval reads and writes:
 
     {"id": "embedded-0001", "benchmark": "benchmark", "prompt": "Tom has …", "answer": "11",
      "gen": ["<think>…"], "accuracy": [1.0], "finish_reason": ["stop"]}
@@ -41,18 +41,18 @@ class Graded:
 def evaluate(
     config: EvaluateConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """Answer and grade benchmarks; writes generations.jsonl, scores.json, per_problem.parquet.
+    """Answer and grade benchmarks; write generations.jsonl, scores.json, per_problem.parquet.
 
     Args:
         config: The sampling fields.
-        inputs: ``model`` (a Hugging Face folder), ``benchmark`` or several ``benchmark.<name>``;
-            ``contamination``, a check of the training data, where scores without the questions
-            that it found there are wanted too.
-        output: The stage's folder; a killed run's responses in it are kept.
+        inputs: ``model`` (a Hugging Face folder), ``benchmark`` or several ``benchmark.<name>``.
+            Optional: ``contamination``, a check of the training data; scores without the questions
+            that it found there are then added.
+        output: The stage's folder; responses of a killed run in it are kept.
         context: ``placement.server_urls`` names the servers.
 
     Raises:
-        StageError: A benchmark cannot be read, or the engine cannot work.
+        StageError: A benchmark cannot be read, or the engine fails.
     """
     benchmarks = {
         name: read_benchmark(name, path) for name, path in inputs_of(inputs, "benchmark").items()
@@ -66,7 +66,7 @@ def evaluate(
                 "are missing, in other words."
             )
     written = output / "scores.json"
-    # The log goes last: where it is missing and this file is there, all was graded and written.
+    # The log is deleted last: without it, an existing scores.json means that all is written.
     if (output / _LOG).exists() or not written.exists():
         check = inputs.get("contamination")
         contaminated = contaminated_questions(check) if check else None
@@ -111,7 +111,7 @@ def _answer_and_grade(
 def _grade_all(
     config: EvaluateConfig, questions: Sequence[Question], records: ResponseLog, file: Path
 ) -> list[Graded]:
-    """Grade question by question and write each one's generations."""
+    """Grade question by question, and write the generations of each."""
     graded = []
     with file.open("w", encoding="utf-8") as handle:
         for question in questions:
@@ -140,7 +140,7 @@ def grade_question(question: Question, records: Sequence[Mapping[str, Any]]) -> 
         grade_by_rule(record["response"], question.answer, record["finish_reason"])
         for record in records
     ]
-    # Votes are for answers, not for spellings: 008 and 8 are one.
+    # Votes count answers, not spellings: 008 and 8 are the same answer.
     answers = [v.answer and (plain_integer(v.answer) or v.answer.strip()) for v in verdicts]
     return Graded(
         question,
@@ -168,8 +168,9 @@ def score_of(graded: Sequence[Graded]) -> dict[str, Any]:
 def contaminated_questions(check: Path) -> set[tuple[str, str]]:
     """(benchmark, id) of the questions that a contamination check found in the training data.
 
-    What was found was taken out of that data; but what is alike and was not found is likelier
-    there than elsewhere, and so may be the base model's own data.
+    The matching problems were removed from that data. But similar problems that the check did not
+    find are likelier for these questions than for others, and the base model's own training data
+    may contain them too.
     """
     with (check / "hits.jsonl").open(encoding="utf-8") as handle:
         hits = [json.loads(line) for line in handle]
@@ -179,7 +180,7 @@ def contaminated_questions(check: Path) -> set[tuple[str, str]]:
 def benchmark_scores(
     graded: Sequence[Graded], contaminated: set[tuple[str, str]] | None
 ) -> dict[str, Any]:
-    """A benchmark's scores, and those without contaminated questions where these are known.
+    """A benchmark's scores, and those without contaminated questions if a check was given.
 
     Args:
         graded: The benchmark's questions.

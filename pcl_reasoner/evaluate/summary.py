@@ -1,11 +1,12 @@
-"""A benchmark's figures from its graded samples: one entry of scores.json.
+"""Computes a benchmark's figures from its graded samples: one entry of scores.json.
 
     {"problems": 30, "n": 32, "avg_at_n": 0.90, "standard_error": 0.04, "interval": [0.82, 0.98],
      "sampling_error": 0.004, "sampling_interval": [0.89, 0.91], "pass_at": {"1": 0.90, …},
      "maj_at_n": 0.933, "by_budget": {"16384": 0.41, …}, "mean_length": 30560.0, …}
 
-``interval`` is over problems: what other problems of this kind would give. ``sampling_interval`` is
-over samples: what another run on these very problems would give. Failures count as incorrect.
+``interval`` is over problems: the 95 % range of the score on other problems of this kind.
+``sampling_interval`` is over samples: the 95 % range of another run's score on the same problems.
+Failures count as incorrect.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from typing import Any
 from pcl_reasoner.evaluate import scores
 
 BUDGETS = (16_384, 32_768, 65_536, 131_072)
-"""Response lengths, in tokens, of V1's table of accuracy by budget."""
+"""Limits on the response, in tokens, from V1's table of accuracy by budget."""
 
 Grid = Sequence[Sequence[Any]]
-"""For each problem a value a sample."""
+"""For each problem, one value per sample."""
 
 
 def summary(
@@ -30,10 +31,10 @@ def summary(
 
     Args:
         correct: Whether each sample is correct.
-        answers: Each sample's answer, spelled alike where it is alike; None: it has none.
-        outcomes: As in grade.answers.
-        reasons: Finish reasons.
-        lengths: In tokens; None: not known.
+        answers: Each sample's answer, equal answers spelled equally; None: it has none.
+        outcomes: Each sample's outcome, one of grade.answers.OUTCOMES.
+        reasons: Each sample's finish reason.
+        lengths: Each sample's length in tokens; None: not known.
     """
     n = min(map(len, correct))
     kinds = Counter(one for own in outcomes for one in own)
@@ -65,7 +66,7 @@ def _powers_of_two(n: int) -> list[int]:
 
 
 def _by_budget(correct: Grid, lengths: Grid, longest: int) -> dict[str, float]:
-    """Accuracy by budget, up to the first that holds every response."""
+    """Accuracy by budget, up to the first budget that no response exceeds."""
     needed = [budget for budget in BUDGETS if budget < longest]
     needed += [budget for budget in BUDGETS if budget >= longest][:1]
     return {str(budget): scores.within_budget(correct, lengths, budget) for budget in needed}

@@ -1,7 +1,7 @@
-"""What a score says about a published one: better, worse, consistent, or too few samples to tell.
+"""Compares a score with a published one: better, worse, consistent, or too few samples to tell.
 
 measured 91.2 ± 0.6 (avg@64 of the 30 questions)   published 90.9 (avg@32)
--> consistent, +0.3 points; differences of 2.1 points and more would show
+-> consistent, +0.3 points; a difference of 2.1 points or more would be visible
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from pcl_reasoner.evaluate.scores import NORMAL_95
 Word = Literal["better", "worse", "consistent", "too few to tell"]
 
 RESOLUTION = 2.5
-"""Points. A score that could not show such a difference tells nothing by showing none."""
+"""Points. A score that cannot show a difference of this size has too few samples to tell."""
 PUBLISHED_SAMPLES = 32
-"""Published scores are avg@32."""
+"""Samples per question of a published score (avg@32)."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A measured score beside a published one.
+    """A measured score compared with a published one.
 
     Args:
-        model: Whose score was published.
-        published: In per cent.
+        model: The model whose score was published.
+        published: Its score, in per cent.
         difference: Measured minus published, in points.
-        half_width: Of the difference's 95 % interval, in points.
-        word: What that says.
-        samples: A question, that would tell; None: no number would, or enough are there.
+        half_width: Half width of the difference's 95 % interval, in points.
+        word: The verdict.
+        samples: Samples per question that would be enough to tell; None: no number would be
+            enough, or there are enough.
     """
 
     model: str
@@ -46,13 +47,13 @@ class Verdict:
 def verdicts(
     benchmark: str, score: float, error: float | None, n: int, models: Sequence[Published] = SCORES
 ) -> list[Verdict]:
-    """A measured score against every published one of a benchmark.
+    """Compare a measured score with every published one of a benchmark.
 
     Args:
-        benchmark: aime24 or aime25; others have none.
+        benchmark: aime24 or aime25; others have no published scores.
         score: avg@n, a fraction.
-        error: Its standard error over samples, a fraction; None: not known, and no verdict.
-        n: Samples a question.
+        error: Its standard error over samples, a fraction; None: not known, so no verdicts.
+        n: Samples per question.
         models: Published scores.
     """
     if benchmark not in ("aime24", "aime25") or error is None:
@@ -61,17 +62,17 @@ def verdicts(
 
 
 def verdict(model: str, published: float, score: float, error: float, n: int) -> Verdict:
-    """A measured score against one published score on the same questions.
+    """Compare a measured score with one published score on the same questions.
 
-    The published score was drawn too: its error is not printed, and is taken to be that of a
-    model with the same spread and 32 samples a question.
+    The published score is a random draw too. Its error is not published, and is assumed to be that
+    of a model with the same spread and 32 samples per question.
 
     Args:
-        model: Whose score was published.
-        published: In per cent.
+        model: The model whose score was published.
+        published: Its score, in per cent.
         score: avg@n, a fraction.
         error: Its standard error over samples, a fraction.
-        n: Samples a question.
+        n: Samples per question.
     """
     a_sample = (100 * error) ** 2 * n
     half = _half_width(a_sample, n)
@@ -82,11 +83,11 @@ def verdict(model: str, published: float, score: float, error: float, n: int) ->
 
 
 def word_of(difference: float, half_width: float) -> Word:
-    """What a difference says.
+    """The verdict on a difference.
 
     Args:
-        difference: In points.
-        half_width: Of its 95 % interval, in points.
+        difference: Measured minus published, in points.
+        half_width: Half width of its 95 % interval, in points.
     """
     if abs(difference) > half_width + 1e-9:
         return "better" if difference > 0 else "worse"
@@ -94,22 +95,22 @@ def word_of(difference: float, half_width: float) -> Word:
 
 
 def _half_width(a_sample: float, n: int) -> float:
-    """Points: 1.96 errors of the difference, and the rounding of what was printed."""
+    """Half width in points: 1.96 standard errors of the difference, plus the published rounding."""
     return NORMAL_95 * math.sqrt(a_sample / n + a_sample / PUBLISHED_SAMPLES) + ROUNDING
 
 
 def _samples_that_tell(a_sample: float) -> int | None:
-    """The least n whose half width is RESOLUTION; None: the published error alone is larger."""
+    """The least n whose half width is within RESOLUTION; None: the published error is too large."""
     left = ((RESOLUTION - ROUNDING) / NORMAL_95) ** 2 - a_sample / PUBLISHED_SAMPLES
     return math.ceil(a_sample / left) if left > 0 else None
 
 
 def separable(problems: int, error: float | None) -> str:
-    """How far apart two models must be to be told apart on other problems of this kind.
+    """A sentence on how far apart two models must be to differ on other problems of this kind.
 
     Args:
-        problems: How many there are.
-        error: Standard error over problems, a fraction.
+        problems: Number of problems.
+        error: Standard error over problems, a fraction; None: not known, so an empty text.
     """
     if error is None:
         return ""

@@ -1,1 +1,1 @@
-"""Answer extraction, equivalence, judge, reward, selection."""
+"""Answer extraction, equivalence, judge, rewards, selection."""

@@ -1,7 +1,7 @@
-"""Where rule and judge are both asked: how often they agree, where they do not, and who decides.
+"""Compare rule and judge where both grade: how often they agree, and which responses they dispute.
 
-disagreements.jsonl, one line a response; ``correct`` is for a person to fill in, and the file is
-then given back as ``human``:
+disagreements.jsonl has one line per response. A person fills in ``correct``, and the file is then
+given back as ``human``:
 
     {"problem_id": "9f0c…", "sample_index": 3, "ground_truth": "0.5", "answer": "\\\\frac{2}{4}",
      "rule": "correct", "judge": "incorrect", "judge_text": "… \\\\boxed{0}", "end": "…",
@@ -25,13 +25,13 @@ END_CHARACTERS = 1500
 
 
 def unsure(answer: str | None, ground_truth: str) -> bool:
-    """Whether a judge should look at what the rule said.
+    """Whether a judge should check the rule's verdict.
 
-    Sure are an answer that is missing, two integers, and two texts that are alike. In all else the
-    rule rests on parsing LaTeX, which fails now and then, in either direction.
+    The rule is sure about a missing answer, about two integers, and about two equal texts. In all
+    other cases it depends on parsing LaTeX, which sometimes fails, in either direction.
 
     Args:
-        answer: What is in the last box; None: there is none.
+        answer: The content of the last box; None where there is none.
         ground_truth: The correct answer.
     """
     if answer is None:
@@ -45,8 +45,8 @@ class Agreement:
     """Verdicts of rule and judge on the same responses.
 
     Args:
-        matrix: (rule says correct, judge says correct) -> responses.
-        disagreements: What goes into disagreements.jsonl.
+        matrix: (rule says correct, judge says correct) -> number of responses.
+        disagreements: The lines of disagreements.jsonl.
     """
 
     matrix: Counter[tuple[bool, bool]] = field(default_factory=Counter)
@@ -60,9 +60,9 @@ class Agreement:
         Args:
             record: problem_id, sample_index, response.
             truth: Its ground truth.
-            rule: What the rule says.
-            correct: What the judge says.
-            text: Its words.
+            rule: The rule's verdict.
+            correct: The judge's verdict.
+            text: The judge's reply.
         """
         agreed = (rule.outcome == "correct") == correct
         self.matrix[rule.outcome == "correct", correct] += 1
@@ -85,8 +85,9 @@ class Agreement:
     def kappa(self) -> float | None:
         """Cohen's kappa: agreement beyond what both shares of correct would give by chance.
 
-        (o − e) / (1 − e), o the share agreed on, e = Σ of the products of both sides' shares. None
-        where nothing was compared, or both always say the same one word.
+        (o − e) / (1 − e): o is the share of responses on which both agree; e is the sum, over both
+        verdicts, of the product of the rule's and the judge's shares. None where no response was
+        graded by both, or where both give the same verdict to every response.
         """
         total = self.matrix.total()
         if not total:
@@ -114,11 +115,10 @@ class Agreement:
 
 
 def read_human(path: Path) -> dict[Key, bool]:
-    """Read a person's verdicts: response -> correct or not; lines with ``correct`` null are open.
+    """Read human verdicts: response -> correct or not; lines with ``correct`` null are skipped.
 
     Raises:
-        InputError: A line is none of these, or decides a response that another line decides
-            otherwise.
+        InputError: A line is malformed, or contradicts an earlier line about the same response.
     """
     found: dict[Key, bool] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):

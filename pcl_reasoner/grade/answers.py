@@ -1,11 +1,11 @@
-"""Is a response correct? The answer in its last box, compared with the ground truth.
+"""Is a response correct? Compares the answer in its last box with the ground truth.
 
     response      "<think>3 + 5 = 8</think><answer>\\\\boxed{008}</answer>"
     ground truth  "8"
     verdict       correct, answer "008"
 
-Credit only for what stands after a closed think part: a response that was cut off while thinking
-has no answer, even if its last number is the correct one.
+Only text after a closed think part counts. A response that was cut off while thinking has no
+answer, even if its last number is the correct one.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from pcl_reasoner.grade.equivalence import equivalent
 Outcome = Literal["correct", "incorrect", "no_box", "unfinished", "timeout", "error"]
 
 OUTCOMES: tuple[Outcome, ...] = ("correct", "incorrect", "no_box", "unfinished", "timeout", "error")
-"""Only ``correct`` earns a reward. ``timeout`` and ``error`` are failures to answer or to grade."""
+"""Only ``correct`` earns a reward. ``timeout`` and ``error``: the request or the grading failed."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _SPACING = re.compile(r"(?<!\\)\\[!,;: ]")
-"""Not the second half of a matrix's row end."""
+"""It does not match the second backslash of a matrix's row end."""
 _ASCII = {wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)}
-"""Full-width digits, letters and punctuation, as Chinese text has them."""
+"""Full-width digits, letters and punctuation, as used in Chinese text."""
 _CHINESE_UNIT = re.compile(r"(?<=[0-9}])\s*[\u4e00-\u9fff]+$")
 _INTEGER = re.compile(r"([+-]?)([0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What grading found.
+    """The result of grading a response.
 
     Args:
         outcome: One of OUTCOMES.
-        answer: The text in the last box; None where there is none.
+        answer: The text in the last box; None where no answer was read.
     """
 
     outcome: Outcome
@@ -45,7 +45,7 @@ class Verdict:
 
     @property
     def reward(self) -> float:
-        """1.0 for a correct answer, 0.0 for all else."""
+        """1.0 for a correct answer, 0.0 for every other outcome."""
         return 1.0 if self.outcome == "correct" else 0.0
 
 
@@ -53,9 +53,9 @@ def grade_by_rule(response: str, ground_truth: str, finish_reason: str) -> Verdi
     """Grade one response without a judge.
 
     Args:
-        response: The whole response, think part included.
+        response: The complete response, think part included.
         ground_truth: The correct answer, plain or LaTeX.
-        finish_reason: As the server said: ``stop``, ``length``, ``error`` or ``timeout``.
+        finish_reason: As the server reported it: ``stop``, ``length``, ``error`` or ``timeout``.
     """
     answered = after_thinking(response)
     failure = why_no_answer(answered, finish_reason)
@@ -66,11 +66,11 @@ def grade_by_rule(response: str, ground_truth: str, finish_reason: str) -> Verdi
 
 
 def why_no_answer(answered: str | None, finish_reason: str) -> Outcome | None:
-    """What to call a response that has no answer; None when it has one.
+    """The outcome of a response that has no answer; None where it has one.
 
     Args:
-        answered: What follows its think part; None when that was never closed.
-        finish_reason: As the server said.
+        answered: The text after its think part; None where that was never closed.
+        finish_reason: As the server reported it.
     """
     if finish_reason == "error":
         return "error"
@@ -84,7 +84,7 @@ def why_no_answer(answered: str | None, finish_reason: str) -> Outcome | None:
 
 
 def after_thinking(response: str) -> str | None:
-    """What follows the last ``</think>``; None when the think part was never closed."""
+    """The text after the last ``</think>``; None where the think part was never closed."""
     _, closed, rest = response.rpartition("</think>")
     if not closed or "<think>" in rest:
         return None
@@ -92,9 +92,10 @@ def after_thinking(response: str) -> str | None:
 
 
 def last_boxed(text: str) -> str | None:
-    """The content of the last ``\\boxed{…}``; None when there is none, or it is empty or unclosed.
+    """The content of the last ``\\boxed{…}`` or ``\\fbox{…}``; None where there is none.
 
-    Braces inside are balanced; ``\\{`` and ``\\}`` do not count.
+    None too where the last box is empty or unclosed. Braces inside are matched in pairs; ``\\{``
+    and ``\\}`` are not counted.
     """
     starts = [match.end() for match in _BOX.finditer(text)]
     if not starts:
@@ -113,9 +114,9 @@ def last_boxed(text: str) -> str | None:
 
 
 def plain_integer(text: str) -> str | None:
-    """An integer's one spelling: ``+0,001,234`` -> ``1234``; None when it is no plain integer.
+    """An integer in a unique form: ``+0,001,234`` -> ``1234``; None where it is no plain integer.
 
-    Text, not int: a model may write more digits than Python converts.
+    It stays text: a model may write more digits than Python's int accepts.
     """
     match = _INTEGER.fullmatch(_bare(text))
     if match is None:
@@ -125,7 +126,11 @@ def plain_integer(text: str) -> str | None:
 
 
 def _bare(text: str) -> str:
-    """Without dollar signs, a text wrapper, a final full stop, thin spaces and full-width forms."""
+    """A text in a plain form, for comparisons.
+
+    Removes dollar signs, a text wrapper, LaTeX spacing and a final full stop. Replaces full-width
+    characters, the Unicode minus sign, ``{,}`` and ``\\varnothing``.
+    """
     text = text.translate(_ASCII).strip().strip("$").strip()
     wrapped = _WRAPPED.fullmatch(text)
     text = wrapped[1] if wrapped else text
@@ -136,7 +141,7 @@ def _bare(text: str) -> str:
 
 def _compare(answer: str, ground_truth: str) -> Outcome:
     if _CHINESE_UNIT.search(ground_truth.strip()) is None:
-        # "204元" where 204 is asked for; two units are compared as they are.
+        # "204元" where 204 is expected; if the ground truth has a unit, both units are compared.
         answer = _CHINESE_UNIT.sub("", answer.strip())
     found, expected = plain_integer(answer), plain_integer(ground_truth)
     if found is not None and expected is not None:

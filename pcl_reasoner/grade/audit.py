@@ -1,4 +1,4 @@
-"""audit.html: how many responses got which verdict, and a few of each to read.
+"""audit.html: the number of responses per verdict, and a few examples of each to read.
 
 correct  18 301  37.7 %    9f0c…/3   ground truth 8   answer 008   "…</think><answer>\\\\boxed{008}"
 """
@@ -15,7 +15,7 @@ from pcl_reasoner.grade.answers import OUTCOMES
 
 DISAGREEMENTS_SHOWN = 200
 EXAMPLES_EACH = 5
-"""Responses shown of each verdict: the first ones."""
+"""Responses shown per verdict: the first ones."""
 _END_CHARACTERS = 400
 
 _STYLE = (
@@ -28,14 +28,14 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Example:
-    """One graded response, as it is shown.
+    """One graded response for the page.
 
     Args:
         name: ``problem_id/sample_index``.
         ground_truth: The correct answer.
-        answer: The answer found, if any.
-        response: The whole response; its end is shown.
-        judge_text: What the judge said; None when graded by rule.
+        answer: The answer that was found, if any.
+        response: The complete response; only its end is shown.
+        judge_text: The judge's reply; None when graded by rule.
     """
 
     name: str
@@ -47,23 +47,23 @@ class Example:
 
 @dataclass
 class Audit:
-    """Counts and examples, gathered while grading."""
+    """Counts and examples, collected during grading."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[Example]] = field(default_factory=dict)
 
     def add(self, outcome: str, example: Example) -> None:
-        """Count one verdict, and keep it as an example while there are few."""
+        """Count one verdict; keep it as an example if its verdict has few."""
         self.outcomes[outcome] += 1
         kept = self.examples.setdefault(outcome, [])
         if len(kept) < EXAMPLES_EACH:
             kept.append(example)
 
     def page(self, agreement: Agreement) -> str:
-        """The page, complete in itself.
+        """The complete HTML page, without external files.
 
         Args:
-            agreement: Of rule and judge; shown where both graded.
+            agreement: Agreement of rule and judge; shown where both graded.
         """
         total = sum(self.outcomes.values())
         rows = "".join(
@@ -85,7 +85,7 @@ class Audit:
 
 
 def _agreement(agreement: Agreement) -> str:
-    """The confusion matrix, kappa, and the disagreements to read."""
+    """The confusion matrix, kappa, and a table of disagreements."""
     if not agreement.matrix:
         return ""
     words = {True: "correct", False: "not correct"}

@@ -1,8 +1,8 @@
 """Are two expressions mathematically equal? math-verify, in a process that can be killed.
 
-math-verify times itself out with signals, which only work in a main thread and cannot stop a
-computation inside a C library. So it runs without its own time-outs in one worker process, and
-what takes too long costs the worker its life, not the run.
+math-verify limits its own time with signals, which work only in a main thread and cannot stop a
+computation inside a C library. Therefore it runs without its own time limits in one worker process.
+A comparison that takes too long is ended by killing the worker; the run continues.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Any, Literal
 from pcl_reasoner.core.errors import StageError
 
 TIME_OUT_SECONDS = 10.0
-"""For one comparison."""
+"""Time limit of one comparison."""
 _START_SECONDS = 180.0
-"""For the worker's imports; seconds on an idle machine, but machines are not always idle."""
+"""Time limit of the worker's imports: seconds on an idle machine, but longer on a busy one."""
 _MEMORY_BYTES = 4 << 30
-"""Address space of the worker: a tower of powers must not take the machine's memory."""
+"""Address space of the worker: a tower of powers must not use up the machine's memory."""
 
 _REMEMBERED = 256
-"""Pairs whose comparison is remembered: a problem's responses often have the same answer."""
+"""Number of cached comparisons: responses to one problem often have the same answer."""
 
 Comparison = Literal["correct", "incorrect", "timeout", "error"]
 
@@ -39,7 +39,7 @@ def equivalent(answer: str, ground_truth: str, seconds: float = TIME_OUT_SECONDS
     Args:
         answer: The response's answer, without its box.
         ground_truth: The correct answer.
-        seconds: After this long the answer is a ``timeout``.
+        seconds: Time limit, after which the result is ``timeout``.
 
     Returns:
         ``correct``, ``incorrect``, ``timeout``, or ``error`` when the worker died (out of memory).
@@ -49,7 +49,7 @@ def equivalent(answer: str, ground_truth: str, seconds: float = TIME_OUT_SECONDS
         if pair in _decided:
             return _decided[pair]
         found = _worker.compare(answer, ground_truth, seconds)
-        if found in ("correct", "incorrect"):  # another try may have the time that this one had not
+        if found in ("correct", "incorrect"):  # a later attempt may finish in time
             if len(_decided) >= _REMEMBERED:
                 _decided.clear()
             _decided[pair] = found
@@ -57,14 +57,14 @@ def equivalent(answer: str, ground_truth: str, seconds: float = TIME_OUT_SECONDS
 
 
 class _Worker:
-    """The worker process: started at the first comparison, and again after one that killed it."""
+    """The worker process: started at the first comparison, and again after one that ended it."""
 
     def __init__(self) -> None:
         self.process: BaseProcess | None = None
         self.pipe: Connection | None = None
 
     def compare(self, answer: str, ground_truth: str, seconds: float) -> Comparison:
-        """Ask the worker, and end it if it does not answer."""
+        """Send a pair to the worker; kill the worker if it does not answer in time."""
         pipe = self.pipe or self._start()
         try:
             pipe.send((answer, ground_truth))
@@ -77,7 +77,7 @@ class _Worker:
         return "timeout"
 
     def _start(self) -> Connection:
-        # Spawned, not forked: the caller may hold threads, and a fork would copy their locks.
+        # Spawned, not forked: the caller may have threads, and a fork would copy their locks.
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=serve, args=(theirs,), daemon=True)
@@ -96,7 +96,7 @@ class _Worker:
         )
 
     def stop(self) -> None:
-        """End the worker, whatever it is doing."""
+        """Kill the worker, whatever it is doing."""
         if self.process is not None:
             self.process.kill()
             self.process.join()
@@ -109,13 +109,13 @@ def serve(pipe: Connection) -> None:
     """The worker's loop: pairs of expressions in, True or False out, until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
-    # It warns that someone else must watch the time; that is the other side of this pipe.
+    # math-verify warns that its time is not limited; the parent process limits it.
     logging.disable(logging.WARNING)
     from math_verify import parse, verify
 
     @functools.lru_cache(maxsize=64)
     def parsed(text: str) -> Any:
-        # In a box, as a response has it: math-verify then reads the whole of it as mathematics.
+        # Boxed, as in a response: math-verify then reads the complete text as mathematics.
         return parse(f"\\boxed{{{text}}}", parsing_timeout=None)
 
     pipe.send(True)

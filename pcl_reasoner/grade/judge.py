@@ -1,4 +1,4 @@
-"""A judge model says whether a response's answer is correct; spoken to as to any OpenAI server.
+"""A judge model, behind any OpenAI-compatible server, says whether a response is correct.
 
 prompt  … reference answer: 8 … candidate: "so the answer is \\\\boxed{008}" …
 reply   "The candidate's box holds 008, which is 8. \\\\boxed{1}"
@@ -24,12 +24,12 @@ from pcl_reasoner.inference.settings import SamplingConfig
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the judge said.
+    """The judge's verdict on one response.
 
     Args:
-        correct: None when no reply could be read.
-        text: The last reply.
-        asked: How often it was asked.
+        correct: The verdict; None where no reply was readable.
+        text: The judge's last reply.
+        asked: How often the judge was asked.
     """
 
     correct: bool | None
@@ -38,7 +38,7 @@ class Judgement:
 
 
 def fill_prompt(prompt: str, ground_truth: str, candidate: str) -> str:
-    """Put both fields into the prompt; all other braces stay as they are."""
+    """Insert both fields into the prompt; all other braces stay as they are."""
     fields = {"{ground_truth}": ground_truth, "{candidate}": candidate}
     return re.sub(r"\{ground_truth\}|\{candidate\}", lambda found: fields[found[0]], prompt)
 
@@ -46,16 +46,16 @@ def fill_prompt(prompt: str, ground_truth: str, candidate: str) -> str:
 def candidate_text(response: str, n_tokens: int, last_tokens: int) -> str | None:
     """The end of a response's answer, as the judge reads it.
 
-    A response's share of ``last_tokens`` is taken in characters: its own mean length of a token
-    says how many. Only text after a closed think part counts, as when grading by rule.
+    The last ``last_tokens`` tokens are estimated in characters, from the response's own mean number
+    of characters per token. Only text after a closed think part counts, as in grading by rule.
 
     Args:
-        response: The whole response.
+        response: The complete response.
         n_tokens: Its length in tokens.
-        last_tokens: How many of them the judge sees.
+        last_tokens: Tokens at the end that the judge reads.
 
     Returns:
-        The text; None when the think part was never closed.
+        The text; None where the think part was never closed.
     """
     answered = after_thinking(response)
     if answered is None or n_tokens <= last_tokens:
@@ -64,9 +64,9 @@ def candidate_text(response: str, n_tokens: int, last_tokens: int) -> str | None
 
 
 def read_reply(reply: str) -> bool | None:
-    """True for a last ``\\boxed{1}``, False for ``\\boxed{0}``, None for all else.
+    """True for a last ``\\boxed{1}``, False for ``\\boxed{0}``, None for everything else.
 
-    A judge that thinks first is read after its thoughts.
+    If the judge thinks first, only the text after its think part is read.
     """
     answered = after_thinking(reply) if "<think>" in reply or "</think>" in reply else reply
     box = last_boxed(answered) if answered is not None else None
@@ -74,22 +74,22 @@ def read_reply(reply: str) -> bool | None:
 
 
 class Judge:
-    """A judge behind the servers of a fleet.
+    """A judge behind a fleet's servers.
 
     Args:
-        asker: Of its servers; the fleet's settings are the judge's.
-        thinking: Whether it thinks first, where its template can be told.
-        attempts: Times that it is asked about one response.
+        asker: Sends requests to the judge's servers; its fleet's settings are the judge's.
+        thinking: Whether the judge thinks first, if its chat template supports the choice.
+        attempts: Maximum questions about one response.
     """
 
     def __init__(self, asker: Asker, thinking: bool, attempts: int) -> None:
         self.asker, self.thinking, self.attempts = asker, thinking, attempts
 
     async def ask(self, name: str, prompt: str) -> Judgement:
-        """Ask until a reply can be read.
+        """Ask until a reply is readable, or ``attempts`` times.
 
         Args:
-            name: Of the response, for errors.
+            name: The response's name, for errors.
             prompt: The filled prompt.
 
         Raises:
@@ -116,9 +116,9 @@ def _no_answer(name: str, why: Exception) -> StageError:
 
 
 def body_for(prompt: str, settings: SamplingConfig, thinking: bool, seed: int) -> dict[str, Any]:
-    """A question's JSON: every sampling field, as a server takes from the weights what is left out.
+    """A question's JSON. It has every sampling field: a missing one would come from the weights.
 
-    A template that has no thinking mode passes over ``chat_template_kwargs``.
+    A chat template without a thinking mode ignores ``chat_template_kwargs``.
     """
     messages = [{"role": "user", "content": prompt}]
     request = Request(Prompt("", messages, []), 0, 1, seed, settings.max_new_tokens or 1)
@@ -131,5 +131,5 @@ def _content(answer: Mapping[str, Any], seconds: float, url: str) -> str:
         content = answer["choices"][0]["message"]["content"]
     except (LookupError, TypeError) as error:
         raise Passing("a choice without a message") from error
-    # A server that splits thoughts off gives no content when the judge never ended them.
+    # A server that removes the think part sends no content if the judge never closed it.
     return content or ""

@@ -1,6 +1,6 @@
-"""Asking the judge about many responses, and keeping what it said.
+"""Ask the judge about many responses, and keep its verdicts.
 
-judging.json, how it was asked and who answered:
+judging.json: the judge's settings, its servers and figures about its verdicts:
 
     {"served_model": "Qwen3-32B", "temperature": 0.6, "top_k": 20, …, "thinking": true,
      "prompt_sha256": "5d1e…", "model_fingerprint": "77c0…", "servers": [{"url": "…", …}],
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 JUDGE_LOG = "verdicts.partial.jsonl"
 REQUEST_SECONDS = 1800.0
-"""To wait for a reply, the server's queue included."""
+"""Seconds to wait for a reply, including the time in the server's queue."""
 RETRIES = 4
-"""How often a question is sent again after a failure that may pass."""
+"""How often a question is sent again after a temporary failure."""
 _DESCRIBED = (
     *("served_model", "temperature", "top_k", "top_p", "min_p", "repetition_penalty"),
     *("max_new_tokens", "max_model_len", "seed", "model_fingerprint", "template_sha256"),
@@ -42,7 +42,7 @@ _DESCRIBED = (
 
 @dataclass(frozen=True)
 class Judged:
-    """What the judge said, how it was asked, and figures of it."""
+    """Result of judging: the judgements, the judge's settings and servers, and figures."""
 
     judgements: dict[Key, Judgement]
     described: dict[str, Any]
@@ -50,7 +50,7 @@ class Judged:
 
 
 def candidate_of(config: GradeConfig, record: Mapping[str, Any]) -> str | None:
-    """The end of a response, as the judge reads it; None when its think part was never closed."""
+    """The end of a response, as the judge reads it; None if its think part was never closed."""
     from pcl_reasoner.grade.judge import candidate_text
 
     return candidate_text(record["response"] or "", record["n_tokens"], config.last_tokens)
@@ -65,22 +65,22 @@ def judge_all(
     total: int,
     model: Path | None,
 ) -> Judged:
-    """Ask the judge about every response that has an answer, or about which the rule is not sure.
+    """Ask about every response that has an answer; in a cascade, only where the rule is not sure.
 
-    It goes on where it was cut off.
+    An interrupted run resumes with the responses that have no judgement yet.
 
     Args:
         config: The judge's settings.
-        files: responses/*.parquet.
+        files: The files responses/*.parquet.
         truths: problem_id -> ground truth.
-        output: The stage's folder; what the judge said in a killed run is in it.
+        output: The stage's folder, which holds the judgements of a killed run.
         context: ``placement.judge_urls`` names the servers, or ``placement.judging`` says how
-            to start them; their words go to ``logs`` beside the stage's folder.
-        total: Responses, for the progress.
-        model: The judge's folder, where it is known.
+            to start them. Their output is logged to ``logs`` beside the stage's folder.
+        total: Number of responses, for the progress.
+        model: The judge's model folder; None where it is not given.
 
     Raises:
-        StageError: There is no judge, or it does not answer, or too often unreadably.
+        StageError: There is no judge, it does not answer, or too many replies are unreadable.
     """
     from pcl_reasoner.grade.verdict_log import VerdictLog
     from pcl_reasoner.inference.server import started
@@ -104,7 +104,11 @@ def judge_all(
 
 
 def _urls(config: GradeConfig, context: StageContext, model: Path | None) -> Addresses:
-    """The servers that are there; none where the stage starts them."""
+    """The servers that are running already; empty where the stage starts them.
+
+    Raises:
+        StageError: No server is configured, or the judge's weights are not given.
+    """
     from pcl_reasoner.inference.addresses import addresses
 
     urls = addresses(context.placement.judge_urls, context.placement)
@@ -124,7 +128,7 @@ def _urls(config: GradeConfig, context: StageContext, model: Path | None) -> Add
 
 
 def judge_settings(config: GradeConfig) -> SamplingConfig:
-    """How the judge is sampled: one reply a question, seeds one apart when it is asked again."""
+    """The judge's sampling: one reply per question; each further question adds 1 to the seed."""
     from pcl_reasoner.inference.settings import SamplingConfig
 
     return SamplingConfig(
@@ -145,7 +149,7 @@ def judge_settings(config: GradeConfig) -> SamplingConfig:
 
 
 class _Asking:
-    """The questions that are open, and the servers that answer them."""
+    """The unanswered questions, and the servers that answer them."""
 
     def __init__(
         self,
@@ -160,7 +164,7 @@ class _Asking:
         self.reading, self.writing = asyncio.Lock(), asyncio.Lock()
 
     async def run(self, urls: Addresses, servers: list[SupervisedServer], total: int) -> None:
-        """Ask all of them, as many at a time as the servers take."""
+        """Ask all questions, as many at a time as the servers accept."""
         from pcl_reasoner.grade.judge import Judge
         from pcl_reasoner.inference.asking import Asker
         from pcl_reasoner.inference.fleet import Fleet, Keys, connections
@@ -184,7 +188,7 @@ class _Asking:
             self.context.progress.update(len(self.log.judgements), total, "judgements")
 
     async def _next(self) -> tuple[Key, str] | None:
-        # Reading a batch of long responses takes a while, in which the servers are watched.
+        # In a thread: a batch of long responses takes a while, and the servers are watched then.
         async with self.reading:
             return await asyncio.to_thread(next, self.questions, None)
 
@@ -192,7 +196,7 @@ class _Asking:
 def _describe(
     config: GradeConfig, settings: SamplingConfig, prompt: str, model: Path | None
 ) -> dict[str, Any]:
-    """What judged and how, for judging.json; of a judge whose weights are not here, its name."""
+    """The judge and its settings, for judging.json; without its weights, its name but no hashes."""
     from pcl_reasoner.core.artifact import fingerprint
     from pcl_reasoner.sample.generate import describe
 

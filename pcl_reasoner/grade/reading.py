@@ -1,4 +1,4 @@
-"""Responses and their problems' ground truths, a batch at a time."""
+"""Read responses and their problems' ground truths, one batch at a time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from pcl_reasoner.core.schemas import Key
 
 _BATCH_ROWS = 256
-"""Responses held at a time: at 100 000 tokens each they are ~150 MB."""
+"""Responses in memory at once: at 100 000 tokens each they take ~150 MB."""
 READ_COLUMNS = ["problem_id", "sample_index", "response", "finish_reason", "n_tokens"]
 
 
 def response_files(folder: Path) -> list[Path]:
-    """The files of a folder of responses.
+    """The Parquet files of a folder of responses.
 
     Raises:
         StageError: There are none.
@@ -29,7 +29,7 @@ def response_files(folder: Path) -> list[Path]:
 
 
 def batches(files: list[Path], columns: list[str] | None) -> Iterator[Any]:
-    """Record batches of all files, some hundred rows at a time; None: all columns."""
+    """Yield record batches of all files, 256 rows at most; columns None: all columns."""
     import pyarrow.parquet as pq
 
     for file in files:
@@ -43,7 +43,7 @@ def keys_of(table: Any) -> list[Key]:
 
 
 def ground_truths(folder: Path) -> dict[str, str | None]:
-    """problem_id -> ground truth, of clean.parquet."""
+    """problem_id -> ground truth, from clean.parquet."""
     import pyarrow.parquet as pq
 
     table = pq.read_table(folder / "clean.parquet", columns=["problem_id", "ground_truth"])
@@ -53,7 +53,7 @@ def ground_truths(folder: Path) -> dict[str, str | None]:
 
 
 def check_known(problem: str, known: Mapping[str, str | None]) -> None:
-    """Refuse a response to a problem that is not in clean.parquet."""
+    """Raise StageError for a response to a problem that is not in clean.parquet."""
     if problem not in known:
         raise StageError(
             f"problem {problem} has responses but is not in clean.parquet, so it was removed or "
@@ -65,7 +65,7 @@ def truth_of(record: Mapping[str, Any], truths: Mapping[str, str | None]) -> str
     """The ground truth of a response's problem.
 
     Raises:
-        StageError: There is none.
+        StageError: The problem is not in clean.parquet, or has no ground truth.
     """
     check_known(record["problem_id"], truths)
     truth = truths[record["problem_id"]]

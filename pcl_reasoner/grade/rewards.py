@@ -1,7 +1,7 @@
-"""Rewards by response: read, checked, joined, and what a group makes of them.
+"""Read rewards per response, check them, compute group figures and join both to responses.
 
 A verdict: ("9f0c…", 3) -> reward 1.0. A group is all responses to one problem; its pass rate is
-the mean of their rewards. A reward that is missing is an error, never a 0.
+the mean of their rewards. A missing reward is an error, never a 0.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.core.schemas import Key
 
 COLUMNS = ("problem_id", "sample_index", "reward")
-"""What a file of verdicts must have."""
+"""Columns that a file of verdicts must have."""
 
 
 def checked_reward(reward: float | None, where: str) -> float:
-    """A reward, once it is in [0, 1].
+    """Return a reward after checking that it is in [0, 1].
 
     Args:
-        reward: As it was read.
-        where: Which response it is of, for the error.
+        reward: The value read from the file.
+        where: The reward's response, for the error.
 
     Raises:
-        StageError: It is missing, not a number or out of range.
+        StageError: The reward is missing, not a number or out of range.
     """
-    # The comparison is false for NaN too.
+    # For NaN the comparison is false, so NaN is rejected too.
     if reward is None or not 0.0 <= reward <= 1.0:
         raise StageError(
             f"{where}: the reward must be in [0, 1], got {reward}. A missing reward is not a 0: "
@@ -43,11 +43,12 @@ def read_rewards(file: Path, names: Mapping[str, str] | None = None) -> dict[Key
     """Read a file of verdicts as response -> reward.
 
     Args:
-        file: The grade stage's verdicts.parquet, or a Parquet or JSONL file like it.
-        names: One of COLUMNS -> the file's own column, where that has another name.
+        file: The grade stage's verdicts.parquet, or another Parquet or JSONL file with these
+            columns.
+        names: Maps a name in COLUMNS to the file's own column name, where it differs.
 
     Raises:
-        InputError: The file has not these columns.
+        InputError: The file lacks a column.
         StageError: A reward is missing or out of range, or a response has two verdicts.
     """
     import pyarrow as pa
@@ -63,12 +64,12 @@ def read_rewards(file: Path, names: Mapping[str, str] | None = None) -> dict[Key
 
 
 def require_columns(where: str, have: list[str], need: Iterable[str]) -> None:
-    """Raise InputError where columns are missing.
+    """Raise InputError if columns are missing.
 
     Args:
-        where: What was read, for the error.
-        have: Its columns.
-        need: Those that it must have.
+        where: The name of the data, for the error.
+        have: The columns that exist.
+        need: The columns that are required.
     """
     missing = [name for name in need if name not in have]
     if missing:
@@ -84,12 +85,12 @@ def rewards_by_key(
     """Index rewards by response.
 
     Args:
-        keys: One a verdict.
-        rewards: In [0, 1], float32.
+        keys: One key per verdict.
+        rewards: One reward per key, in [0, 1]; None where it is missing.
         where: The file's name, for errors.
 
     Raises:
-        StageError: Two verdicts on one response, or a reward that is none.
+        StageError: A response has two verdicts, or a reward is missing or out of range.
     """
     found: dict[Key, float] = {}
     for key, reward in zip(keys, rewards, strict=True):
@@ -102,12 +103,12 @@ def rewards_by_key(
 def rewards_of(
     keys: Iterable[Key], by_key: Mapping[Key, float], where: str
 ) -> npt.NDArray[np.float32]:
-    """The rewards of these responses, in their order.
+    """The rewards of the given responses, in their order.
 
     Args:
-        keys: [n] responses.
-        by_key: As rewards_by_key gives it.
-        where: What the responses are from, for errors.
+        keys: [n] keys of responses.
+        by_key: The result of rewards_by_key.
+        where: The source of the responses, for errors.
 
     Returns:
         [n] float32.
@@ -139,10 +140,10 @@ def pass_rates(by_key: Mapping[Key, float]) -> dict[str, float]:
 def advantages(by_key: Mapping[Key, float]) -> dict[Key, float]:
     """Response -> (reward − mean of its group) / standard deviation of its group.
 
-    The deviation is the population's. Where all rewards are equal there is nothing to prefer: 0.
+    The deviation is the population's. If all rewards of a group are equal, the advantage is 0.
 
     Args:
-        by_key: As rewards_by_key gives it; a group is all of a problem's responses.
+        by_key: The result of rewards_by_key; a group is all responses to one problem.
 
     Source: GRPO (arXiv 2402.03300).
     """
@@ -152,7 +153,7 @@ def advantages(by_key: Mapping[Key, float]) -> dict[Key, float]:
     found: dict[Key, float] = {}
     for keys in groups.values():
         rewards = np.array([by_key[key] for key in keys], np.float64)
-        # Of equal fractions the deviation is not always 0 to the last bit.
+        # Rounding can make the deviation of equal fractions slightly different from 0.
         spread = rewards.std() if rewards.min() < rewards.max() else np.inf
         centred = (rewards - rewards.mean()) / spread
         found.update(zip(keys, centred.tolist(), strict=True))
@@ -161,10 +162,10 @@ def advantages(by_key: Mapping[Key, float]) -> dict[Key, float]:
 
 @dataclass(frozen=True)
 class Rewards:
-    """Rewards and what their groups make of them, to be joined to responses.
+    """Rewards with their pass rates and advantages, to be joined to responses.
 
     Args:
-        by_key: As rewards_by_key gives it.
+        by_key: The result of rewards_by_key.
         pass_rates: Problem -> mean reward of its group.
         advantages: Response -> its advantage.
     """
@@ -175,18 +176,18 @@ class Rewards:
 
     @classmethod
     def of(cls, by_key: Mapping[Key, float], rates: Mapping[str, float] | None = None) -> Rewards:
-        """Work out what the groups make of rewards; pass rates may be given."""
+        """Compute advantages from rewards; also pass rates, unless ``rates`` gives them."""
         return cls(by_key, rates or pass_rates(by_key), advantages(by_key))
 
     def join(self, keys: list[Key], where: str) -> dict[str, npt.NDArray[np.float32]]:
-        """The columns ``reward``, ``pass_rate`` and ``advantage`` of responses.
+        """The columns ``reward``, ``pass_rate`` and ``advantage`` for the given responses.
 
         Args:
-            keys: [n] responses.
-            where: What the responses are from, for errors.
+            keys: [n] keys of responses.
+            where: The source of the responses, for errors.
 
         Returns:
-            [n] float32 for each.
+            Column name -> [n] float32.
 
         Raises:
             StageError: A response has no verdict.

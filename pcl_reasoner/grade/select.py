@@ -1,4 +1,4 @@
-"""Which responses are trained on, by the rewards of their groups and by length."""
+"""Choose the responses to train on, by the rewards of their groups and by their lengths."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ DropGroups = Literal["none", "all_incorrect", "both"]
 
 
 def shuffled(by_key: Mapping[Key, float], seed: int) -> dict[Key, float]:
-    """Exchange rewards among all responses of mixed groups: a control in which they say nothing.
+    """Exchange rewards among all responses of mixed groups: a control experiment.
 
-    Only groups with correct and incorrect responses take part, so that the same responses are
-    selected and the share of correct ones stays.
+    The exchanged rewards carry no information. Only groups with both correct and incorrect
+    responses take part, so that the same responses are selected and the share of correct responses
+    stays the same.
 
     Args:
-        by_key: As rewards_by_key gives it.
-        seed: Of the exchange.
+        by_key: The result of rewards_by_key.
+        seed: Seed of the exchange.
     """
     rates = pass_rates(by_key)
     mixed = [key for key in sorted(by_key) if 0.0 < rates[key[0]] < 1.0]
@@ -31,16 +32,16 @@ def shuffled(by_key: Mapping[Key, float], seed: int) -> dict[Key, float]:
 
 
 def group_figures(by_key: Mapping[Key, float], drop_groups: DropGroups) -> dict[str, int]:
-    """What published counts stand beside: responses of groups, before any limit of length.
+    """Counts of responses by their groups, before any length limit, to compare with published ones.
 
     Args:
-        by_key: As rewards_by_key gives it.
+        by_key: The result of rewards_by_key.
         drop_groups: As in drop_reason.
 
     Returns:
-        ``mixed_rows`` in groups with correct and incorrect ones, ``mixed_correct`` and
-        ``mixed_incorrect`` of them (names as in ``pclr-ms recount``); ``left_by_groups`` by this
-        choice.
+        ``mixed_rows``: responses in groups with both correct and incorrect ones;
+        ``mixed_correct`` and ``mixed_incorrect``: the correct and the incorrect ones among these
+        (names as in ``pclr-ms recount``); ``left_by_groups``: responses that drop_groups keeps.
     """
     rates = pass_rates(by_key)
     mixed = [reward for key, reward in by_key.items() if 0.0 < rates[key[0]] < 1.0]
@@ -57,13 +58,13 @@ def group_figures(by_key: Mapping[Key, float], drop_groups: DropGroups) -> dict[
 def drop_reason(
     pass_rate: float, n_tokens: int, drop_groups: DropGroups, max_response_tokens: int | None
 ) -> str | None:
-    """Why a response is not trained on, or None when it is.
+    """Why a response is dropped; None when it is trained on.
 
     Args:
-        pass_rate: Of its group; 0 only if all are incorrect, 1 only if all are wholly correct.
+        pass_rate: Mean reward of its group; 0 only if every reward is 0, 1 only if every one is 1.
         n_tokens: The response's length.
-        drop_groups: ``all_incorrect`` drops groups from which only what not to do can be learnt;
-            ``both`` also those without an incorrect response.
+        drop_groups: ``all_incorrect`` drops groups that only show what not to do; ``both`` also
+            drops groups without an incorrect response.
         max_response_tokens: Longer responses are dropped; None for no limit.
     """
     if drop_groups != "none" and pass_rate == 0.0:

@@ -1,6 +1,6 @@
-"""Stages ``grade`` (responses -> verdicts) and ``select`` (verdicts -> what is trained on).
+"""Stages ``grade`` (responses -> verdicts) and ``select`` (verdicts -> training responses).
 
-verdicts.parquet, one row a response:
+verdicts.parquet, one row per response:
 
     problem_id 9f0c…, sample_index 3, verdict correct, reward 1.0, answer 008, graded_by rule,
     judge_text null
@@ -37,13 +37,16 @@ if TYPE_CHECKING:
 def grade(
     config: GradeConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """Grade every response; writes verdicts.parquet, audit.html and disagreements.jsonl.
+    """Grade every response; writes verdicts.parquet and audit.html.
+
+    Where rule and judge both grade, it writes disagreements.jsonl too. With a judge it writes
+    judging.json.
 
     Args:
-        config: By rule, by a judge, or by both.
-        inputs: ``responses``, ``problems``; ``judge`` (a Hugging Face folder), where the judge's
-            weights are at hand or its server is started here.
-        output: The stage's folder; what a judge said in a killed run is kept.
+        config: Grading by rule, by a judge, or by both.
+        inputs: ``responses``, ``problems``; also ``judge`` (a Hugging Face folder), where the
+            judge's weights are available or its server is started here.
+        output: The stage's folder; judgements of a killed run in it are kept.
         context: ``placement.judge_urls`` names the judge's servers, or ``placement.judging``
             says how to start them.
 
@@ -57,7 +60,7 @@ def grade(
     from pcl_reasoner.grade.judging import JUDGE_LOG, judge_all
 
     told = output / "judging.json"
-    # The log goes last: where it is missing and this file is there, all was judged and written.
+    # The log is deleted last: judging.json without a log means that everything was written.
     if told.exists() and not (output / JUDGE_LOG).exists():
         return Counts.model_validate(json.loads(told.read_text(encoding="utf-8"))["counts"])
     files = response_files(inputs["responses"])
@@ -81,7 +84,7 @@ def grade(
 
 
 class _Graded:
-    """What judge and people said, and what is counted while the verdicts are written."""
+    """Verdicts of judge and people, and the counts made while the verdicts are written."""
 
     def __init__(self, judgements: Mapping[Key, Judgement], human: Mapping[Key, bool]) -> None:
         from pcl_reasoner.grade.agreement import Agreement
@@ -100,7 +103,7 @@ def _write_verdicts(
     context: StageContext,
     total: int,
 ) -> None:
-    """Write verdicts.parquet and count its rows."""
+    """Write verdicts.parquet and count its rows by verdict and by grader."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -125,7 +128,7 @@ def _write_verdicts(
 def _figures(
     config: GradeConfig, found: _Graded, judged: Judged | None, total: int
 ) -> dict[str, Any]:
-    """The counts' further figures."""
+    """Further figures for the stage's counts."""
     outcomes = dict(sorted(found.audit.outcomes.items()))
     info = {"outcomes": outcomes, "correct_share": outcomes.get("correct", 0) / max(total, 1)}
     if config.method in BOTH:
@@ -145,7 +148,8 @@ def select(
     """Join responses with their rewards and keep those to train on; writes responses.parquet.
 
     Raises:
-        StageError: A response has no verdict, or belongs to no known problem.
+        StageError: A response has no verdict, its problem is not in clean.parquet, or no response
+            is left.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -217,8 +221,7 @@ def _selected(
 def _decide(
     config: GradeConfig, record: Mapping[str, Any], truth: str, found: _Graded
 ) -> dict[str, Any]:
-    """A row of verdicts.parquet: a person's word stands over the judge's, the judge's over the
-    rule's."""
+    """A row of verdicts.parquet: a human verdict overrides the judge's, the judge's the rule's."""
     from pcl_reasoner.grade.answers import Verdict
 
     key = (record["problem_id"], record["sample_index"])
@@ -246,9 +249,10 @@ def _decide(
 
 
 def _by_rule(config: GradeConfig, record: Mapping[str, Any], truth: str) -> Verdict:
-    """What the rule says; with a judge for everything, only whether there is an answer to judge.
+    """The rule's verdict; with method ``judge``, only whether there is an answer to judge.
 
-    What is to be judged and has no readable judgement is an error; in a cascade the rule's stands.
+    A response without a readable judgement is an ``error`` with method ``judge``; with ``cascade``
+    and ``audit`` the rule's verdict counts.
     """
     from pcl_reasoner.grade.answers import Verdict, grade_by_rule, last_boxed, why_no_answer
     from pcl_reasoner.grade.judging import candidate_of

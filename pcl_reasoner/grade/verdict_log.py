@@ -1,4 +1,4 @@
-"""What the judge says while the stage runs: an answer log with a line for each response.
+"""Log of the judge's verdicts in a running stage: an answer log with one line per response.
 
 {"problem_id": "9f0c…", "sample_index": 3, "correct": true, "text": "equal. \\\\boxed{1}",
  "asked": 1}
@@ -14,14 +14,14 @@ from pcl_reasoner.grade.judge import Judgement
 from pcl_reasoner.inference.answer_log import AnswerLog, Record
 
 _TEXT_CHARACTERS = 2000
-"""What is kept of a judge's reply: its end, where its reasons and its verdict are."""
+"""Characters kept of a judge's reply: its end, which has its reasons and its verdict."""
 
 
 class VerdictLog(AnswerLog):
-    """The judgements that are there, and those to come.
+    """The judgements of a running stage.
 
     Args:
-        path: The JSONL file; what a killed run left in it is kept.
+        path: The JSONL file; lines that a killed run left in it are kept.
     """
 
     def __init__(self, path: Path) -> None:
@@ -29,18 +29,18 @@ class VerdictLog(AnswerLog):
         super().__init__(path)
 
     def note(self, answer: Record) -> None:
-        """Keep a judgement at hand."""
+        """Keep a judgement in memory."""
         key = answer["problem_id"], answer["sample_index"]
         self.judgements[key] = Judgement(answer["correct"], answer["text"], answer.get("asked", 1))
 
     def judged(self, key: Key, judgement: Judgement) -> None:
-        """Keep what the judge said about a response, and what failed until then."""
+        """Write the judge's verdict on a response, and the failures counted since the last one."""
         text = judgement.text[-_TEXT_CHARACTERS:]
         said = {"correct": judgement.correct, "text": text, "asked": judgement.asked}
         self.add([{"problem_id": key[0], "sample_index": key[1], **said}])
 
     def info(self) -> dict[str, Any]:
-        """Figures: judged responses, further questions about them, and what cannot be read."""
+        """Figures: judged responses, repeated questions about them, and unreadable verdicts."""
         found = self.judgements.values()
         return {
             "judged": len(found),

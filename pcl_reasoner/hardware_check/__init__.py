@@ -1,1 +1,1 @@
-"""What one Ascend node does, part by part, in ten minutes; on a CPU what applies there."""
+"""Checks one Ascend node part by part in ten minutes; on a CPU, only the parts that apply there."""

@@ -1,4 +1,4 @@
-"""``python -m pcl_reasoner.hardware_check PART FOLDER``: run one part and leave what it found."""
+"""``python -m pcl_reasoner.hardware_check PART FOLDER``: run one part and write its outcome."""
 
 from __future__ import annotations
 

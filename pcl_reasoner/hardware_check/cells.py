@@ -1,4 +1,4 @@
-"""Kernels, losses and the model as MindSpore compiles them, each with what its gradient needs."""
+"""Cells around kernels, losses and the model, so that MindSpore compiles them with a gradient."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pcl_reasoner.losses.segments import SegmentMeans
 
 
 class Weighed(nn.Cell):
-    """Σ cotangent · output, whose gradient is what the kernel passes back, and the output."""
+    """Returns Σ cotangent · output and the output; the gradient of the sum is the kernel's own."""
 
     def __init__(self, kernel: nn.Cell) -> None:
         super().__init__()
         self.kernel = kernel
 
     def construct(self, cotangent, *inputs):
-        """The gradient by the output, the kernel's inputs -> a number, the output."""
+        """The gradient with respect to the output, the kernel's inputs -> a scalar, the output."""
         output = self.kernel(*inputs)
         return (cotangent * output.astype(ms.float32)).sum(), output
 
 
 class Attention(nn.Cell):
-    """MindFormers' attention as its Llama calls it, with a mask or with segment ends as well."""
+    """MindFormers' attention as its Llama calls it: with a mask, in TND also with segment ends."""
 
     def __init__(self, heads: int, size: int, layout: str, sparse_mode: int) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Rotary(nn.Cell):
 
 
 class WholeLoss(nn.Cell):
-    """Means of segments, then a loss, as the model runs them."""
+    """The means of segments and then a loss, in the order in which the model runs them."""
 
     def __init__(self, name: str, places: int) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class WholeLoss(nn.Cell):
 
 
 class LossOfRow(nn.Cell):
-    """The model's loss of the loader's columns, whichever mask the last one is."""
+    """The model's loss of the loader's columns; the last is a dense mask or segment ends."""
 
     def __init__(self, model: Any, compressed_mask: bool) -> None:
         super().__init__()

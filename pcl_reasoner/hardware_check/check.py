@@ -1,7 +1,7 @@
-"""What one Ascend node does, part by part, in one JSON file; on a CPU what applies there.
+"""Checks one Ascend node part by part and reports as JSON; on a CPU, the parts that apply there.
 
-Every part runs in a process of its own with a time limit, so a part that crashes or hangs is
-that part's result, and the rest goes on.
+Every part runs in a separate process with a time limit. If a part crashes or hangs, this is its
+result, and the other parts still run.
 
     {"format": 1, "package": "0.1.0", "date": "2026-11-21",
      "device": {"kind": "Ascend", "count": 8, "name": "…", "cores": 192},
@@ -47,7 +47,7 @@ FORMAT = 1
 OK, WRONG, NOT_RUN = "ok", "wrong", "not run"
 FIRST = "devices"
 WITH_FIGURES = ("packed", "training")
-"""Parts that are held against what a CPU found."""
+"""Parts that make the figures on a CPU."""
 LOG_LINES, LINE_LENGTH = 20, 300
 
 Report = dict[str, Any]
@@ -64,17 +64,17 @@ def hardware_check(
     """Run the parts.
 
     Args:
-        device: CPU or Ascend; what MindSpore sees when None.
-        names: Parts; all when empty.
-        figures: What a CPU found, by part; None where the figures are being made.
+        device: CPU or Ascend; None for the device that MindSpore finds.
+        names: Parts to run; empty for all.
+        figures: The CPU's figures by part; None while the figures are being made.
         limit: Seconds that a part may take.
-        say: Is given every part's entry as soon as there is one.
+        say: Called with each part's entry as soon as the part has ended.
 
     Returns:
-        The report, and the figures that this run gives.
+        The report, and the figures that this run makes.
 
     Raises:
-        InputError: There is no such part.
+        InputError: A part does not exist.
     """
     check_names(names)
     entries, made = [], {}
@@ -101,10 +101,10 @@ def hardware_check(
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse names of parts that there are not.
+    """Refuse names of parts that do not exist.
 
     Raises:
-        InputError: One is not known; the nearest is given.
+        InputError: A part does not exist; the message names the most similar one.
     """
     for name in names:
         if name not in PARTS:
@@ -115,7 +115,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def not_run(part: Part, kind: str, count: int) -> str:
-    """Why a part cannot run here; empty where it can."""
+    """Why a part cannot run here; empty if it can."""
     if kind == "CPU":
         return part.not_on_cpu
     if count < part.devices:
@@ -124,7 +124,7 @@ def not_run(part: Part, kind: str, count: int) -> str:
 
 
 def _figures_of(figures: Mapping[str, Any] | None, name: str) -> dict[str, Any] | None:
-    """Every layout of the small model is held against one rank's figures."""
+    """The figures to compare a part with; all layouts of the small model use one rank's figures."""
     if figures is None:
         return None
     own = "training" if PARTS[name].module == "training" else name
@@ -134,13 +134,13 @@ def _figures_of(figures: Mapping[str, Any] | None, name: str) -> dict[str, Any] 
 def run_part(
     name: str, setting: Mapping[str, Any], limit: float, command: Sequence[str] | None = None
 ) -> Report:
-    """Run one part in a process of its own.
+    """Run one part in a separate process.
 
     Args:
         name: The part.
-        setting: What it is told.
+        setting: Its setting, written to setting.json.
         limit: Seconds after which it is ended.
-        command: In place of the part's own, given the folder as last word.
+        command: Replaces the part's own command; the folder is appended as its last argument.
     """
     own = [sys.executable, "-m", "pcl_reasoner.hardware_check", name]
     with tempfile.TemporaryDirectory(prefix="pclr_hardware_") as temporary:
@@ -157,7 +157,7 @@ def run_part(
 
 
 def _wait(arguments: Sequence[str], folder: Path, limit: float) -> int | None:
-    """Run a process and what it starts to the end; None when it took too long and was ended."""
+    """Run a process and return its exit code; None if it exceeded the limit and was ended."""
     environment = worker.environment({"LOG_MF_PATH": str(folder / "work" / "log")})
     with Child(arguments, folder, folder / "part.log", environment) as child:
         code = child.wait(limit)
@@ -174,7 +174,7 @@ def _read(file: Path) -> Report | None:
 
 
 def _what_happened(code: int | None, limit: float, folder: Path) -> str:
-    """A crash or a hang in words, with the end of the part's log."""
+    """Describe a crash or a hang, with the end of the part's log."""
     if code is None:
         how = f"no result after {limit:g} s; it was ended"
     elif code < 0:
@@ -192,7 +192,7 @@ _ADDRESSES = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b(?:[0-9a-f]{0,4}:){3,7}[
 def without_names(text: str) -> str:
     """A line of a log without folders, host name, user name and addresses.
 
-    Of a path the file's name stays where it has an extension: it says where a fault is.
+    A file name with an extension stays, because it shows where a fault is.
     """
     text = _PATH.sub(
         lambda found: f"…/{Path(found[0]).name}" if Path(found[0]).suffix else "…", text
@@ -236,7 +236,7 @@ def read_figures(file: Path) -> dict[str, Any]:
     """Read the CPU's figures.
 
     Raises:
-        StageError: There are none, or the file is not JSON.
+        StageError: The file cannot be read, or it is not JSON.
     """
     try:
         value: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -249,10 +249,10 @@ def read_figures(file: Path) -> dict[str, Any]:
 
 
 def make_figures(limit: float, say: Say) -> str:
-    """Run the parts that figures are of on a CPU; returns the file's content.
+    """Run the parts WITH_FIGURES on a CPU and return the content of the figures' file.
 
     Raises:
-        StageError: One of them went wrong.
+        StageError: A part went wrong.
     """
     report, made = hardware_check("CPU", WITH_FIGURES, None, limit, say)
     for entry in report["parts"]:
@@ -264,6 +264,6 @@ def make_figures(limit: float, say: Say) -> str:
 
 
 def verdict(report: Report) -> dict[str, int]:
-    """Status -> parts that have it."""
+    """Status -> number of parts with that status."""
     statuses = [entry["status"] for entry in report["parts"]]
     return {status: statuses.count(status) for status in (OK, WRONG, NOT_RUN)}

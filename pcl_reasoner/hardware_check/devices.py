@@ -1,4 +1,4 @@
-"""Which devices MindSpore sees."""
+"""Finds the devices that MindSpore sees."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def devices(setting: Setting, folder: Path) -> Outcome:
     count = int(ms.device_context.ascend.device_count())
     try:
         name = str(ms.hal.get_device_name(0, "Ascend"))
-    except (RuntimeError, ValueError) as error:  # an extra: the check goes on without it
+    except (RuntimeError, ValueError) as error:  # the name is optional
         name = f"not said ({type(error).__name__})"
     measured = {"kind": "Ascend" if count else "CPU", "count": max(count, 1), "name": name}
     return Outcome(measured=measured | {"cores": os.cpu_count()})
 
 
 def use(device: str) -> None:
-    """Compile what follows for a device, as rendered configurations do."""
+    """Set the device and the compile mode for everything that follows, as in rendered YAML."""
     import mindspore as ms
 
     ms.set_context(mode=ms.GRAPH_MODE, device_target=device)

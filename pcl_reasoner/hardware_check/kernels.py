@@ -1,4 +1,4 @@
-"""The kernels that MindFormers calls, against their definitions in NumPy, forward and backward."""
+"""Compares MindFormers' kernels with their NumPy definitions, forward and backward."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from pcl_reasoner.hardware_check.outcome import Check, Outcome, Setting, compare
 from pcl_reasoner.trainer import rows
 
 HEADS, GROUPS, SIZE = 4, 2, 128
-"""Query heads, key heads, and the head size of the published models."""
+"""Query heads, key-value heads, and the head size of the published models."""
 DENSE_LENGTH, COMPRESSED_LENGTH = 256, 2048
 WIDTH, EPSILON, THETA = 5120, 1e-6, 1_000_000.0
 PLACES = 128
 
 TOLERANCES = {"float32": 1e-4, "float16": 2e-3, "bfloat16": 2e-2}
-"""Of the largest expected magnitude. docs/hardware_check.md says where they are from."""
+"""As shares of the largest expected magnitude; docs/hardware_check.md has their sources."""
 
 Array = NDArray[Any]
 
 
 def kernels(setting: Setting, folder: Path) -> Outcome:
-    """Attention in both layouts, RMS norm and rotary embedding, in every type of the device."""
+    """Check attention in both layouts, RMS norm and rotary embedding in all types of the device."""
     from pcl_reasoner.worker.entry import import_mindformers
 
     import_mindformers()
@@ -36,7 +36,7 @@ def kernels(setting: Setting, folder: Path) -> Outcome:
     use(setting.device)
     install_cpu_operators()
     on_cpu = setting.device == "CPU"
-    # The device's attention has no float32; on a CPU half precision is not what a device does.
+    # A device's attention has no float32; a CPU's half precision differs from a device's.
     halves = () if on_cpu else ("bfloat16", "float16")
     outcome = Outcome(measured={"attention": attention_kernel(), "fused_rms_norm": not on_cpu})
     for precision in halves or ("float32",):
@@ -48,19 +48,19 @@ def kernels(setting: Setting, folder: Path) -> Outcome:
 
 
 def attention_kernel() -> str:
-    """The name of what stands behind MindFormers' attention: MindSpore's, or ours for a CPU."""
+    """Name of the operator that MindFormers' attention calls: MindSpore's, or ours on a CPU."""
     import mindformers.modules.flash_attention as module
 
     return str(module.FlashAttentionScore.__name__)
 
 
 def drawn(shape: Sequence[int], seed: int) -> NDArray[np.float32]:
-    """Numbers between −2 and 2, the same on every machine."""
+    """Random numbers between −2 and 2, the same on every machine."""
     return np.random.default_rng(seed).random(tuple(shape), np.float32) * 4 - 2
 
 
 def rounded(values: Array, precision: str) -> tuple[Any, NDArray[np.float64]]:
-    """A tensor of a type, and what its numbers are: the reference starts from the same."""
+    """A tensor in ``precision``, and its rounded numbers as input for the reference."""
     import mindspore as ms
 
     tensor = ms.Tensor(values).astype(getattr(ms, precision))
@@ -68,7 +68,7 @@ def rounded(values: Array, precision: str) -> tuple[Any, NDArray[np.float64]]:
 
 
 def as_float64(tensor: Any) -> NDArray[np.float64]:
-    """A tensor's numbers; NumPy has no bfloat16."""
+    """A tensor's numbers in float64, by way of float32 because NumPy has no bfloat16."""
     import mindspore as ms
 
     return np.asarray(tensor.astype(ms.float32).asnumpy(), np.float64)
@@ -79,9 +79,9 @@ def run_kernel(cell: Any, cotangent: Array, inputs: Sequence[Any], by: int) -> l
 
     Args:
         cell: The kernel.
-        cotangent: The gradient by its output.
-        inputs: What it is called with.
-        by: So many of the first inputs get a gradient; the kernel's weights all do.
+        cotangent: The gradient with respect to its output.
+        inputs: The kernel's inputs.
+        by: Number of leading inputs that get a gradient; all weights of the kernel get one.
 
     Returns:
         The output and the gradients.
@@ -97,7 +97,7 @@ def run_kernel(cell: Any, cotangent: Array, inputs: Sequence[Any], by: int) -> l
 
 
 def _flat(gradients: Any) -> Iterator[Any]:
-    """MindSpore nests gradients by inputs and by weights, and leaves a single one bare."""
+    """Flatten gradients: MindSpore nests them by inputs and weights, unless there is only one."""
     if isinstance(gradients, (tuple, list)):
         for one in gradients:
             yield from _flat(one)
@@ -108,7 +108,7 @@ def _flat(gradients: Any) -> Iterator[Any]:
 def checks_of(
     name: str, found: list[Array], expected: Sequence[Array], precision: str
 ) -> list[Check]:
-    """Compare an output and gradients."""
+    """Compare an output and its gradients with the expected ones."""
     by = ("query", "key", "value") if len(expected) == 4 else ("x", "weight")[: len(expected) - 1]
     words = ["output", *(f"gradient by {one}" for one in by)]
     return [
@@ -118,7 +118,7 @@ def checks_of(
 
 
 def _heads(length: int, precision: str) -> tuple[list[Any], list[NDArray[np.float64]], Array]:
-    """Query, key and value [heads, S, D], as tensors and as numbers; and a cotangent."""
+    """Query, key and value [heads, S, D] as tensors and as numbers, and a cotangent."""
     pairs = [
         rounded(drawn((heads, length, SIZE), seed), precision)
         for seed, heads in enumerate((HEADS, GROUPS, GROUPS))
@@ -128,7 +128,7 @@ def _heads(length: int, precision: str) -> tuple[list[Any], list[NDArray[np.floa
 
 
 def dense_attention(precision: str) -> list[Check]:
-    """BNSD with a mask of three segments and padding, grouped queries."""
+    """Check BNSD attention with grouped queries and a dense mask of three segments and padding."""
     import mindspore as ms
 
     from pcl_reasoner.hardware_check.cells import Attention
@@ -146,7 +146,7 @@ def dense_attention(precision: str) -> list[Check]:
 
 
 def compressed_attention(precision: str) -> list[Check]:
-    """TND with segment ends and the one mask that all rows share, as the published runs have it."""
+    """Check TND attention with segment ends and one mask for all rows, as in the published runs."""
     import mindspore as ms
 
     from pcl_reasoner.hardware_check.cells import Attention
@@ -162,7 +162,7 @@ def compressed_attention(precision: str) -> list[Check]:
     by_token = np.ascontiguousarray(cotangent.swapaxes(0, 1))
     found = [one.swapaxes(0, 1) for one in run_kernel(cell, by_token, inputs, 3)]
     expected = [np.zeros(one.shape) for one in found]
-    # Segment by segment: a scores matrix of the whole row takes long.
+    # Segment by segment, because the score matrix of a complete row takes long.
     for start, end in zip([0, *ends], [*ends, length], strict=True):
         later = np.triu(np.ones((end - start, end - start), bool), 1)
         query, key, value = (one[:, start:end] for one in numbers)
@@ -174,7 +174,7 @@ def compressed_attention(precision: str) -> list[Check]:
 
 
 def rms_norm(precision: str, fused: bool) -> list[Check]:
-    """MindFormers' RMS norm, which computes in float32 whatever comes in."""
+    """Check MindFormers' RMS norm, which computes in float32 for every input type."""
     import mindspore as ms
     from mindformers.models.llama.llama_layer import LlamaRMSNorm
 
@@ -189,7 +189,7 @@ def rms_norm(precision: str, fused: bool) -> list[Check]:
 
 
 def rotary(precision: str, by_slices: bool) -> list[Check]:
-    """MindFormers' rotary embedding, by the matrix product that a device uses, or by slices."""
+    """Check MindFormers' rotary embedding, by matrix product as on a device, or by slices."""
     from pcl_reasoner.hardware_check.cells import Rotary
 
     shape = (HEADS, DENSE_LENGTH, SIZE)

@@ -1,4 +1,4 @@
-"""Every loss on the device against its NumPy definition: the loss, and its gradient."""
+"""Compares every loss on the device, and its gradient, with its NumPy definition."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 PLACES, LENGTH = 4, 24
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-5, 1e-4
-"""Losses are float32 on every device; a device's exp is good to fewer digits than NumPy's."""
+"""Losses are float32 on every device; a device's exp is less accurate than NumPy's."""
 
 ORDER = ("log_probs", *LOSS_COLUMNS)
 
 
 def loss_cells(setting: Setting, folder: Path) -> Outcome:
-    """Every loss of LOSSES, at its default parameters."""
+    """Check every loss of LOSSES at its default parameters."""
     use(setting.device)
     batch = drawn_batch()
     outcome = Outcome()
@@ -36,7 +36,7 @@ def loss_cells(setting: Setting, folder: Path) -> Outcome:
 
 
 def drawn_batch() -> Batch:
-    """Two rows of three segments and padding; a fractional reward, one segment not trained on."""
+    """Two rows of three segments and padding, one reward of 0.25, one segment not trained on."""
     from pcl_reasoner.losses.segments import Batch, segment_means
 
     rng = np.random.default_rng(0)
@@ -65,7 +65,7 @@ def drawn_batch() -> Batch:
 
 
 def checks_of(name: str, batch: Batch) -> list[Check]:
-    """A loss, and its gradient by the log-probs."""
+    """Check a loss and its gradient with respect to the log-probabilities."""
     import mindspore as ms
 
     from pcl_reasoner.hardware_check.cells import WholeLoss
@@ -89,9 +89,9 @@ def reference(name: str, batch: Batch, **held: Any) -> float:
 
 
 def finite_differences(name: str, batch: Batch, step: float = 1e-5) -> NDArray[np.float64]:
-    """The definition's gradient by the log-probs, [B, S].
+    """The definition's gradient with respect to the log-probabilities, [B, S].
 
-    What a definition holds fixed (a stopped gradient) stays at the batch's own log-probs.
+    Terms with a stopped gradient are evaluated at the batch's own log-probabilities.
     """
     takes_held = "held" in _definition(name).__code__.co_varnames
     held = {"held": batch.log_probs} if takes_held else {}

@@ -1,4 +1,4 @@
-"""What a part is told, and what it found: got against expected, within a tolerance or not."""
+"""Setting and outcome of a part, and comparisons of numbers within a tolerance."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SETTING, OUTCOME = "setting.json", "outcome.json"
 
 @dataclass(frozen=True)
 class Setting:
-    """What a part is told.
+    """The input of a part.
 
     Args:
         device: ``CPU`` or ``Ascend``.
-        count: Devices that MindSpore sees.
-        figures: The CPU's figures for this part; None where they are being made.
+        count: Number of devices that MindSpore sees.
+        figures: The CPU's figures for this part; None while they are being made.
     """
 
     device: str
@@ -31,30 +31,30 @@ class Setting:
 
     @property
     def precision(self) -> str:
-        """What a model computes in: attention on an Ascend device has no float32."""
+        """Compute type of a model; attention on an Ascend device has no float32."""
         return "float32" if self.device == "CPU" else "bfloat16"
 
     def write(self, folder: Path) -> None:
-        """Leave it for the part's process."""
+        """Write the setting for the part's process."""
         (folder / SETTING).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @staticmethod
     def read(folder: Path) -> Setting:
-        """Read what ``write`` left."""
+        """Read the setting that ``write`` wrote."""
         return Setting(**json.loads((folder / SETTING).read_text(encoding="utf-8")))
 
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison; numbers that are not finite are words, as JSON has none.
+    """One comparison; numbers that are not finite are strings, because JSON has none.
 
     Args:
-        name: What is compared.
-        got: What the device gave; of an array, where it is furthest off.
-        expected: What is expected at that place.
-        error: Largest difference, as a share of the largest expected magnitude if that is not 0.
-        tolerance: Largest error that is taken for rounding; 0 where both must be the same.
-        ok: Whether it is.
+        name: The compared quantity.
+        got: The device's value; for an array, the value with the largest difference.
+        expected: The expected value at the same index.
+        error: Largest difference, as a share of the largest expected magnitude unless that is 0.
+        tolerance: Largest error that counts as rounding; 0 if both must be equal.
+        ok: Whether the error is within the tolerance.
     """
 
     name: str
@@ -67,12 +67,12 @@ class Check:
 
 @dataclass
 class Outcome:
-    """What a part found.
+    """The result of a part.
 
     Args:
         checks: Its comparisons.
         measured: Times in seconds, memory in bytes, counts.
-        figures: What the CPU's figures for this part are made of.
+        figures: Its values, which become the figures if a CPU makes them; None without figures.
     """
 
     checks: list[Check] = field(default_factory=list)
@@ -80,27 +80,27 @@ class Outcome:
     figures: dict[str, Any] | None = None
 
     def write(self, folder: Path) -> None:
-        """Leave it for the process that asked."""
+        """Write the outcome for the process that started the part."""
         (folder / OUTCOME).write_text(json.dumps(asdict(self)), encoding="utf-8")
 
 
 def compare(
     name: str, got: float | NDArray[Any], expected: float | NDArray[Any], tolerance: float
 ) -> Check:
-    """Hold numbers against numbers.
+    """Compare numbers with expected numbers.
 
     Args:
-        name: What is compared.
+        name: The compared quantity.
         got: Number or array.
-        expected: The same shape.
-        tolerance: As a share of the largest expected magnitude.
+        expected: Number or array of the same shape.
+        tolerance: Largest allowed error, as a share of the largest expected magnitude.
     """
     found, wanted = np.asarray(got, np.float64), np.asarray(expected, np.float64)
     if found.shape != wanted.shape:
         words = str(found.shape), str(wanted.shape)
         return Check(name, *words, "another shape", tolerance, False)
     off = np.abs(found - wanted)
-    # What is not finite is further off than anything that is.
+    # A difference that is not finite counts as the largest.
     place = np.unravel_index(int(np.argmax(np.where(np.isfinite(off), off, np.inf))), off.shape)
     largest = float(np.abs(wanted).max())
     error = float(off[place]) / (largest or 1.0)
@@ -109,7 +109,7 @@ def compare(
 
 
 def same(name: str, got: str, expected: str) -> Check:
-    """Hold a word, such as a hash, against another."""
+    """Compare two strings, such as hashes; they must be equal."""
     equal = got == expected
     return Check(name, got, expected, 0.0 if equal else "not the same", 0.0, equal)
 
@@ -117,13 +117,13 @@ def same(name: str, got: str, expected: str) -> Check:
 def against_figures(
     found: Mapping[str, Any], figures: Mapping[str, Any] | None, tolerances: Mapping[str, float]
 ) -> list[Check]:
-    """Hold what was found against the CPU's figures, name by name.
+    """Compare a part's values with the CPU's figures, name by name.
 
     Args:
-        found: Name -> number, list of numbers, or word.
-        figures: The same names; a name left out makes a check that fails, and None (figures are
-            being made) makes none.
-        tolerances: Name -> tolerance; the last word of a dotted name counts.
+        found: Name -> number, list of numbers, or string.
+        figures: The same names. A missing name gives a failed check; None (the figures are being
+            made) gives no checks.
+        tolerances: Name -> tolerance, looked up by the part after the last dot of a name.
     """
     checks: list[Check] = []
     if figures is None:
@@ -141,7 +141,7 @@ def against_figures(
 
 
 def _each(name: str, value: Any, expected: Any, tolerance: float) -> list[Check]:
-    """A list is a number a step: each is compared for itself, so that the first one shows."""
+    """Compare a value; a list has one number per step, and each step gets its own check."""
     if not isinstance(value, Sequence):
         return [compare(name, value, expected, tolerance)]
     if len(value) != len(expected):

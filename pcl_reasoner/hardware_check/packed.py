@@ -1,4 +1,4 @@
-"""Packed rows against one response a row, on the device: OPG's loss and all its gradients."""
+"""Compares packed rows with one response per row on the device: OPG's loss and all gradients."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from pcl_reasoner.hardware_check.outcome import Check, Outcome, Setting, against
 from pcl_reasoner.train.config import TrainConfig
 
 SIZES = (23, 90, 40, 31, 17, 8, 111, 64, 58, 37)
-"""Tokens of each response: several rows of 128 with the dense mask, one with the compressed."""
+"""Tokens per response: several rows of 128 with the dense mask, one row with the compressed."""
 COMPRESSED_LENGTH, PLACES = 2048, 16
 
 TOLERANCES = {
     "float32": {"loss": 1e-5, "gradient_norm": 1e-4, "gradients": 1e-5},
     "bfloat16": {"loss": 5e-3, "gradient_norm": 2e-2, "gradients": 4e-2},
 }
-"""Of packed against unpacked, and of both against a CPU. docs/hardware_check.md says where they
-are from."""
+"""For packed compared with unpacked rows, and for the figures; docs/hardware_check.md has the
+sources."""
 
 Gradients = list[NDArray[np.float64]]
 
 
 def packed(setting: Setting, folder: Path) -> Outcome:
-    """Rows with either mask against one response a row; and against what a CPU found."""
+    """Compare rows with either mask with one response per row, and with the CPU's figures."""
     from pcl_reasoner.worker.entry import import_mindformers
 
     import_mindformers()
@@ -71,9 +71,9 @@ def _alike(
 
 
 class LossAndGradients:
-    """The model on a device; called with rows, it adds up their losses and gradients.
+    """The model on a device; a call with rows sums their losses and gradients.
 
-    Rows go through one at a time, so that packed and unpacked ones are one compiled graph.
+    Rows are run one at a time, so that packed and unpacked rows use the same compiled graph.
     """
 
     def __init__(self, setting: Setting, policy: Path, length: int, compressed: bool) -> None:
@@ -86,7 +86,7 @@ class LossAndGradients:
         self.run = ms.value_and_grad(LossOfRow(model, compressed), None, model.trainable_params())
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> tuple[float, Gradients]:
-        """Rows that hold all of SIZES -> the mean over these, and its gradients."""
+        """Rows with all responses of SIZES -> the mean loss of the responses, and its gradients."""
         import mindspore as ms
 
         from pcl_reasoner.trainer.rows import model_row
@@ -102,7 +102,7 @@ class LossAndGradients:
 
 
 def build_model(setting: Setting, policy: Path, length: int, compressed: bool) -> Any:
-    """The model that a rendered YAML names, with the policy's weights."""
+    """Build the model of a rendered YAML and load the policy's weights."""
     import mindspore as ms
 
     from pcl_reasoner.trainer.model import PclQwen2Config, PclQwen2ForCausalLM
@@ -121,7 +121,7 @@ def build_model(setting: Setting, policy: Path, length: int, compressed: bool) -
 
 
 def model_section(setting: Setting, policy: Path, length: int, compressed: bool) -> dict[str, Any]:
-    """``model.model_config`` of the YAML that training would get."""
+    """``model.model_config`` of the YAML that is rendered for training."""
     from pcl_reasoner.train.render import render
     from pcl_reasoner.train.shape import shape_of
 

@@ -1,8 +1,8 @@
-"""The parts of ``pclr-ms hardware-check``, each of which runs in a process of its own.
+"""Lists the parts of ``pclr-ms hardware-check``, each of which runs in a separate process.
 
-    python -m pcl_reasoner.hardware_check.parts PART FOLDER
+    python -m pcl_reasoner.hardware_check PART FOLDER
 
-FOLDER holds setting.json, and the part leaves outcome.json there. Cheap to import.
+FOLDER has setting.json, and the part writes outcome.json there. This module is cheap to import.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FIGURES = Path(__file__).with_name("figures.json")
-"""What a CPU found, in float32; ``pclr-ms hardware-check --write-figures`` writes it."""
+"""The CPU's figures in float32; ``pclr-ms hardware-check --write-figures`` writes such a file."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What is known of a part without running it.
+    """The description of a part.
 
     Args:
-        title: What it looks at.
-        module: Module of this package.
-        function: In it; a Setting -> an Outcome.
-        devices: Ascend devices that it takes at least.
-        not_on_cpu: Why it does not run on a CPU; empty where it does.
+        title: What the part checks.
+        module: Its module in this package.
+        function: Its function in that module: a Setting and a folder -> an Outcome.
+        devices: Smallest number of Ascend devices that it needs.
+        not_on_cpu: Why it does not run on a CPU; empty if it does.
     """
 
     title: str
@@ -55,4 +55,4 @@ PARTS: dict[str, Part] = {
         "a CPU's time says nothing of a device's",
     ),
 }
-"""In the order in which they run; the first is always run."""
+"""The parts by name, in the order in which they run; the first always runs."""

@@ -1,10 +1,10 @@
-"""What the kernels compute, in NumPy float64, forward and backward.
+"""Definitions of the kernels in NumPy float64, forward and backward.
 
     attention   P = softmax(q kᵀ / √D), −∞ where forbidden;   o = P v
     RMS norm    o = w x / √(mean x² + ε)
     rotary      o = x cos + (−x₂, x₁) sin,   angle = position · θ^(−2i/D)
 
-Shapes: N query heads, K key heads (N a multiple of K), S tokens, D head size.
+Shapes: N query heads, K key-value heads (N a multiple of K), S tokens, D head size.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ Array = NDArray[np.float64]
 def attention(
     query: Array, key: Array, value: Array, forbidden: NDArray[np.bool_], cotangent: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Attention with grouped queries, and the gradients by query, key and value.
+    """Attention with grouped queries, and the gradients with respect to query, key and value.
 
     Args:
         query: [N, S, D].
         key: [K, S, D].
         value: [K, S, D].
-        forbidden: [S, S].
-        cotangent: [N, S, D], the gradient by the output.
+        forbidden: [S, S], True where a query may not attend to a key.
+        cotangent: [N, S, D], the gradient with respect to the output.
 
     Returns:
-        Output [N, S, D] and three gradients in the shapes of what they are by.
+        The output [N, S, D], and the gradients of query, key and value in their own shapes.
     """
     groups, scale = len(query) // len(key), query.shape[-1] ** -0.5
     keys, values = np.repeat(key, groups, 0), np.repeat(value, groups, 0)
@@ -47,7 +47,7 @@ def attention(
 def rms_norm(
     x: Array, weight: Array, epsilon: float, cotangent: Array
 ) -> tuple[Array, Array, Array]:
-    """RMS norm of [T, H], and the gradients by x and by the weight [H]."""
+    """RMS norm of [T, H], and the gradients with respect to x and to the weight [H]."""
     root = np.sqrt((x * x).mean(-1, keepdims=True) + epsilon)
     normal, weighed = x / root, cotangent * weight
     by_x = (weighed - normal * (weighed * normal).mean(-1, keepdims=True)) / root
@@ -55,7 +55,7 @@ def rms_norm(
 
 
 def rotary(x: Array, theta: float, cotangent: Array) -> tuple[Array, Array]:
-    """Rotary embedding of [N, S, D] at positions 0 to S − 1, and the gradient by x."""
+    """Rotary embedding of [N, S, D] at positions 0 to S − 1, and the gradient with respect to x."""
     length, size = x.shape[-2:]
     angles = np.outer(np.arange(length), theta ** (-np.arange(0, size, 2) / size))
     cos, sin = (np.concatenate([part, part], -1) for part in (np.cos(angles), np.sin(angles)))

@@ -1,9 +1,9 @@
-"""A small Qwen2 and responses for it, the same bits on every machine: nothing is rounded twice.
+"""Makes a small Qwen2 and responses for it, with the same bits on every machine.
 
-Head size 64, two key heads and 128 tokens a row are the least that the device's attention takes,
-that two tensor-parallel ranks can share, and that holds several responses. The output weights are
-the embedding's, scaled, and most tokens repeat the one before them: p of a response is then
-neither 0 nor 1, and OPG has something to show.
+No number is rounded twice. The sizes are the smallest possible: the device's attention takes head
+size 64, two tensor-parallel ranks share two key-value heads, and a row of 128 tokens holds several
+responses. The output weights are the scaled embedding, and most tokens repeat the token before
+them. So p of a response is neither 0 nor 1, and OPG's loss is not trivial.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 HIDDEN, HEADS, GROUPS, INNER, VOCABULARY, LAYERS = 256, 4, 2, 512, 512, 2
 LENGTH, PLACES = 128, 8
 REPEATED = 0.9
-"""Share of tokens that repeat the one before."""
+"""Share of tokens that repeat the token before."""
 
 CONFIG: dict[str, Any] = {
     "architectures": ["Qwen2ForCausalLM"],
@@ -43,7 +43,7 @@ CONFIG: dict[str, Any] = {
 
 
 def weights() -> dict[str, NDArray[np.float32]]:
-    """Hugging Face's names -> weights, drawn from whole numbers and scaled by powers of two."""
+    """Weights by Hugging Face's names, drawn from whole numbers and scaled by powers of two."""
     rng = np.random.default_rng(0)
     found = {}
     for name, shape in _shapes():
@@ -76,7 +76,7 @@ def _shapes() -> Iterator[tuple[str, tuple[int, ...]]]:
 
 
 def write_policy(folder: Path) -> str:
-    """Write the Hugging Face folder; returns the SHA-256 of all weights."""
+    """Write the model as a Hugging Face folder and return the SHA-256 of all weights."""
     from safetensors.numpy import save_file
 
     folder.mkdir(parents=True)
@@ -90,13 +90,13 @@ def write_policy(folder: Path) -> str:
 
 
 def samples(sizes: Sequence[int]) -> Any:
-    """Responses as the stage ``tokenize`` writes them; rewards 1, 0, 0.25, 1, 0, … in turn.
+    """Make responses in the format of the stage ``tokenize``, with rewards 1, 0, 0.25, 1, 0, ….
 
     Args:
-        sizes: Tokens of each, a prompt of 3 to 5 included.
+        sizes: Tokens per response, a prompt of 3 to 5 tokens included.
 
     Returns:
-        A table.
+        A table with one row per response.
     """
     import pyarrow as pa
 
@@ -107,7 +107,7 @@ def samples(sizes: Sequence[int]) -> Any:
     for index, size in enumerate(sizes):
         drawn, repeats = rng.integers(3, VOCABULARY, size), rng.random(size) < REPEATED
         repeats[0] = False
-        # Each place takes the last token that was drawn anew.
+        # A repeated token copies the last token that was drawn anew.
         ids = drawn[np.maximum.accumulate(np.where(repeats, 0, np.arange(size)))].tolist()
         prompt = 3 + index % 3
         rows.append(
@@ -126,7 +126,7 @@ def samples(sizes: Sequence[int]) -> Any:
 
 
 def write_packs(folder: Path, table: Any, length: int = LENGTH, places: int = PLACES) -> int:
-    """Pack responses by the stage ``pack``'s own code; returns the rows."""
+    """Pack responses with the code of the stage ``pack``, write them, and return the row count."""
     from pcl_reasoner.pack.arrow_folder import write_arrow_folder
     from pcl_reasoner.pack.packing import accounting
     from pcl_reasoner.pack.rows import plan_packing

@@ -1,4 +1,4 @@
-"""The training process of a part: MindFormers' Trainer, and on every rank what each step took.
+"""The training process of a part: MindFormers' Trainer, which records every step on every rank.
 
     python -m pcl_reasoner.hardware_check.trainer mindformers.yaml
 
@@ -22,11 +22,11 @@ from pcl_reasoner.train import worker
 
 
 def record_steps() -> type:
-    """The callback that writes rank_N.json; MindSpore is imported first."""
+    """Define the callback that writes rank_N.json; its base class needs MindSpore."""
     import mindspore as ms
 
     class HardwareSteps(ms.Callback):
-        """Losses, gradient norms and seconds of all steps, and the most memory held."""
+        """Records losses, gradient norms and seconds of all steps, and the peak memory."""
 
         def __init__(self, path: str, **kwargs: Any) -> None:
             super().__init__()
@@ -39,7 +39,7 @@ def record_steps() -> type:
             self.begun = time.monotonic()
 
         def on_train_step_end(self, run_context: Any) -> None:
-            """Keep the step's figures; reading the loss waits until the device is done."""
+            """Record the step; reading the loss waits until the device has finished."""
             outputs = run_context.original_args().net_outputs
             self.steps["loss"].append(_number(outputs[0]))
             self.steps["grad_norm"].append(_number(outputs[4]))
@@ -58,7 +58,7 @@ def _number(value: Any) -> float:
 
 
 def peak_memory() -> int:
-    """Bytes: of the device what MindSpore allocated, of a CPU what the process held."""
+    """Peak bytes: MindSpore's allocations on a device, the process's memory on a CPU."""
     import mindspore as ms
 
     if ms.get_context("device_target") == "CPU":
@@ -67,7 +67,7 @@ def peak_memory() -> int:
 
 
 def main(file: str) -> None:
-    """Train by a MindFormers YAML whose callbacks name HardwareSteps."""
+    """Train with a MindFormers YAML whose callbacks include HardwareSteps."""
     from pcl_reasoner.worker import entry
 
     if worker.DIE_WITH_PARENT in os.environ:

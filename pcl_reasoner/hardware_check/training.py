@@ -1,11 +1,13 @@
-"""Five steps of a small model by MindFormers' Trainer, on one rank and on several; and two layers
-of a 32B model for time and memory.
+"""Trains a small model for five steps with MindFormers' Trainer, on one rank and on several.
+
+Also trains two layers of a 32B model, to measure time and memory.
 
     one_device        1 rank
     data_parallel     DP 2
     tensor_pipeline   TP 2 x PP 2
 
-All train on the same rows in the same order, so the losses and gradient norms are one rank's.
+All layouts train on the same rows in the same order, so losses and gradient norms are the
+same as on one rank.
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.weights.model_config import ModelShape
 
 SIZES = tuple(8 + (37 * index) % 71 for index in range(40))
-"""Tokens of each response: 8 to 78."""
+"""Tokens per response: 8 to 78."""
 STEPS, BATCH = 5, 4
 
 TOLERANCES = {
     "float32": {"loss": 1e-5, "grad_norm": 1e-4},
     "bfloat16": {"loss": 5e-3, "grad_norm": 2e-2},
 }
-"""Against the CPU's figures. docs/hardware_check.md says where they are from."""
+"""For comparison with the CPU's figures; docs/hardware_check.md has the sources."""
 
 TRAINER = "pcl_reasoner.hardware_check.trainer"
 
@@ -41,22 +43,22 @@ LAYERS_SHAPE = ModelShape(
     num_heads=40,
     n_kv_heads=8,
     intermediate_size=27648,
-    # An eighth of 152 064: what a rank holds under tensor parallelism of 8.
+    # An eighth of 152 064: a rank's part at tensor parallelism 8.
     vocab_size=19008,
     eos_token_id=1,
     pad_token_id=0,
 )
-"""Qwen2.5-32B's, but for the layers and the vocabulary."""
+"""The shape of Qwen2.5-32B, except for the number of layers and the vocabulary."""
 LAYERS_LENGTH, LAYERS_STEPS = 4096, 8
 
 
 def settings(device: str, precision: str, layout: tuple[int, int, int]) -> TrainConfig:
-    """The small model's training.
+    """The settings of the small model's training.
 
     Args:
         device: CPU or Ascend.
-        precision: What it computes in.
-        layout: Data, tensor and pipeline parallel.
+        precision: Compute type.
+        layout: Data-, tensor- and pipeline-parallel sizes.
     """
     data, tensor, pipeline = layout
     values: dict[str, Any] = {
@@ -84,26 +86,26 @@ def settings(device: str, precision: str, layout: tuple[int, int, int]) -> Train
 
 
 def one_device(setting: Setting, folder: Path) -> Outcome:
-    """Five steps on one rank; on a CPU these are the figures."""
+    """Run five steps on one rank; on a CPU, the results are the figures."""
     return small_training(setting, folder, (1, 1, 1))
 
 
 def data_parallel(setting: Setting, folder: Path) -> Outcome:
-    """Five steps on two ranks, each with half of every batch."""
+    """Run five steps on two ranks, each with half of every batch."""
     return small_training(setting, folder, (2, 1, 1))
 
 
 def tensor_pipeline(setting: Setting, folder: Path) -> Outcome:
-    """Five steps under tensor and pipeline parallelism.
+    """Run five steps with tensor and pipeline parallelism, but without data parallelism.
 
-    Without data parallelism: with it MindSpore cannot cut a dense mask into micro-batches, and a
-    compressed one is for rows of 2 048 tokens, of which a CPU makes no figures.
+    With data parallelism MindSpore cannot cut a dense mask into micro-batches. A compressed mask
+    needs rows of 2 048 tokens, for which there are no CPU figures of training.
     """
     return small_training(setting, folder, (1, 2, 2))
 
 
 def small_training(setting: Setting, folder: Path, layout: tuple[int, int, int]) -> Outcome:
-    """Train the small model and hold its steps against the figures."""
+    """Train the small model and compare its steps with the figures."""
     config = settings(setting.device, setting.precision, layout)
     found: dict[str, Any] = {"weights": small.write_policy(folder / "policy")}
     rows = small.write_packs(folder / "packs", small.samples(SIZES))
@@ -118,10 +120,10 @@ def small_training(setting: Setting, folder: Path, layout: tuple[int, int, int])
 
 
 def whole(config: TrainConfig, records: list[dict[str, Any]], key: str) -> list[float]:
-    """A figure of the whole global batch, a number a step, from what the ranks wrote.
+    """A value of the complete global batch, one number per step, from the ranks' records.
 
-    Under a pipeline only the last stage knows the loss, and it is the sum over micro-batches of
-    what the loader weighed.
+    With a pipeline only the last stage has the loss. It is the sum over micro-batches and contains
+    the loader's gradient scale.
     """
     last = records[-(len(records) // config.pipeline_stage) :]
     means = [statistics.fmean(step) for step in zip(*(rank[key] for rank in last), strict=True)]
@@ -131,7 +133,7 @@ def whole(config: TrainConfig, records: list[dict[str, Any]], key: str) -> list[
 
 
 def gradient_scale(config: TrainConfig) -> float:
-    """What the rendered YAML multiplies every weight by, for MindFormers to divide by."""
+    """The rendered YAML's factor on every loss weight; MindFormers divides by it."""
     section = rendered(config, LAYERS_SHAPE, 0, {})["train_dataset"]["data_loader"]
     return float(section["gradient_scale"])
 
@@ -139,17 +141,17 @@ def gradient_scale(config: TrainConfig) -> float:
 def train(
     config: TrainConfig, folder: Path, rows: int, start: dict[str, str], shape: Any = None
 ) -> list[dict[str, Any]]:
-    """Run MindFormers' Trainer in processes of its own.
+    """Run MindFormers' Trainer in separate processes.
 
     Args:
         config: The settings.
-        folder: Has ``packs`` and, unless a shape is given, ``policy``.
-        rows: Packed rows.
-        start: What ``worker.starting_point`` laid out.
-        shape: The model's; the policy's own when None.
+        folder: A folder with ``packs`` and, unless a shape is given, ``policy``.
+        rows: Number of packed rows.
+        start: The result of ``worker.starting_point``.
+        shape: The model's shape; None for the policy's shape.
 
     Returns:
-        What every rank wrote, rank 0 first.
+        The records of all ranks, rank 0 first.
     """
     from pcl_reasoner.train.render import to_yaml
     from pcl_reasoner.train.shape import shape_of
@@ -168,9 +170,9 @@ def train(
 def rendered(
     config: TrainConfig, shape: ModelShape, rows: int, start: dict[str, str]
 ) -> dict[str, Any]:
-    """The MindFormers configuration, with our callback in the place of checkpoints.
+    """The MindFormers configuration, with our callback in place of checkpoints.
 
-    Nothing is done with the trained weights, and writing a large model's takes long.
+    The trained weights are not used, and writing a large model's weights takes long.
     """
     from pcl_reasoner.train.render import render
 
@@ -206,12 +208,12 @@ def _measured(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def layers(setting: Setting, folder: Path) -> Outcome:
-    """Two layers at full width on one row of 4 096 tokens, as training runs them."""
+    """Train two layers at full width, with one row of 4 096 tokens per step."""
     return time_layers(setting, folder, LAYERS_SHAPE, LAYERS_LENGTH)
 
 
 def time_layers(setting: Setting, folder: Path, shape: ModelShape, length: int) -> Outcome:
-    """Some steps from drawn weights; the losses are only looked at for being numbers."""
+    """Train some steps from random weights; losses must only be between 0 and 1."""
     table = small.samples([length // 4, length // 2, length // 8] * LAYERS_STEPS)
     rows = small.write_packs(folder / "packs", table, length, small.PLACES)
     base = settings(setting.device, setting.precision, (1, 1, 1))
@@ -226,6 +228,6 @@ def time_layers(setting: Setting, folder: Path, shape: ModelShape, length: int) 
     records = train(config, folder, rows, {"start": ""}, shape)
     measured = {"tokens_per_row": length, "hidden": shape.hidden_size, **_measured(records)}
     measured["tokens_per_second"] = round(length / measured["step_seconds"], 1)
-    # OPG's loss lies between 0 and 1.
+    # OPG's loss is between 0 and 1.
     checks = [compare("the loss is between 0 and 1", loss, 0.5, 1.0) for loss in records[0]["loss"]]
     return Outcome(checks, measured)

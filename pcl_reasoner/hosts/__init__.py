@@ -1,1 +1,1 @@
-"""Training on many hosts: start it, watch it, start it again after a loss."""
+"""Training on many hosts: start it, monitor it, restart it after a worker or a host is lost."""

@@ -1,4 +1,4 @@
-"""Whether hosts are fit for training: asked of all at once, before anything is started.
+"""Checks that hosts are fit for training. All are queried at once, before anything is started.
 
 node03: its host key is not known here: look at it and put it into known_hosts (ssh-keyscan).
 node05: mindspore is 2.7.1, here 2.7.2: install the same on all hosts.
@@ -25,20 +25,20 @@ from pcl_reasoner.supervise.connection import reason_in
 
 _ANSWER_SECONDS = 60
 _HASH_SECONDS = 3600
-"""Terabytes over a network take long."""
+"""Timeout for the hashes of a host's files; reading terabytes over a network takes long."""
 _SKEW_SECONDS = 2.0
 _GB = 1e9
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What all hosts must have.
+    """Requirements that all hosts must meet.
 
     Args:
-        folder: The stage's folder, shared.
-        files: Weights and rows, alike on all hosts.
-        bytes: Free on the folder's disk: one checkpoint.
-        cache: Folder for remembered hashes.
+        folder: The stage's folder, shared by all hosts.
+        files: Weights and packed rows; they must be identical on all hosts.
+        bytes: Bytes that must be free on the folder's disk: the size of one checkpoint.
+        cache: Folder in which the hashes of files are cached.
     """
 
     folder: Path
@@ -49,7 +49,10 @@ class Needs:
 
 @dataclass(frozen=True)
 class Answer:
-    """A host's facts, or why there are none; ``heard`` is this machine's time of the answer."""
+    """A host's facts, or the reason why there are none.
+
+    ``heard`` is the time at which the answer arrived, by this machine's clock.
+    """
 
     rank: int
     host: str
@@ -59,15 +62,15 @@ class Answer:
 
 
 def check_hosts(how: str, needs: Needs, placement: Placement) -> list[str]:
-    """Ask all hosts at once.
+    """Check all hosts in parallel.
 
     Args:
         how: ``local`` or ``ssh``.
-        needs: What they must have.
-        placement: The hosts.
+        needs: The requirements that they must meet.
+        placement: The launch file's settings, with the hosts.
 
     Returns:
-        What is wrong, a sentence each.
+        The problems, one sentence each; an empty list when there are none.
     """
     files = [str(file) for file in needs.files]
     question = Question(files=files, folder=str(needs.folder))
@@ -95,7 +98,13 @@ def check_hosts(how: str, needs: Needs, placement: Placement) -> list[str]:
 
 @contextmanager
 def _token(folder: Path) -> Iterator[tuple[Path, str]]:
-    """A file of this moment in the folder; it and the hosts' answers are removed at the end."""
+    """Create a token file with a random name in the folder.
+
+    The file and the hosts' answers beside it are removed at the end.
+
+    Yields:
+        The file and its random content.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     text = secrets.token_hex(8)
     token = folder / f".shared-{text}"
@@ -184,9 +193,10 @@ def _problems(
 def _other_content(
     how: str, needs: Needs, placement: Placement, answers: list[Answer]
 ) -> Iterator[str]:
-    """Files that are missing on a host or have other content there.
+    """Report files that are missing on a host or have other content there.
 
-    The same inode, size and time under the same path is the same file; others are read.
+    A path with the same inode, size and modification time is the same file. If only the size is
+    equal, the contents are compared by their hashes.
     """
     here = {str(file): identity(file) for file in needs.files}
     doubtful: dict[int, list[str]] = {}

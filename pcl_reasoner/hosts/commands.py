@@ -1,8 +1,8 @@
-"""The exact commands of every host: msrun for training, a vLLM server for sampling, Ray for data.
+"""The exact commands per host: msrun for training, a vLLM server for sampling, Ray for data.
 
     {"node01": [("v1_sft/train: ranks 0 to 7", "source …/set_env.sh && cd … && msrun … "), …], …}
 
-Nothing is started here. The commands can be pasted; scripts.py writes them into files.
+This module starts nothing. The commands can be pasted; scripts.py writes them into files.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 
 @dataclass(frozen=True)
 class HostCommand:
-    """What one host runs for one purpose.
+    """The command that one host runs for one purpose.
 
     Args:
-        host: Its name.
-        rank: Its place in the launch file, from 0.
-        purpose: In words.
-        environment: Shell commands before it.
-        place: ``cd`` to its folder, where it has one.
+        host: Name of the host.
+        rank: Index of the host, from 0; for Ray the head has 0.
+        purpose: Description of the command, e.g. "v1_sft/train: ranks 0 to 7".
+        environment: Shell commands that set up the environment.
+        place: ``cd`` to the working directory; empty if the command needs none.
         start: The command itself.
-        further: What of the environment is not the launch file's.
+        further: Environment variables that do not come from the launch file.
     """
 
     host: str
@@ -46,18 +46,19 @@ class HostCommand:
 
     @property
     def line(self) -> str:
-        """All of it, as one would paste it."""
+        """Environment, directory and command as one shell line to paste."""
         return " && ".join([*self.environment, *self.place, self.start])
 
 
 def commands_for_plan(plan: Plan) -> dict[str, list[tuple[str, str]]]:
-    """The commands of a plan, by host, in the order of the stages.
+    """Return the commands of a plan by host, in the order of the stages.
 
     Args:
-        plan: What is to run.
+        plan: The stages to run.
 
     Returns:
-        Host -> (purpose, command); on a laptop there is one host and one process a train stage.
+        Host -> list of (purpose, command). On a laptop there is one host, and one process per
+        train stage.
     """
     found: dict[str, list[tuple[str, str]]] = {}
     for planned in plan.stages:
@@ -67,12 +68,12 @@ def commands_for_plan(plan: Plan) -> dict[str, list[tuple[str, str]]]:
 
 
 def host_commands(planned: PlannedStage) -> list[HostCommand]:
-    """What every host runs for a stage; nothing for stages of one process on this machine."""
+    """Return a stage's command on every host; empty for a stage of one process on this machine."""
     placement, config = planned.recipe.launch.placement, planned.spec.config
     if config.runs_on_hosts:
         return list(_train(planned, placement))
     server = config.server()
-    # A server that the stage starts itself needs no command of a person's.
+    # A server that the stage starts itself needs no command to paste.
     if server is not None and placement.sampling is None:
         return list(_serve(planned, server, placement))
     return []
@@ -80,7 +81,7 @@ def host_commands(planned: PlannedStage) -> list[HostCommand]:
 
 def _train(planned: PlannedStage, placement: Placement) -> Iterator[HostCommand]:
     a_host, folder = placement.devices_per_host, planned.partial
-    # MindFormers logs as soon as it is imported; the stage removes this folder when it is done.
+    # MindFormers writes logs as soon as it is imported; the stage removes this folder at its end.
     further = _OFFLINE | {"LOG_MF_PATH": str(folder / "work" / "log")}
     for rank, host in enumerate(placement.hosts):
         ranks = f"ranks {rank * a_host} to {(rank + 1) * a_host - 1}"
@@ -93,7 +94,7 @@ def _train(planned: PlannedStage, placement: Placement) -> Iterator[HostCommand]
 def _serve(
     planned: PlannedStage, server: ServerNeeds, placement: Placement
 ) -> Iterator[HostCommand]:
-    """One vLLM server a host (vllm-ascend on NPUs), with this stage's context length."""
+    """Yield one vLLM server per host (vllm-ascend on NPUs), with this stage's context length."""
     start = " ".join(
         [
             "vllm serve",
@@ -102,7 +103,7 @@ def _serve(
             f"--host 0.0.0.0 --port {placement.server_port}",
             f"--tensor-parallel-size {placement.server_devices}",
             f"--max-model-len {server.max_model_len}",
-            # Sampling defaults of the weights' folder must not slip into what the recipe says.
+            # Sampling defaults in the weights folder must not change the recipe's settings.
             "--generation-config vllm",
         ]
     )
@@ -112,13 +113,14 @@ def _serve(
 
 
 def ray_commands(placement: Placement) -> list[HostCommand]:
-    """How a Ray cluster of the launch file's hosts is started, its head first.
+    """Return the commands that start a Ray cluster on the launch file's hosts, the head first.
 
     Args:
-        placement: The launch file's.
+        placement: The launch file's settings.
 
     Returns:
-        Nothing where data stages run locally, or on a cluster whose head is none of these hosts.
+        One command per host. Empty if the data stages run locally, if no address is set, or if the
+        cluster's head is not one of these hosts.
     """
     if placement.data.engine != "ray" or not placement.data.address:
         return []
@@ -136,7 +138,7 @@ def ray_commands(placement: Placement) -> list[HostCommand]:
 
 
 def ray_address(placement: Placement) -> tuple[str, int, int | None]:
-    """(head, port, client port) of ``auto``, ``ray://head:10001`` or ``head:6379``."""
+    """Parse ``auto``, ``ray://head:10001`` or ``head:6379`` into (head, port, client port)."""
     address = placement.data.address or "auto"
     if address == "auto":
         return placement.hosts[0], RAY_PORT, None
@@ -150,5 +152,5 @@ def ray_address(placement: Placement) -> tuple[str, int, int | None]:
 def _ray(placement: Placement, rank: int, host: str, words: str) -> HostCommand:
     further = {"RAY_USAGE_STATS_ENABLED": "0"}
     environment = tuple(environment_steps(placement, host, further=further))
-    # In the foreground, so that whoever starts it can end it.
+    # In the foreground, so that the shell or job that starts Ray can also end it.
     return HostCommand(host, rank, "Ray", environment, (), f"ray start {words} --block", further)

@@ -1,10 +1,10 @@
-"""What the state of all hosts means: done, failed, stopped, or lost and to be started again.
+"""Derives a verdict from the state of all hosts: done, failed, disk full, or lost (restart).
 
     node01  heard 0.4 s ago   runs
     node02  heard 11 s ago    runs            -> lost: silent for 11 s
 
-An error of one worker often follows from the loss of another host, which is silent at first. So
-an exit code is judged only when every other host was heard from after it.
+An error of one worker is often caused by the loss of another host, which is only silent at first.
+So an exit code counts only when every other running host has reported after it.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 _VANISHED_SECONDS = 3.0
-"""A worker whose end nobody could tell is lost, unless its host's command ends well meanwhile."""
+"""A worker whose end is unknown is lost after this, unless its host's command exits before."""
 _FULL = "No space left on device"
 INPUT_ERROR = 2
-"""Exit code of a configuration that is wrong (errors.InputError)."""
+"""Exit code for an invalid configuration (errors.InputError)."""
 
 
 @dataclass
@@ -24,12 +24,12 @@ class WorkerEnd:
     """A worker that has ended.
 
     Args:
-        rank: Its rank, or ``?``.
-        process: Its process there.
-        code: Exit code.
-        signal: The signal that killed it; with no code either, nobody could tell.
-        at: When it was told (monotonic seconds).
-        since: When its host was last heard from before.
+        rank: Rank of the worker, or ``?`` if unknown.
+        process: Its process id on the host.
+        code: Exit code; None if a signal killed the worker, or if its end is unknown.
+        signal: The signal that killed the worker. If ``code`` is None too, its end is unknown.
+        at: When the end was reported (monotonic seconds).
+        since: When the host last reported before that.
     """
 
     rank: str
@@ -42,36 +42,38 @@ class WorkerEnd:
 
 @dataclass
 class HostState:
-    """What is known of one host."""
+    """The known state of one host."""
 
     host: str
     heard: float
-    """When it was last heard from (monotonic seconds)."""
+    """When the host last reported (monotonic seconds)."""
     up: bool = False
-    """Has its keeper started the command?"""
+    """True when the host's keeper has started the command."""
     code: int | None = None
-    """Exit code of its command; negative for a signal."""
+    """Exit code of the host's command; negative for a signal."""
     code_at: float = 0.0
+    """When the exit code was reported (monotonic seconds)."""
     code_since: float = 0.0
-    """When it was last heard from before that."""
+    """When the host last reported before ``code_at``."""
     closed: str | None = None
-    """Why the connection ended before its time."""
+    """Why the connection ended too early; None if it did not."""
     workers: list[WorkerEnd] = field(default_factory=list)
     complaint: str | None = None
+    """The last error line in the host's logs."""
     free: int | None = None
-    """Bytes on its disk."""
+    """Free bytes on the host's disk."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to do.
+    """The outcome of a start.
 
     Args:
-        kind: ``done``, ``lost`` (start again), ``failed``, ``full`` (a disk).
-        host: Whose doing.
-        reason: A sentence.
-        since: When all was last known to be well (monotonic seconds).
-        noticed: When it was judged.
+        kind: ``done``, ``lost`` (restart), ``failed`` (do not restart) or ``full`` (a full disk).
+        host: The host that caused the verdict; empty for ``done``.
+        reason: The reason, as the start of a sentence.
+        since: When training was last known to be healthy (monotonic seconds).
+        noticed: When the verdict was made (monotonic seconds).
     """
 
     kind: str
@@ -83,7 +85,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Limits:
-    """The launch file's seconds."""
+    """Time limits from the launch file, in seconds."""
 
     notice: float
     connect: float
@@ -93,16 +95,16 @@ class Limits:
 def judge(
     hosts: Sequence[HostState], now: float, step_at: float | None, limits: Limits
 ) -> Verdict | None:
-    """Judge the state of all hosts.
+    """Derive a verdict from the state of all hosts.
 
     Args:
-        hosts: All of them.
-        now: Monotonic seconds.
-        step_at: When this start made its last step; None where it has made none.
-        limits: How long is too long.
+        hosts: The state of each host.
+        now: The current time (monotonic seconds).
+        step_at: When this start completed its last optimizer step; None before its first step.
+        limits: The time limits.
 
     Returns:
-        The verdict; None while training goes on, or while it cannot be told yet.
+        The verdict; None while training continues, or while the state is still ambiguous.
     """
     verdict = _judge(hosts, now, step_at, limits)
     return None if verdict is None else replace(verdict, noticed=now)
@@ -159,7 +161,7 @@ def _killed(hosts: Sequence[HostState], now: float) -> Verdict | None:
 
 
 def _failures(host: HostState) -> list[tuple[float, float, int]]:
-    """Of what failed on the host: when it was told, when all was well before, the exit code."""
+    """Return the host's failures as (time reported, time of the report before, exit code)."""
     found = [(worker.at, worker.since, worker.code) for worker in host.workers if worker.code]
     return [*found, (host.code_at, host.code_since, host.code)] if host.code else found
 
@@ -170,6 +172,6 @@ def _failure(host: HostState, code: int, made_steps: bool, since: float) -> Verd
         reason += f": {host.complaint}"
     if _FULL in (host.complaint or ""):
         return Verdict("full", host.host, reason, since=since)
-    # Without a step, or with a wrong configuration, the same would happen again.
+    # Before the first step, or with an invalid configuration, a restart would fail in the same way.
     again = made_steps and code != INPUT_ERROR
     return Verdict("lost" if again else "failed", host.host, reason, since=since)

@@ -1,11 +1,12 @@
-"""What a host says of itself before training is started on it.
+"""Reports facts about a host, before training is started on it.
 
 python -m pcl_reasoner.hosts.facts
 
-standard input   {"files": ["/data/policy/model.safetensors"], "token": "/runs/…/.token", …}
+standard input   {"files": ["/data/policy/model.safetensors"],
+                  "token": ["/runs/…/.shared-1f2e…", "1f2e…"], …}
 standard output  {"versions": {"python": "3.11.9", …}, "files": {"/data/…": [inode, size,
-                  mtime_ns]}, "shared": true, "port_free": true, "free": 81604378624,
-                  "devices": null, "time": 1795287667.2}
+                  mtime_ns]}, "hashes": {}, "shared": true, "port_free": true,
+                  "free": 81604378624, "devices": null, "time": 1795287667.2}
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ from pcl_reasoner import __version__
 PACKAGES = ("mindspore", "mindformers")
 _NPU_SECONDS = 20
 _SHARED_SECONDS = 5.0
-"""A network file system may show a new file late."""
+"""Time to wait for a new file, which a network file system may show late."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a host is asked.
+    """The launcher's question to a host.
 
     Args:
-        files: Files that all hosts must have alike.
-        hashes: Ask for their SHA-256, too.
-        memory: File in which this host remembers hashes.
-        token: A file that the launcher wrote, and its text.
-        answer: Where to write the same text, for the launcher to see.
-        folder: Whose disk is meant.
-        port: Must be free here; None: does not matter.
+        files: Files that must be identical on all hosts.
+        hashes: True: also return the SHA-256 of each file.
+        memory: File in which this host caches hashes; None: no cache.
+        token: Path of a file that the launcher wrote, and its content.
+        answer: File to which this host writes the same content, for the launcher to read.
+        folder: Folder on the disk whose free space is reported.
+        port: Port that must be free on this host; None: no port is checked.
     """
 
     files: list[str] = field(default_factory=list)
@@ -71,7 +72,10 @@ def facts(asked: Question) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of Python, of MindSpore and MindFormers, and of this package: its number and its code."""
+    """Return the versions of Python, MindSpore, MindFormers and this package.
+
+    This package has two entries: its version number and a hash of its code.
+    """
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -84,9 +88,9 @@ def versions() -> dict[str, str]:
 
 
 def _code(package: Path) -> str:
-    """A hash of the package's code: the same for a checkout as for what is installed from it."""
+    """Hash the package's code; a checkout and an installation of it have the same hash."""
     files = {file.relative_to(package).as_posix(): file for file in package.rglob("*.py")}
-    beside = package.parent / "handlers"  # a checkout has them there
+    beside = package.parent / "handlers"  # where a checkout has them
     if (beside / "pclr_ms.py").is_file():
         files |= {f"handlers/{file.name}": file for file in beside.glob("*.py")}
     digest = hashlib.sha256()
@@ -96,7 +100,7 @@ def _code(package: Path) -> str:
 
 
 def identity(file: Path) -> list[int] | None:
-    """Inode, size and modification time; None where there is no such file."""
+    """Return a file's inode, size and modification time (ns); None if it does not exist."""
     try:
         status = file.stat()
     except OSError:
@@ -117,7 +121,10 @@ def _hashes(asked: Question) -> dict[str, str | None]:
 
 
 def _shared(asked: Question) -> bool | None:
-    """Whether the launcher's token is seen here; the answer is for the other way."""
+    """Return whether this host sees the launcher's token file.
+
+    The answer file lets the launcher check the opposite direction. None if there is no token.
+    """
     if asked.token is None or asked.answer is None:
         return None
     file, text = asked.token
@@ -133,7 +140,7 @@ def _shared(asked: Question) -> bool | None:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as listener:
-        # As MindSpore's scheduler does: what has just ended does not count.
+        # As MindSpore's scheduler does: a connection that has just ended does not block the port.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(("", port))
@@ -143,7 +150,7 @@ def _is_free(port: int) -> bool:
 
 
 def devices() -> int | None:
-    """Dies that ``npu-smi`` lists; None where there is no such program, or it says nothing."""
+    """Return the number of dies that ``npu-smi`` lists; None without it or without such output."""
     program = shutil.which("npu-smi")
     if program is None:
         return None
@@ -153,7 +160,7 @@ def devices() -> int | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    for words in ("Chip Count", "Total Count"):  # chips of each card; cards
+    for words in ("Chip Count", "Total Count"):  # chips per card; number of cards
         counts = re.findall(rf"{words}\s*:\s*(\d+)", answer.stdout)
         if counts:
             return sum(map(int, counts))
@@ -161,7 +168,7 @@ def devices() -> int | None:
 
 
 def main() -> None:
-    """Answer what standard input asks."""
+    """Read a Question from standard input and print the facts."""
     asked = json.loads(sys.stdin.read())
     sys.stdout.write(json.dumps(facts(Question(**asked))) + "\n")
 

@@ -1,10 +1,10 @@
-"""What is kept of the logs of all hosts, beside the stage's folder.
+"""Keeps the logs of all hosts beside the stage's folder.
 
 logs/train-1a2b3c4d/host_0/start_1/msrun.log        written by the keeper
-                                   worker_0.log …   taken from the shared folder at the end
+                                   worker_0.log …   moved from the shared folder at the end
                                    scheduler.log
                                    mindformers/rank_0/…
-                                   plog/…           where ASCEND_PROCESS_LOG_PATH names it
+                                   plog/…           by the keeper, with ASCEND_PROCESS_LOG_PATH set
 """
 
 from __future__ import annotations
@@ -17,37 +17,41 @@ from pathlib import Path
 from pcl_reasoner.core.schema import Placement
 
 MINDFORMERS = "work/log"
-"""MindFormers' own logs in the stage's folder."""
+"""Folder of MindFormers' own logs, relative to the stage's folder."""
 _TAIL_LINES = 25
 
 
 def start_folder(logs: Path, rank: int, number: int) -> Path:
-    """Where one host's logs of one start go.
+    """Return the folder for one host's logs of one start.
 
     Args:
-        logs: The stage's folder of logs.
-        rank: Place of the host.
-        number: Of the start, from 1.
+        logs: The stage's log folder.
+        rank: Index of the host.
+        number: Number of the start, from 1.
     """
     return logs / f"host_{rank}" / f"start_{number}"
 
 
 def next_start(logs: Path) -> int:
-    """The number of the next start: one more than there are logs of, by whichever command."""
+    """Return the number of the next start: one above the highest number that has logs.
+
+    Starts by earlier commands count, too.
+    """
     names = (path.name.removeprefix("start_") for path in logs.glob("host_*/start_*"))
     return 1 + max((int(name) for name in names if name.isdigit()), default=0)
 
 
 def gather(logs: Path, folder: Path, placement: Placement, number: int) -> None:
-    """Take the logs of a start away: the next one would overwrite them, and find their errors.
+    """Move the logs of a start out of the stage's folder.
 
-    What is not there is left out.
+    The next start would overwrite them, and would report their errors as its own. Logs that do not
+    exist are skipped.
 
     Args:
-        logs: The stage's folder of logs.
+        logs: The stage's log folder.
         folder: The stage's folder.
-        placement: Of this start.
-        number: Of the start.
+        placement: The settings of this start.
+        number: Number of the start.
     """
     each = placement.devices_per_host
     for rank in range(len(placement.hosts)):
@@ -68,7 +72,7 @@ def _wanted(folder: Path, log_dir: str, ranks: range) -> Iterator[tuple[Path, st
 
 
 def _take(origin: Path, to: Path) -> None:
-    """Move a file; copy a folder, to which MindFormers goes on to write."""
+    """Move a file; copy a folder, because MindFormers continues to write to it."""
     if origin.is_dir():
         shutil.copytree(origin, to, dirs_exist_ok=True)
     else:
@@ -76,7 +80,7 @@ def _take(origin: Path, to: Path) -> None:
 
 
 def tail_of(logs: Path, rank: int, number: int) -> str:
-    """The last lines of the log of a host that says most: its first worker's, or msrun's."""
+    """Return the last lines of a host's log: of its first non-empty worker log, or of msrun.log."""
     folder = start_folder(logs, rank, number)
     for file in (*sorted(folder.glob("worker_*.log")), folder / "msrun.log"):
         try:

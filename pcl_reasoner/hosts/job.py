@@ -1,8 +1,8 @@
-"""What is trained on several hosts, and what each of them is told.
+"""The training job on several hosts, and the task for the keeper of each host.
 
     node02: bash -c "source …/set_env.sh && export … && cd … && exec msrun … --node_rank=1 …"
 
-``local`` runs the commands of all hosts as processes of this machine, to try a launch file out.
+``local`` runs the commands of all hosts as processes of this machine, to test a launch file.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from pcl_reasoner.supervise.connection import LOCAL, command_on
 
 _PLOG = "ASCEND_PROCESS_LOG_PATH"
 _RESTARTS_PROCESSES = "ARF:1"
-"""In MS_ENABLE_TFT: MindIO starts lost processes again itself."""
+"""Value in MS_ENABLE_TFT with which MindIO itself restarts lost processes."""
 _LOCAL_MASTER = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained, and where.
+    """A training job and the hosts that it runs on.
 
     Args:
-        placement: The launch file's; ``log_dir`` relative to ``folder``.
+        placement: The launch file's settings; ``log_dir`` is relative to ``folder``.
         how: ``local`` or ``ssh``.
-        folder: The stage's folder, the same on all hosts.
-        config_file: The MindFormers YAML, relative to it.
-        env: Environment under the launch file's.
-        metrics: A line a step.
-        steps: Optimizer steps in all.
-        logs: Folder for what is kept of the logs.
-        prepare: Makes ready for the next start; returns the step that it goes on from, or None
-            where no step is left to make.
-        check: Names what is wrong with hosts, a sentence each; empty when all is well.
-        stopped: A file that training leaves where a rule of its own ended it.
+        folder: The stage's folder, the same path on all hosts.
+        config_file: The MindFormers YAML, relative to ``folder``.
+        env: Environment variables; those of the launch file override them.
+        metrics: metrics.jsonl, with one line per optimizer step.
+        steps: Total number of optimizer steps.
+        logs: Folder in which the logs of all starts are kept.
+        prepare: Prepares the next start. Returns the step from which training resumes, or None if
+            no step is left.
+        check: Returns the problems of the hosts, one sentence each; empty when there are none.
+        stopped: File that training writes when one of its stop rules ended it; None: no such file.
     """
 
     placement: Placement
@@ -58,39 +58,42 @@ class Job:
 
 
 def settings_of(placement: Placement, host: str) -> HostSettings:
-    """What is different on a host."""
+    """Return the settings that are specific to a host."""
     return placement.per_host.get(host, HostSettings())
 
 
 def python_of(placement: Placement, host: str) -> str:
-    """The host's Python: its own, or the path of this one."""
+    """Return the host's Python: that of ``per_host``, or else the path of this interpreter."""
     return settings_of(placement, host).python or sys.executable
 
 
 def module_command(how: str, placement: Placement, host: str, module: str) -> list[str]:
-    """The command of this machine that runs a module of ours on a host."""
+    """Return the local command that runs a module of this package on a host."""
     words = [python_of(placement, host), "-m", module]
     return command_on(host, words, how, placement.ssh, placement.notice_seconds)
 
 
 def keeper_command(job: Job, placement: Placement, host: str) -> list[str]:
-    """The command of this machine that starts a host's keeper."""
+    """Return the local command that starts a host's keeper."""
     return module_command(job.how, placement, host, "pcl_reasoner.hosts.keeper")
 
 
 def mark_of(job: Job, host: str) -> str:
-    """What marks the run's processes on a host: the same in every start, and by every launcher."""
+    """Return the value that marks the run's processes on a host.
+
+    It is the same for every start and every launcher.
+    """
     return hashlib.sha256(f"{job.folder.absolute()} {host}".encode()).hexdigest()[:16]
 
 
 def task_of(job: Job, placement: Placement, rank: int, number: int) -> Task:
-    """What a host's keeper is told.
+    """Return the task for a host's keeper.
 
     Args:
-        job: What is trained.
-        placement: Of this start: spare hosts may have taken places.
-        rank: Place of the host.
-        number: Of the start, from 1.
+        job: The training job.
+        placement: The settings of this start; spare hosts may have replaced lost hosts.
+        rank: Index of the host.
+        number: Number of the start, from 1.
     """
     host = placement.hosts[rank]
     each = placement.devices_per_host
@@ -111,7 +114,7 @@ def task_of(job: Job, placement: Placement, rank: int, number: int) -> Task:
 
 
 def _line(job: Job, placement: Placement, rank: int) -> str:
-    """The host's shell line; its last command takes the place of the shell."""
+    """Return the host's shell line; its last command replaces the shell (``exec``)."""
     steps = host_steps(
         placement,
         rank,
@@ -127,9 +130,10 @@ def _line(job: Job, placement: Placement, rank: int) -> str:
 
 
 def _second_on_this_machine(job: Job) -> str:
-    """Keep a further host of this machine from starting a scheduler of its own.
+    """Return a shell step that keeps a second local host from starting its own scheduler.
 
-    msrun starts one wherever the master's address is among those that ``ip`` prints.
+    msrun starts a scheduler if the master's address is among those that ``ip`` prints. The step
+    puts an ``ip`` that prints no address first in PATH.
     """
     folder = job.folder / "work" / "not_the_master"
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Keeps the command of one host: starts it, tells of it, and leaves nothing of it behind.
+"""The keeper: starts one host's command, reports its state, and kills all that is left of it.
 
     python -m pcl_reasoner.hosts.keeper
 
@@ -9,11 +9,11 @@
                      {"event": "alive", "free": 81604378624, "complaint": "…"}    every second
                      {"event": "worker", "process": 4250, "rank": "1", "code": null, "signal": 9}
                      {"event": "exit", "code": 1}
-                     {"event": "ended", "killed": 3}      nothing of the run is left here
+                     {"event": "ended", "killed": 3}      no process of the run is left here
 
-When standard input ends, or no line comes for ``notice_seconds``, it kills everything of the run
-and ends: the launcher was killed, or the link is cut. Standard library alone, so that it starts
-in a fraction of a second.
+When standard input ends, or no line arrives for ``notice_seconds``, the launcher was killed or the
+connection is cut. The keeper then kills every process of the run and exits. It uses only the
+standard library, so that it starts in a fraction of a second.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from typing import Any
 from pcl_reasoner.supervise import processes
 
 RUN = "PCL_RUN"
-"""Environment variable of everything that belongs to a run on a host."""
+"""Environment variable that every process of a run has on a host."""
 POLL_SECONDS = 0.2
 SAY_SECONDS = 1.0
 _COMPLAINT = re.compile(rb"ERROR|CRITICAL|Error\b|No space left", re.ASCII)
@@ -46,17 +46,17 @@ _READ_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Task:
-    """What a keeper is told in its first line.
+    """The keeper's task, which the first line of its standard input contains.
 
     Args:
-        run: Marks the run on this host; what an earlier keeper of it left is killed first.
-        command: What to run; None: only clear away what is left.
-        notice_seconds: Silence of the launcher after which all is stopped.
-        log: File that takes what the command prints.
-        worker_logs: Files in which to look for complaints.
-        disk: Folder whose disk is watched.
-        copies: From -> to: folders of logs that are copied at the end, where they exist.
-        follow_workers: False where MindSpore itself starts lost workers again.
+        run: Marks the run on this host; processes that an earlier keeper left are killed first.
+        command: The command to run; None: only kill the processes that are left.
+        notice_seconds: The keeper stops everything after this long without a line of the launcher.
+        log: File to which the command's output is appended.
+        worker_logs: Log files that are searched for error lines.
+        disk: Folder on the disk whose free space is reported.
+        copies: Source -> target of log folders that are copied at the end, if they exist.
+        follow_workers: False if MindSpore itself restarts lost workers.
     """
 
     run: str
@@ -70,14 +70,14 @@ class Task:
 
 
 class Complaints:
-    """The last complaining line of the workers' logs, which grow or come to be later.
+    """Finds the last error line in the workers' logs, which grow and may not exist yet.
 
-    A full disk is not forgotten over what is said after it. msrun's own words count where the
-    workers say nothing: they follow from theirs.
+    A line about a full disk is kept, whatever follows it. A line of msrun counts only if the
+    workers' logs have none, because msrun's errors are caused by theirs.
 
     Args:
-        workers: The workers' logs.
-        command: What the command prints.
+        workers: Paths of the workers' logs.
+        command: Path of the command's log.
     """
 
     def __init__(self, workers: list[str], command: str) -> None:
@@ -86,19 +86,19 @@ class Complaints:
         self._of_workers: str | None = None
         self._of_command: str | None = None
         self.lost: dict[int, int] = {}
-        """Process -> exit code of workers that failed, as msrun has it."""
+        """Process id -> exit code of failed workers by msrun's report (negative for a signal)."""
 
     @property
     def last(self) -> str | None:
-        """The line; None where nobody complains."""
+        """The last error line; None if there is none."""
         return self._of_workers or self._of_command
 
     def read(self) -> str | None:
-        """Look at what was added since."""
+        """Read the lines added since the last call, and return the last error line."""
         for file, place in self._places.items():
             try:
                 with Path(file).open("rb") as handle:
-                    if handle.seek(0, os.SEEK_END) < place:  # written anew
+                    if handle.seek(0, os.SEEK_END) < place:  # the file was replaced
                         place = 0
                     handle.seek(place)
                     text = handle.read(_READ_BYTES)
@@ -126,24 +126,24 @@ def _complaint(text: bytes, before: str | None) -> str | None:
 
 
 class Workers:
-    """msrun's workers: noticed at once when one ends, whoever is its parent."""
+    """msrun's workers. The end of one is seen at once, even if it has another parent process."""
 
     def __init__(self) -> None:
         self._ranks: dict[int, tuple[int, str]] = {}
-        """Handle -> process, rank."""
+        """pidfd -> (process id, rank)."""
         self._known: set[int] = set()
 
     def look(self) -> None:
-        """Find workers that were started meanwhile."""
+        """Find workers that were started since the last call."""
         waiting = processes.children_of(os.getpid())
         while waiting:
             process = waiting.pop()
             if process in self._known:
                 continue
             values = processes.environment_of(process)
-            # msrun follows its workers' logs by `tail`, in the workers' environment.
+            # msrun also starts `tail` on the workers' logs, with the workers' environment.
             if values.get("MS_ROLE") == "MS_WORKER" and processes.name_of(process) != "tail":
-                # What a worker starts itself inherits its role, and is not looked at.
+                # A worker's own children inherit its role, so they are not searched.
                 self._follow(process, values.get("MS_NODE_ID", "?"))
             else:
                 waiting += processes.children_of(process)
@@ -152,16 +152,20 @@ class Workers:
         self._known.add(process)
         try:
             self._ranks[os.pidfd_open(process)] = (process, rank)
-        except OSError:  # it has ended meanwhile; msrun tells how
+        except OSError:  # it has just ended; msrun reports how
             return
 
     @property
     def handles(self) -> list[int]:
-        """Can be read when a worker has ended."""
+        """The pidfds of the workers; one becomes readable when its worker ends."""
         return list(self._ranks)
 
     def ended(self, handle: int) -> dict[str, Any]:
-        """What to tell of the worker that has ended."""
+        """Return the fields of the ``worker`` event for a worker that has ended.
+
+        Args:
+            handle: The worker's pidfd, which is closed here.
+        """
         process, rank = self._ranks.pop(handle)
         end = processes.how_it_ended(process)
         os.close(handle)
@@ -169,7 +173,7 @@ class Workers:
 
 
 class Keeper:
-    """One command from its start to the end of its last process."""
+    """Supervises one command, from its start to the end of its last process."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
@@ -179,10 +183,10 @@ class Keeper:
         self.heard = time.monotonic()
         self.told_to_stop = False
         self._told: set[int] = set()
-        """Workers whose end was told."""
+        """Process ids of workers whose end was reported."""
 
     def run(self) -> None:
-        """Keep the command until it ends, or until it has to be stopped."""
+        """Run the command until it ends or has to be stopped, then kill what is left of the run."""
         processes.kill_all(RUN, self.task.run)
         code = None
         if self.task.command is not None:
@@ -207,12 +211,16 @@ class Keeper:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, RUN: self.task.run},
                 start_new_session=True,
-                # So that SIGKILL of the keeper ends the command, too.
+                # A SIGKILL of the keeper must end the command, too.
                 preexec_fn=processes.die_with_parent,
             )
 
     def _watch(self, child: subprocess.Popen[bytes]) -> int | None:
-        """The command's exit code, negative for a signal; None where it has to be stopped."""
+        """Monitor the command.
+
+        Returns:
+            Its exit code, negative for a signal; None if it has to be stopped.
+        """
         say_at = time.monotonic()
         while not self.told_to_stop:
             if child.poll() is not None:
@@ -239,7 +247,7 @@ class Keeper:
         self._say("worker", **ended, complaint=self.complaints.read())
 
     def _tell_of_lost(self) -> None:
-        """Tell of workers that ended before they were seen, by msrun's own word."""
+        """Report workers that ended before they were found, from msrun's log."""
         self.complaints.read()
         for process, code in self.complaints.lost.items():
             if process not in self._told:
@@ -271,14 +279,15 @@ class Keeper:
     def _say(self, event: str, **values: Any) -> None:
         try:
             os.write(1, (json.dumps({"event": event, **values}) + "\n").encode())
-        except OSError:  # nobody listens any more
+        except OSError:  # the launcher has closed the pipe
             self.told_to_stop = True
 
 
 def read_task() -> Task | None:
-    """The first line of standard input; None where it ended before.
+    """Read the task from the first line of standard input; None if the input ends before.
 
-    Read byte by byte, so that what follows stays where ``select`` sees it.
+    The line is read byte by byte, so that the following lines are not buffered and ``select``
+    sees them.
     """
     line = bytearray()
     while not line.endswith(b"\n"):
@@ -290,7 +299,7 @@ def read_task() -> Task | None:
 
 
 def main() -> None:
-    """Keep what the first line of standard input says."""
+    """Run the task that the first line of standard input contains."""
     processes.adopt_orphans()
     task = read_task()
     if task is None:
@@ -300,7 +309,7 @@ def main() -> None:
     def stop(*_: Any) -> None:
         keeper.told_to_stop = True
 
-    # Ended by hand, it still clears away.
+    # A keeper that is ended by hand still kills the processes of its run.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
     keeper.run()

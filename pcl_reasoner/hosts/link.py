@@ -1,4 +1,7 @@
-"""The launcher's end of a keeper: heartbeats go out by themselves, events come in on one queue."""
+"""The launcher's connection to a keeper.
+
+A thread sends heartbeats. The events of all keepers arrive in one queue.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,18 @@ from pcl_reasoner.hosts.keeper import Task
 from pcl_reasoner.supervise.connection import reason_in
 
 BEATS = 4
-"""Heartbeats in ``notice_seconds``."""
+"""Heartbeats per ``notice_seconds``."""
 _KILL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Event:
-    """A line of a keeper, or the end of its connection.
+    """A line from a keeper, or the end of its connection.
 
     Args:
-        rank: Place of the host.
-        values: The line; None at the end.
-        at: Monotonic seconds.
+        rank: Index of the host.
+        values: The parsed line; None when the connection has ended.
+        at: When it arrived (monotonic seconds).
     """
 
     rank: int
@@ -37,14 +40,14 @@ class Event:
 
 
 class Link:
-    """A keeper on one host.
+    """The connection to the keeper on one host.
 
     Args:
-        rank: Place of the host.
-        host: Its name.
-        command: What starts the keeper there, on this machine.
-        task: What it is to keep.
-        events: Where its lines go.
+        rank: Index of the host.
+        host: Name of the host.
+        command: The local command that starts the keeper on the host.
+        task: The keeper's task.
+        events: Queue that receives the keeper's lines.
     """
 
     def __init__(
@@ -53,7 +56,7 @@ class Link:
         self.rank, self.task = rank, task
         self.state = HostState(host, time.monotonic())
         self.ended = False
-        """Has the keeper said that nothing of the run is left there?"""
+        """True when the keeper has reported that no process of the run is left on its host."""
         self._events = events
         self._silent = threading.Event()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
@@ -62,7 +65,7 @@ class Link:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            # Ctrl-C is for the launcher, which then stops the hosts in order.
+            # Ctrl-C must reach the launcher alone, which then stops the hosts in order.
             start_new_session=True,
         )
         for target in (self._read, self._beat):
@@ -71,7 +74,7 @@ class Link:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            # Anything else is a greeting of the host's shell.
+            # Any other line is a greeting of the host's shell.
             if line.startswith(b'{"event"'):
                 self._events.put(Event(self.rank, json.loads(line), time.monotonic()))
         self._process.wait()
@@ -84,12 +87,12 @@ class Link:
 
     def _write(self, line: str) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError, ValueError):  # it has ended; the reader tells
+        with contextlib.suppress(OSError, ValueError):  # it has ended, which _read reports
             self._process.stdin.write(f"{line}\n".encode())
             self._process.stdin.flush()
 
     def take(self, event: Event) -> None:
-        """Bring the state up to date with an event of this link."""
+        """Update ``state`` with an event of this connection."""
         state, before = self.state, self.state.heard
         values = event.values
         if values is None:
@@ -118,7 +121,7 @@ class Link:
         return reason_in(self._errors.read().decode("utf-8", "replace"))
 
     def stop(self) -> None:
-        """Tell the keeper to stop everything, and to end."""
+        """Ask the keeper to stop everything and to exit."""
         self._silent.set()
         self._write("stop")
         assert self._process.stdin is not None
@@ -126,7 +129,7 @@ class Link:
             self._process.stdin.close()
 
     def close(self) -> None:
-        """End what is left of the connection."""
+        """Stop the keeper and close the connection; kill the local command if it does not end."""
         self.stop()
         if self._process.poll() is None:
             self._process.terminate()

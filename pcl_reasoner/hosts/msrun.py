@@ -1,4 +1,4 @@
-"""What one host runs: msrun, or one process where there is one device in all.
+"""The command of one host: msrun, or a single process if there is one device in total.
 
 source /usr/local/Ascend/ascend-toolkit/set_env.sh && export HCCL_CONNECT_TIMEOUT=3600
 && cd runs/v1_sft/train-1a2b3c4d.partial && msrun --worker_num=128 … --node_rank=3 …
@@ -28,16 +28,16 @@ def host_steps(
     further: Mapping[str, str] | None = None,
     master: str | None = None,
 ) -> list[str]:
-    """The parts of one host's shell line, in order; ``&&`` joins them, the last one trains.
+    """Return the steps of one host's shell line, to be joined by ``&&``; the last one trains.
 
     Args:
-        placement: The launch file's.
-        rank: Place of the host in ``hosts``, from 0.
+        placement: The launch file's settings.
+        rank: Index of the host in ``hosts``, from 0.
         folder: Working directory.
         config_file: The MindFormers YAML.
-        python: Path of ``python`` where ``per_host`` names none; None: from PATH.
-        further: Environment under the launch file's.
-        master: The first host's address, where it is not its name.
+        python: Path of ``python`` if ``per_host`` names none; None: from PATH.
+        further: Environment variables; those of the launch file override them.
+        master: Address of the first host; None: its name.
     """
     ranks = len(placement.hosts) * placement.devices_per_host
     entry = f"{ENTRY} {shlex.quote(config_file)}"
@@ -48,7 +48,7 @@ def host_steps(
 
 
 def _msrun(placement: Placement, ranks: int, rank: int, master: str | None) -> str:
-    """msrun with the arguments that it takes; it starts ``python`` from PATH."""
+    """Return msrun with its arguments. It starts ``python`` from PATH."""
     words = msrun_words(
         ranks,
         placement.devices_per_host,
@@ -64,16 +64,16 @@ def _msrun(placement: Placement, ranks: int, rank: int, master: str | None) -> s
 def msrun_words(
     ranks: int, local: int, rank: int, master: str, port: int, log_dir: str, seconds: int
 ) -> list[str]:
-    """msrun's arguments, before the program that it starts.
+    """Return msrun's own arguments, which come before the program that it starts.
 
     Args:
-        ranks: Workers on all hosts.
-        local: Workers on this one.
-        rank: Place of this host, from 0.
-        master: The first host.
-        port: Of the master.
-        log_dir: Where worker_N.log go.
-        seconds: Until all workers must have joined.
+        ranks: Number of workers on all hosts.
+        local: Number of workers on this host.
+        rank: Index of this host, from 0.
+        master: Name or address of the first host.
+        port: Port of the master.
+        log_dir: Folder for the worker_N.log files.
+        seconds: Seconds within which all workers must have joined.
     """
     return [
         f"--worker_num={ranks}",
@@ -88,7 +88,7 @@ def msrun_words(
 
 
 def main() -> None:
-    """Become msrun on one of several hosts: what launch/msrun.sh calls."""
+    """Replace this process by msrun on one of several hosts; launch/msrun.sh calls this."""
     parser = argparse.ArgumentParser(prog="python -m pcl_reasoner.hosts.msrun")
     parser.add_argument("config")
     parser.add_argument("--hosts", nargs="+", required=True)

@@ -1,11 +1,11 @@
-"""Ray on the hosts of the launch file, for as long as a stage needs it.
+"""Runs Ray on the hosts of the launch file while a stage needs it.
 
     node01   ray start --head --port=6379 --num-cpus=32 --block       over SSH, under watch.py
     node02   ray start --address=10.0.0.1:6379 --num-cpus=32 --block
-    here     ray start --address=10.0.0.1:6379 --num-cpus=0 --block   so that we are part of it
+    here     ray start --address=10.0.0.1:6379 --num-cpus=0 --block   joins this machine
 
-Who takes part shows a token that is made here: a file in the folder of runs, which all hosts share
-and only its owner reads.
+Every process that joins presents a token. It is created here, in a file below the run folder, which
+all hosts share; only the file's owner can read it.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from pcl_reasoner.supervise.connection import SSH
 from pcl_reasoner.supervise.watched import Watched, host_line
 
 PORT = 6379
-"""Ray's own default."""
+"""Ray's default port."""
 _START_SECONDS = 120.0
 _POLL_SECONDS = 0.2
 _STARTED = "Ray runtime started"
-"""What ``ray start`` says when a host has joined."""
+"""Output of ``ray start`` when a host has joined."""
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python"}
 
 
 @contextmanager
 def ray_around(planned: PlannedStage, context: StageContext) -> Iterator[None]:
-    """With ``--start ssh``, Ray on the launch file's hosts as long as a data stage runs.
+    """With ``--start ssh``, run Ray on the launch file's hosts while a data stage runs.
 
     Args:
         planned: The stage.
-        context: Its data engine becomes the cluster; unchanged for other stages, and where the
-            launch file has the address of one.
+        context: Its data engine becomes the cluster. It is unchanged for other stages, and if the
+            launch file gives the address of a cluster.
 
     Raises:
-        StageError: As `ray_on_hosts`.
+        StageError: See `ray_on_hosts`.
     """
     placement = planned.recipe.launch.placement
     spread = planned.spec.config.uses_data_engine and placement.data.engine == "ray"
@@ -61,17 +61,18 @@ def ray_around(planned: PlannedStage, context: StageContext) -> Iterator[None]:
 
 @contextmanager
 def ray_on_hosts(placement: Placement, logs: Path) -> Iterator[dict[str, str]]:
-    """Start Ray on all hosts and let this process take part; stop it whatever happens.
+    """Start Ray on all hosts and on this machine; stop it at the end, also after an error.
 
     Args:
-        placement: The launch file's; ``data.workers`` are shared out among the hosts.
-        logs: Folder of what Ray prints, a file a host.
+        placement: The launch file's settings; ``data.workers`` are divided among the hosts.
+        logs: Folder for Ray's output, one file per host.
 
-    Returns:
+    Yields:
         The cluster's ``address``, and the ``own_address`` of this machine in it.
 
     Raises:
-        StageError: A host does not join; the last lines of what it said.
+        StageError: The address of a host is not found, or a host does not join; then the message
+            has the last lines of its output.
     """
     hosts = [(host, _address_of(host)) for host in placement.hosts]
     head = f"{hosts[0][1]}:{PORT}"
@@ -91,7 +92,7 @@ def ray_on_hosts(placement: Placement, logs: Path) -> Iterator[dict[str, str]]:
             _wait(running)
             yield {"address": head, "own_address": own}
         finally:
-            # The head last: the others would complain of its absence.
+            # The head is stopped last: without it, the others would log errors.
             for one in reversed(running):
                 one.let_go()
             for one in reversed(running):
@@ -100,9 +101,10 @@ def ray_on_hosts(placement: Placement, logs: Path) -> Iterator[dict[str, str]]:
 
 @contextmanager
 def _with_token(file: Path) -> Iterator[dict[str, str]]:
-    """Ray's environment on the hosts, with the token's file; here it holds until we end.
+    """Yield Ray's environment variables for the hosts, with the path of the token file.
 
-    Ray reads its environment once a process, so that all clusters of a process have one token.
+    In this process the variables stay set until it exits. Ray reads its environment once per
+    process, so all clusters that a process starts have the same token.
     """
     shown = os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32)
     mode = {**_QUIET, "RAY_AUTH_MODE": "token"}
@@ -138,9 +140,9 @@ def _start_there(
 
 
 def _own_address(head: str) -> str:
-    """Which of this machine's addresses leads to the head."""
+    """Return the address by which this machine reaches the head."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((head, PORT))  # sends nothing
+        probe.connect((head, PORT))  # connecting a UDP socket sends nothing
         return str(probe.getsockname()[0])
 
 

@@ -1,11 +1,11 @@
-"""Training on several hosts to its end, over losses of workers and hosts.
+"""Trains on several hosts to the last step, with a restart after each lost worker or host.
 
     logs/train-1a2b3c4d/restarts.jsonl
     {"time": "2026-11-21T20:01:07+0000", "host": "node02", "reason": "node02 was silent for 10 s",
      "step": 412, "resumed_from": 400, "seconds_to_notice": 10.2, "seconds_until_started": 31.0,
      "hosts": ["node01", "node03"]}
 
-A start never overlaps the one before: everything of the run is gone on all hosts first.
+Starts never overlap: before each one, all processes of the run have ended on all hosts.
 """
 
 from __future__ import annotations
@@ -24,28 +24,29 @@ from pcl_reasoner.hosts.start import one_start, why_away
 
 RESTARTS = "restarts.jsonl"
 _AGAIN_SECONDS = 3.0
-"""Between two tries to reach a host that is away."""
+"""Seconds between two attempts to reach a host."""
 
 
 @dataclass(frozen=True)
 class Restart:
-    """One loss, and how it went on: a line of restarts.jsonl."""
+    """One loss and the restart after it: a line of restarts.jsonl."""
 
     time: str
     host: str
     reason: str
     step: int
-    """The last one that was made."""
+    """The last optimizer step completed before the loss."""
     resumed_from: int
     seconds_to_notice: float
-    """Since all was last known to be well."""
+    """From the last time at which training was known to be healthy, to the verdict."""
     seconds_until_started: float
+    """From the verdict to the next start."""
     hosts: list[str]
-    """Those of the next start."""
+    """The hosts of the next start."""
 
     @property
     def words(self) -> str:
-        """A sentence."""
+        """The restart as a warning."""
         return (
             f"started again after step {self.step}, from step {self.resumed_from}: {self.reason}, "
             f"noticed after {self.seconds_to_notice:.1f} s"
@@ -53,23 +54,25 @@ class Restart:
 
 
 def run_job(job: Job, progress: Progress) -> list[Restart]:
-    """Train to the end on all hosts.
+    """Train to the last step on all hosts.
 
     Args:
-        job: What and where.
-        progress: Where progress goes.
+        job: The training job and its hosts.
+        progress: Receives the progress.
 
     Returns:
-        What was lost on the way.
+        The restarts, one per loss.
 
     Raises:
-        StageError: The hosts are not fit, training failed of itself, or was lost too often.
+        StageError: A check of the hosts failed, a stop rule ended training, a disk is full,
+            training failed in a way that a restart would repeat, it was restarted too often, or a
+            lost host cannot be replaced.
     """
     _check(job)
     restarts: list[Restart] = []
     placement = job.placement
     first = next_start(job.logs)
-    if first > 1:  # what a killed launcher left
+    if first > 1:  # logs that a killed launcher did not move
         gather(job.logs, job.folder, placement, first - 1)
     resumed = job.prepare()
     while resumed is not None:
@@ -112,13 +115,17 @@ def _check(job: Job) -> None:
 
 
 def _refuse_to_go_on(job: Job, verdict: Verdict, starts: int, last: str) -> None:
-    """Raise the error that ends the run where another start would not help.
+    """Raise the error that ends the run, if another start would not help or is not allowed.
 
     Args:
-        job: What was trained.
+        job: The training job.
         verdict: How the last start ended.
-        starts: How many there were.
-        last: The last lines of that host's log.
+        starts: Number of starts so far.
+        last: The last lines of the log of the verdict's host.
+
+    Raises:
+        StageError: A stop rule ended training, a disk is full, a restart would fail in the same
+            way, or ``placement.restarts`` is used up.
     """
     if job.stopped is not None and job.stopped.exists():
         raise StageError(job.stopped.read_text(encoding="utf-8").strip())
@@ -143,10 +150,14 @@ def _record(job: Job, restart: Restart) -> None:
 
 
 def _replace(job: Job, placement: Placement, lost: str, why: str, progress: Progress) -> Placement:
-    """Put a spare host in the place of one that is away, or wait for it.
+    """Replace a host that cannot be reached by a spare host, or wait for it.
+
+    Returns:
+        The placement of the next start.
 
     Raises:
-        StageError: It stays away for ``cluster_time_out``, and no spare host is fit.
+        StageError: The host cannot be reached for ``cluster_time_out`` seconds, and no spare host
+            passes the checks.
     """
     until = time.monotonic() + placement.cluster_time_out
     away: str | None = why

@@ -1,10 +1,11 @@
-"""Scripts that start a stage on its hosts: one a host, and a Slurm job file.
+"""Scripts that start a stage on its hosts: one per host, and a Slurm job file.
 
-    runs/v1_sft/launch/train/host_00_node01.sh    what node01 runs, whoever starts it there
+    runs/v1_sft/launch/train/host_00_node01.sh    the command of node01, however it is started
     runs/v1_sft/launch/train/job.sbatch           the same under Slurm, on hosts that Slurm chooses
-    runs/v1_sft/launch/train/slurm_node.sh        what its srun runs on each of them
+    runs/v1_sft/launch/train/slurm_node.sh        the script that its srun runs on each host
 
-Nothing is started here. Ray's are in runs/v1_sft/launch/_ray, a name that no stage can have.
+This module starts nothing. Ray's scripts are in runs/v1_sft/launch/_ray, a name that no stage can
+have.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ _STRICT = "set -euo pipefail"
 
 @dataclass(frozen=True)
 class Scripts:
-    """What was written for one purpose.
+    """The scripts for one purpose.
 
     Args:
-        title: ``v1_sft/train``, or what else they start.
-        folder: Where they are.
-        files: The hosts' scripts in the order of the hosts, then Slurm's two.
+        title: What they start: a stage (``v1_sft/train``) or ``Ray``.
+        folder: The scripts' folder.
+        files: The hosts' scripts in the order of the hosts, then the two for Slurm.
     """
 
     title: str
@@ -52,32 +53,35 @@ class Scripts:
 
     @property
     def hosts(self) -> int:
-        """How many hosts they are for."""
+        """Number of hosts; each has one script."""
         return len(self.files) - 2
 
     @property
     def command(self) -> str:
-        """The one command that starts all of it, under Slurm."""
+        """The command that starts all hosts under Slurm."""
         return f"sbatch {shlex.quote(str(self.folder / JOB))}"
 
     @property
     def by_hand(self) -> str:
-        """What the first host runs where there is no Slurm; every other its own file."""
+        """The first host's command without Slurm; every other host runs its own script."""
         return f"bash {shlex.quote(str(self.files[0]))}"
 
 
 def has_scripts(planned: PlannedStage) -> bool:
-    """Whether a person starts this stage's processes: not one that this machine runs alone."""
+    """Return whether the stage needs scripts, because a person starts its processes.
+
+    A stage that trains on one device of one host needs none.
+    """
     placement = planned.recipe.launch.placement
     alone = len(placement.hosts) == 1 and placement.devices_per_host == 1
     return not (planned.spec.config.runs_on_hosts and alone) and bool(host_commands(planned))
 
 
 def write_scripts(planned: PlannedStage) -> Scripts:
-    """Write the scripts of a train stage, or of the servers of one that samples.
+    """Write the scripts of a train stage, or of the servers that another stage needs.
 
     Args:
-        planned: The stage; `has_scripts` says whether it has any.
+        planned: The stage; `has_scripts` must be true for it.
 
     Raises:
         StageError: The folder cannot be written.
@@ -92,10 +96,10 @@ def write_scripts(planned: PlannedStage) -> Scripts:
 
 
 def write_ray_scripts(placement: Placement, run: Path) -> Scripts | None:
-    """Write the scripts that start Ray for the data stages; None where they need none.
+    """Write the scripts that start Ray for the data stages; None if they need none.
 
     Args:
-        placement: The launch file's.
+        placement: The launch file's settings.
         run: The recipe's run folder.
 
     Raises:
@@ -138,7 +142,7 @@ def _write(
             write_atomically(folder / name, text)
             (folder / name).chmod(0o755)
         for old in folder.glob("host_*.sh"):
-            # Of a launch file with other hosts: none of them may be started beside these.
+            # From a launch file with other hosts: it must not be started together with these.
             if old.name not in texts:
                 old.unlink()
     except OSError as error:
@@ -149,11 +153,11 @@ def _write(
 
 
 def host_script(command: HostCommand, checks: Sequence[str]) -> str:
-    """The script of one host.
+    """Return the script of one host.
 
     Args:
-        command: What it runs.
-        checks: Shell lines that must hold before the command.
+        command: The host's command.
+        checks: Shell lines before the command; each ends the script if its condition is false.
     """
     return _text(
         [
@@ -172,23 +176,23 @@ def host_script(command: HostCommand, checks: Sequence[str]) -> str:
 
 
 def slurm_node(title: str, lines: Sequence[str]) -> str:
-    """What one task of a Slurm job runs: as a host's script, on a host of Slurm's choice.
+    """Return the script of one Slurm task: a host's script, for a host that Slurm chooses.
 
     Args:
-        title: What is started.
+        title: What the script starts.
         lines: Environment, checks and the command, with SLURM_NODEID and PCLR_MASTER in place of
-            rank and first host.
+            the rank and the first host.
     """
     said = f"# {title}, one task of {JOB}: Slurm says which host this is."
     return _text([said, _STRICT, "", *lines])
 
 
 def slurm_job(title: str, placement: Placement, node: Path) -> str:
-    """The job file.
+    """Return the Slurm job file.
 
     Args:
-        title: What is started.
-        placement: The launch file's: how many hosts, and devices of each.
+        title: What the job starts.
+        placement: The launch file's settings: the number of hosts, and of devices per host.
         node: The script that every task runs.
     """
     name = re.sub(r"[^A-Za-z0-9_-]", "-", title)
@@ -220,7 +224,7 @@ def _text(lines: Sequence[str]) -> str:
 
 
 def _shell(steps: Sequence[str]) -> list[str]:
-    """Steps as lines; a sourced file may use variables that are not set, as CANN's does."""
+    """Return the steps as lines. A sourced file may use unset variables, as CANN's does."""
     lines: list[str] = []
     for step in steps:
         if step.startswith("source "):
@@ -231,7 +235,7 @@ def _shell(steps: Sequence[str]) -> list[str]:
 
 
 def _slurm_environment(placement: Placement, further: Mapping[str, str]) -> list[str]:
-    """The environment; where hosts differ, by the name under which Slurm knows them."""
+    """Return the environment; if hosts differ, as a ``case`` over Slurm's names of the nodes."""
     common = _shell(environment_steps(placement, "", further=further))
     if not placement.per_host:
         return common
@@ -243,7 +247,7 @@ def _slurm_environment(placement: Placement, further: Mapping[str, str]) -> list
 
 
 def _slurm_start(start: str, master: str) -> list[str]:
-    """A host's command with Slurm's own rank and master in place of the launch file's."""
+    """Return a host's command with Slurm's rank and master in place of the launch file's."""
     ours = start.replace(f"--master_addr={shlex.quote(master)} ", '--master_addr="$PCLR_MASTER" ')
     return [f"exec {ours}".replace("--node_rank=0 ", '--node_rank="$SLURM_NODEID" ')]
 
@@ -253,7 +257,7 @@ def _on_path(program: str, advice: str) -> str:
 
 
 def _refuse(condition: str, said: str) -> str:
-    """End the script with a sentence where a condition does not hold."""
+    """Return a shell line that ends the script with a message if a condition is false."""
     return f"{condition} || {{ echo {shlex.quote(said)} >&2; exit 1; }}"
 
 

@@ -1,4 +1,4 @@
-"""One start of a job: all hosts at once, watched until there is a verdict, then stopped."""
+"""One start of a job: starts all hosts at once, monitors them until a verdict, and stops them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pcl_reasoner.hosts.view import View
 
 _POLL_SECONDS = 0.2
 _STOP_SECONDS = 2.0
-"""On top of ``notice_seconds``, until a host that is cut off has stopped everything itself."""
+"""Added to ``notice_seconds``: after that, a host without connection has stopped everything."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class Outcome:
     """How one start ended.
 
     Args:
-        verdict: Done, or why not.
-        step: The last step made.
-        away: Hosts that could not be reached afterwards, and why.
+        verdict: Done, or the reason why not.
+        step: The last optimizer step completed.
+        away: Host -> reason, for hosts that cannot be reached after the start has ended.
     """
 
     verdict: Verdict
@@ -37,13 +37,13 @@ class Outcome:
 
 
 def one_start(job: Job, placement: Placement, number: int, progress: Progress) -> Outcome:
-    """Start all hosts, watch until there is a verdict, and stop everything.
+    """Start all hosts, monitor them until there is a verdict, and stop everything.
 
     Args:
-        job: What is trained.
-        placement: Of this start: spare hosts may have taken places.
-        number: Of the start, from 1.
-        progress: Where progress goes.
+        job: The training job.
+        placement: The settings of this start; spare hosts may have replaced lost hosts.
+        number: Number of the start, from 1.
+        progress: Receives the progress.
     """
     events: queue.Queue[Event] = queue.Queue()
     view = View(job.metrics, job.folder, job.steps)
@@ -82,7 +82,7 @@ def _watch(
 
 
 def _take(links: list[Link], events: queue.Queue[Event], seconds: float) -> None:
-    """Take the events that are there, waiting so long for the first."""
+    """Handle all events in the queue, after waiting up to ``seconds`` for the first."""
     try:
         event = events.get(timeout=seconds)
         while True:
@@ -95,12 +95,12 @@ def _take(links: list[Link], events: queue.Queue[Event], seconds: float) -> None
 def _stop(
     links: list[Link], events: queue.Queue[Event], job: Job, placement: Placement
 ) -> dict[str, str]:
-    """Stop everything on all hosts and wait until nothing is left.
+    """Stop everything on all hosts and wait until no process of the run is left.
 
-    A host that is cut off stops everything itself, ``notice_seconds`` after the last heartbeat.
+    A host without connection stops everything itself, ``notice_seconds`` after the last heartbeat.
 
     Returns:
-        Hosts that cannot be reached, and why.
+        Host -> reason, for hosts that cannot be reached.
     """
     for link in links:
         link.stop()
@@ -121,5 +121,8 @@ def _stop(
 
 
 def why_away(job: Job, placement: Placement, host: str) -> str | None:
-    """Why a host cannot be reached; None where it can, and nothing of the run is left there."""
+    """Kill what is left of the run on a host, and return why the host cannot be reached.
+
+    None: the host can be reached, and no process of the run is left on it.
+    """
     return clear_away(keeper_command(job, placement, host), mark_of(job, host), placement)

@@ -1,4 +1,4 @@
-"""Clearing away what is left of a run on a host, by a keeper that starts nothing."""
+"""Kills the processes that a run left on a host, with a keeper that starts nothing."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def clear_away(command: list[str], mark: str, placement: Placement) -> str | Non
     """Kill every process of the run on a host.
 
     Args:
-        command: What starts a keeper there.
-        mark: Of the run on that host.
-        placement: How long to wait for an answer.
+        command: The local command that starts a keeper on the host.
+        mark: The value that marks the run's processes on that host.
+        placement: The launch file's settings, with the time to wait for an answer.
 
     Returns:
-        Why it could not be done; None where nothing of the run is left there.
+        Why this failed; None if no process of the run is left on the host.
     """
     task = json.dumps(asdict(Task(run=mark))) + "\n"
     seconds = placement.ssh.connect_seconds + _START_SECONDS

@@ -1,6 +1,6 @@
-"""The live line of training on several hosts.
+"""The live progress line of training on several hosts.
 
-412/8000 steps, 4 min 3 s left, loss 0.4812, 3.1 s a step, 268,000 tokens/s, 16 of 16 hosts,
+412/8000 steps, 4 min 3 s left, loss 0.4812, 3.10 s a step, 268,000 tokens/s, 16 of 16 hosts,
 rank 37 takes 1.3 x the median, node05: [ERROR] …
 """
 
@@ -18,46 +18,46 @@ from typing import Any
 from pcl_reasoner.hosts.decide import HostState
 
 RANK_TIMES = "work/rank_times"
-"""In the stage's folder: a file a rank, with the seconds of its last step."""
+"""Relative to the stage's folder: one file per rank, with the seconds of its last step."""
 _STEPS_KEPT = 20
 _TAIL_BYTES = 1 << 16
 _COMPLAINT_SIGNS = 80
 _RANKS_SECONDS = 5.0
-"""Between two looks at the ranks' files: there may be hundreds, on a network's disk."""
+"""Between two reads of the ranks' files: there may be hundreds, on a network file system."""
 _SLOW = 1.1
-"""A rank that takes so many times the median is shown."""
+"""A rank is shown if its step takes at least this many times the median."""
 
 
 class View:
-    """Follows the files that training writes.
+    """Reads the files that training writes, while it runs.
 
     Args:
-        metrics: A line a step.
+        metrics: metrics.jsonl, with one line per optimizer step.
         folder: The stage's folder.
-        steps: Optimizer steps in all.
+        steps: Total number of optimizer steps.
     """
 
     def __init__(self, metrics: Path, folder: Path, steps: int) -> None:
         self.metrics, self.folder, self.steps = metrics, folder, steps
         self.record = (self._last_records() or [{}])[-1]
         self.step_at: float | None = None
-        """When this start made its last step; None where it has made none."""
+        """When this start completed its last step (monotonic seconds); None before its first."""
         self._tokens = 0
         self._seen: deque[tuple[float, int, int]] = deque(maxlen=_STEPS_KEPT)
-        """When seen; the step; tokens up to it in this start."""
+        """(time at which the step was read, step, tokens of this start up to the step)."""
         self._ranks_at = -math.inf
         self._slow: list[str] = []
 
     @property
     def step(self) -> int:
-        """The last step made."""
+        """The last optimizer step completed."""
         return int(self.record.get("step", 0))
 
     def look(self, now: float) -> None:
-        """Read what was added.
+        """Read the metrics added since the last call.
 
         Args:
-            now: Monotonic seconds.
+            now: The current time (monotonic seconds).
         """
         records = self._last_records()
         last = records[-1] if records else {"step": 0}
@@ -66,11 +66,11 @@ class View:
             self._tokens += sum(int(record.get("tokens", 0)) for record in added)
             self._seen.append((now, last["step"], self._tokens))
             self.step_at = now
-        # Lower where a start cuts the steps after its checkpoint.
+        # The step is lower if a start has cut off the steps after its checkpoint.
         self.record = last
 
     def _last_records(self) -> list[dict[str, Any]]:
-        """The last whole lines."""
+        """Return the last complete lines of the metrics, parsed."""
         try:
             with self.metrics.open("rb") as handle:
                 size = handle.seek(0, 2)
@@ -80,16 +80,16 @@ class View:
             return []
         found = []
         for line in text[: text.rfind(b"\n") + 1].splitlines():
-            with suppress(ValueError):  # the first may be cut
+            with suppress(ValueError):  # the first line may be incomplete
                 found.append(json.loads(line))
         return found
 
     def note(self, hosts: Sequence[HostState], now: float) -> str:
-        """What stands behind the bar.
+        """Return the text after the progress bar.
 
         Args:
-            hosts: What is known of all hosts.
-            now: Monotonic seconds.
+            hosts: The state of each host.
+            now: The current time (monotonic seconds).
         """
         up = [host for host in hosts if host.up and host.closed is None]
         if now - self._ranks_at >= _RANKS_SECONDS:
@@ -113,7 +113,7 @@ class View:
         ]
 
     def _slowest(self) -> list[str]:
-        """The slowest rank, where it is slow: ``rank 37 takes 1.3 x the median``."""
+        """Return the slowest rank if it is slow: ``rank 37 takes 1.3 x the median``."""
         seconds = read_rank_times(self.folder / RANK_TIMES)
         if len(seconds) < 2:
             return []
@@ -125,7 +125,7 @@ class View:
 
 
 def read_rank_times(folder: Path) -> dict[int, float]:
-    """Rank -> seconds of its last step; what cannot be read is left out."""
+    """Return rank -> seconds of its last step, without the files that cannot be read."""
     found = {}
     for path in folder.glob("rank_*"):
         with suppress(OSError, ValueError, IndexError):

@@ -1,1 +1,1 @@
-"""Servers that answer for a model, and the client that asks them."""
+"""Model servers, and the client that sends them requests."""

@@ -1,4 +1,4 @@
-"""Servers that are there already, each with the key that it is shown.
+"""Servers that are running already, each with its API key.
 
 placement: {server_urls: [http://a:8000/v1, https://b/v1/], api_keys: {https://b/v1: KEY_B}}
 -> {"http://a:8000/v1": None, "https://b/v1": "…"}
@@ -13,18 +13,18 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import Placement
 
 Addresses = Mapping[str, str | None]
-"""Base URL -> the key that is shown to it; None where it asks for none."""
+"""Base URL -> the API key sent to it; None where it needs none."""
 
 
 def addresses(named: list[str], placement: Placement) -> Addresses:
     """The servers that the launch file names, with their keys.
 
     Args:
-        named: Its ``server_urls`` or ``judge_urls``.
-        placement: ``api_keys`` names the environment variables of keys.
+        named: The launch file's ``server_urls`` or ``judge_urls``.
+        placement: ``api_keys`` names the environment variables that hold the keys.
 
     Raises:
-        StageError: The environment has no such variable.
+        StageError: A named environment variable is not set or is empty.
     """
     urls = [without_slash(url) for url in named]
     variables = {without_slash(url): it for url, it in placement.api_keys.items()}

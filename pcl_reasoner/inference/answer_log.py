@@ -1,15 +1,15 @@
-"""What servers answer while a stage runs: one JSON line for each answer, kept over a kill.
+"""Log of server answers in a running stage: one JSON line per answer, which survives a kill.
 
     {"problem_id": "5c18d5f0a1b2c3d4", "sample_index": 0, …}
 
-Between the answers stands what else a resumed run must know: the servers that answered, and how
-many requests failed since the line before of this kind.
+Other lines hold what else a resumed run needs: the servers that answered, and the number of failed
+requests since the previous such line.
 
     {"answered_by": {"url": "http://127.0.0.1:41235/v1", "version": "0.32.0", "model": "…"}}
     {"retried": {"status 503": 2}}
 
-A published run's responses are tens of gigabytes, so only the keys and the places of their lines
-stay in memory.
+The responses of a published run are tens of gigabytes. Therefore only the keys and the file offsets
+of their lines are kept in memory.
 """
 
 from __future__ import annotations
@@ -29,31 +29,32 @@ _ANSWERED_BY, _RETRIED = "answered_by", "retried"
 
 
 class AnswerLog:
-    """The log of a running stage and the place of every answer in it.
+    """The log of a running stage, with an index of every answer's file offset.
 
     Args:
-        path: The JSONL file; what a killed run left in it is kept.
+        path: The JSONL file; lines that a killed run left in it are kept.
     """
 
     def __init__(self, path: Path) -> None:
-        self._log = AppendLog(path)  # cuts a torn last line
+        self._log = AppendLog(path)  # cuts off an incomplete last line
         self._places: dict[Key, int] = {}
         self._end = 0
         self.retried: Counter[str] = Counter()
-        """Failed requests, those that succeeded later too, by kind; of killed runs all but what
-        failed after their last answer."""
+        """Failed requests by kind, including requests that succeeded later.
+
+        Of a killed run, the failures after its last answer are missing."""
         self._retried_kept: Counter[str] = Counter()
         self.servers: list[dict[str, Any]] = []
-        """What has answered: url, version, model."""
+        """Facts about each server that has answered: url, version, model."""
         for size, line in self._log.sized():
             self._read(line, size)
         self.retried.update(self._retried_kept)
 
     def note(self, answer: Record) -> None:
-        """Take in an answer that a killed run left, or a new one; for figures."""
+        """Update the figures with an answer, new or left by a killed run; subclasses override."""
 
     def _read(self, line: Record, size: int) -> None:
-        """Take in the line at the end of what is known; it has ``size`` bytes."""
+        """Index the line at the current end of the file; it has ``size`` bytes."""
         if _ANSWERED_BY in line:
             self.servers.append(line[_ANSWERED_BY])
         elif _RETRIED in line:
@@ -64,37 +65,37 @@ class AnswerLog:
         self._end += size
 
     def _append(self, lines: list[Record]) -> None:
-        """Append lines and take them in, without reading their JSON again."""
+        """Append lines and index them, without parsing their JSON again."""
         for line, size in zip(lines, self._log.append(lines), strict=True):
             self._read(line, size)
 
     def __contains__(self, key: object) -> bool:
-        """Is this answer there?"""
+        """Is the answer with this key in the log?"""
         return key in self._places
 
     def __len__(self) -> int:
-        """How many answers are there."""
+        """The number of answers in the log."""
         return len(self._places)
 
     def add(self, answers: Iterable[Record]) -> None:
-        """Append answers; one whose key is there is left out."""
+        """Append answers; an answer whose key is in the log already is skipped."""
         new = {(answer["problem_id"], answer["sample_index"]): answer for answer in answers}
         missing = [answer for key, answer in new.items() if key not in self._places]
         if missing:
             self._append([*missing, *self._new_retries()])
 
     def _new_retries(self) -> list[Record]:
-        # A copy first: another thread may count a failure of a new kind meanwhile.
+        # A copy first: another thread may add a new kind of failure in the meantime.
         new = self.retried.copy() - self._retried_kept
         return [{_RETRIED: dict(new)}] if new else []
 
     def add_server(self, facts: dict[str, Any]) -> None:
-        """Note a server that answers from here on; one that is noted already is left out."""
+        """Record a server that answers from now on; a server recorded before is skipped."""
         if facts not in self.servers:
             self._append([{_ANSWERED_BY: facts}])
 
     def read(self, keys: Iterable[Key]) -> Iterator[Record]:
-        """The answers of the given keys, in their order, read from the file one by one."""
+        """Yield the answers of the given keys, in that order, read from the file one by one."""
         with self._log.path.open("rb") as handle:
             for key in keys:
                 handle.seek(self._places[key])
@@ -106,13 +107,13 @@ class AnswerLog:
         return sorted(self._places)
 
     def close(self) -> None:
-        """Close the file."""
+        """Write the failures counted since the last answer, and close the file."""
         new = self._new_retries()
         if new:
             self._append(new)
         self._log.close()
 
     def delete(self) -> None:
-        """Close and delete the file: its answers are in the artifact now."""
+        """Close and delete the file, once its answers are in the artifact."""
         self.close()
         self._log.path.unlink()

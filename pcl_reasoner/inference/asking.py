@@ -1,7 +1,8 @@
-"""One request to the servers of a fleet, sent until it is answered or given up.
+"""Send one request to a fleet's servers until it is answered or given up.
 
-A request that fails goes to another server where there is one; a server that failed rests. What
-fails again and again is the request's fault where its server is well, and else the servers'.
+A request that fails goes to another server if there is one, and the server that failed rests.
+A request that fails repeatedly is itself at fault if its server is healthy; otherwise the servers
+are at fault.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from pcl_reasoner.inference.post import GivenUp, Passing, kind_of, overloaded
 Read = TypeVar("Read")
 
 OVERLOAD_PATIENCE = 4
-"""Times as many failures in a row of all servers, before the stage stops, where these are busy."""
+"""Factor on the failures in a row (of every server) that stop the stage, if they are overloaded."""
 
 
 class Asker:
     """Sends requests to a fleet's servers.
 
     Args:
-        fleet: The servers; its settings say how often a request is sent again.
-        retried: Where requests that failed and were sent again are counted, by kind.
-        kept: Says what a stage that stops has already, e.g. ``12 of 80 responses are kept``.
+        fleet: The servers; ``settings.retries`` is the number of repeats per request.
+        retried: Counts failed requests by kind.
+        kept: Describes what is kept when the stage stops, e.g. ``12 of 80 responses are kept``.
     """
 
     def __init__(self, fleet: Fleet, retried: Counter[str], kept: Callable[[], str]) -> None:
@@ -38,16 +39,17 @@ class Asker:
     async def ask(
         self, body: dict[str, Any], read: Callable[[dict[str, Any], float, str], Read]
     ) -> Read:
-        """Send a request until it is answered, or failed for good.
+        """Send a request until it is answered or has failed for good.
 
         Args:
-            body: Its JSON.
-            read: Makes of an answer, its seconds and the server's URL what is wanted; it raises
-                Passing where the answer is none.
+            body: The request's JSON.
+            read: Converts an answer, its seconds and the server's URL into the result; raises
+                Passing where the answer is unusable.
 
         Raises:
-            GivenUp: The server refuses it, or it failed ``retries`` times and others do not.
-            StageError: The servers are not there any more.
+            GivenUp: A server refuses it; or it failed ``retries + 1`` times, while the last server
+                that failed is healthy.
+            StageError: The servers do not answer any more, are overloaded or want another key.
         """
         retries = self.fleet.settings.retries
         failed_on: list[str] = []
@@ -65,7 +67,7 @@ class Asker:
             finally:
                 self.fleet.give_back(server)
             if await self.fleet.was_lost(server, lives):
-                continue  # the server's end, not the request's
+                continue  # the server was lost; this is no failure of the request
             failed_on.append(url)
             if len(failed_on) > retries:
                 raise await self._verdict(server, last)
@@ -79,12 +81,12 @@ class Asker:
         """Count a failure by its kind, and let the server rest."""
         self.retried[kind_of(failure)] += 1
         if isinstance(failure, httpx.ReadTimeout):
-            return  # one answer that takes too long says nothing of the others
+            return  # one slow answer does not mean that the server is unhealthy
         retry_after = failure.retry_after if isinstance(failure, Passing) else None
         self.fleet.failed(server, retry_after, overloaded(failure))
 
     async def _verdict(self, server: Server, last: Exception) -> Exception:
-        """A failure that did not pass: the request's if its server is well, or the stage's."""
+        """The final error: GivenUp if the server is healthy, else StageError."""
         why = str(last) or type(last).__name__
         busy = overloaded(last)
         settings = self.fleet.settings

@@ -1,11 +1,11 @@
-"""Ask OpenAI-compatible servers: one request a problem, n responses each, as they have room.
+"""Sample from OpenAI-compatible servers: one request per problem for its n responses.
 
     {"choices": [{"index": 0, "message": {"content": "<think>…"}, "token_ids": [27, …],
       "finish_reason": "stop"}, …], "prompt_token_ids": [1, 414, …], "usage": {"prompt_tokens": 31}}
 
-What was answered is written before the next is asked, so a kill costs what is in flight. A request
-that fails is asked again, of another server where there is one; what fails for good is a record
-too, with its reason.
+Each worker writes its answer before it sends its next request, so a kill loses only the requests in
+flight. A request that fails is sent again, to another server if there is one. A request that fails
+for good is recorded too, with the reason.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from pcl_reasoner.inference.server import SupervisedServer, started
 from pcl_reasoner.inference.settings import SamplingConfig
 
 FEW_FAILURES = 64
-"""Up to this many failed responses never stop a stage, whatever share they are."""
+"""Up to this many failed responses never stop a stage, whatever their share."""
 TOLD_FAILURES = 5
-"""So many are told one by one, the others only counted."""
+"""The first failures get a warning each; later ones are only counted."""
 
 
 def ask_servers(
@@ -47,20 +47,20 @@ def ask_servers(
     model: Path,
     log: Path,
 ) -> None:
-    """Ask for every response that is missing; each goes to ``records`` as it comes.
+    """Request every response that is missing; each is written to ``records`` as it arrives.
 
     Args:
-        prompts: All prompts, answered already or not.
+        prompts: All prompts, whether answered already or not.
         settings: The sampling fields.
         dialogue: The model's tokenizer and template.
-        records: Where responses go.
-        context: ``placement.server_urls`` with ``placement.api_keys``, or
-            ``placement.sampling``; progress, warnings.
+        records: The log that receives the responses.
+        context: Uses ``placement.server_urls`` with ``placement.api_keys``, or
+            ``placement.sampling``; receives progress and warnings.
         model: The model's folder, for a server that is started here.
-        log: The file that such a server's words go to.
+        log: File for the output of such a server.
 
     Raises:
-        StageError: No server is named or answers, or too many requests fail.
+        StageError: No server is named, none answers, or too many requests fail.
     """
     urls = addresses(context.placement.server_urls, context.placement)
     serving = context.placement.sampling
@@ -79,7 +79,7 @@ def ask_servers(
 
 
 class _Client:
-    """What has been asked of the servers, and what became of it."""
+    """Sends the requests of one stage and records the answers and failures."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class _Client:
     async def run(
         self, urls: Addresses, supervised: list[SupervisedServer], prompts: list[Prompt]
     ) -> None:
-        """Work through all requests with as many workers as may be under way."""
+        """Process all requests with ``concurrency`` workers."""
         settings = self.settings
         async with connections(settings, len(urls) + len(supervised)) as http:
             self.fleet = Fleet(urls, settings, http, supervised)
@@ -112,10 +112,10 @@ class _Client:
             await self.fleet.run(lambda: self._work(requests))
 
     async def _check(self, prompts: list[Prompt]) -> None:
-        """See that the servers are the right ones, and read what we render."""
+        """Check that the servers offer the right model and tokenize prompts as we do."""
         described = await self.fleet.open()
         for server, facts in zip(self.fleet.servers, described, strict=True):
-            # /version and /tokenize are vLLM's; the others of OpenAI's form have neither.
+            # /version and /tokenize are vLLM's; other OpenAI-compatible servers have neither.
             compared = facts["version"] is not None and await compare_templates(
                 self.fleet, server, prompts, self.dialogue
             )
@@ -141,7 +141,7 @@ class _Client:
         return f"{len(self.records)} of {self.total} responses are kept"
 
     def _pace(self) -> str:
-        """``1,200 tokens/s, 4.3 M a device-hour, length 3 %``."""
+        """Speed and finish reasons, e.g. ``1,200 tokens/s, 4.3 M a device-hour, length 3%``."""
         rate = (self.records.tokens - self.tokens_before) / max(time.monotonic() - self.began, 1e-9)
         placement = self.context.placement
         serving = placement.sampling
@@ -161,10 +161,10 @@ class _Client:
         )
 
     def _failed(self, request: Request, given_up: GivenUp) -> list[Record]:
-        """The records of a request that was given up: empty responses, wrong when graded.
+        """The records of a request that was given up: empty responses, graded as not correct.
 
         Raises:
-            StageError: So many have failed that the servers, not the problems, are at fault.
+            StageError: Too many have failed: the servers, not the problems, must be at fault.
         """
         failed = self.records.failed + request.count
         if failed > max(FEW_FAILURES, self.settings.max_failed * self.total):
@@ -211,7 +211,7 @@ class _Client:
     def _token_ids(
         self, choice: dict[str, Any], given: list[int] | None, reason: str, url: str
     ) -> list[int]:
-        """The ids as drawn, with the end-of-turn id where they ended; made anew if not given."""
+        """The sampled ids, or the re-encoded text; ends with an end token if the model stopped."""
         message = choice.get("message") or {}
         if given is None and (message.get("reasoning_content") or message.get("reasoning")):
             raise StageError(
@@ -225,7 +225,13 @@ class _Client:
         return token_ids
 
     def _compare_prompt(self, request: Request, answer: dict[str, Any], url: str) -> None:
-        """Two templates or tokenizers would train on other prompts than were answered."""
+        """Compare the server's prompt with ours; otherwise training would use another prompt.
+
+        A difference in ids is an error. A difference in the count alone is a warning.
+
+        Raises:
+            StageError: The answer has ``prompt_token_ids``, and they differ from ours.
+        """
         ids = answer.get("prompt_token_ids")
         if ids is not None:
             compare(request.prompt, ids, self.dialogue, url)

@@ -1,4 +1,4 @@
-"""A problem as a model is asked it, and the text of what it answers.
+"""Render a problem as a prompt, and decode a model's tokens into the response's text.
 
 Problem("5c18d5f0a1b2c3d4", "Tom has 3 apples …")
 -> Prompt("5c18d5f0a1b2c3d4", [{"role": "user", "content": "Tom has 3 apples …"}], [1, 17, …])
@@ -17,17 +17,17 @@ from pcl_reasoner.weights.model_config import end_tokens
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem to be answered; ``id`` is the first half of its responses' keys."""
+    """A problem to answer; ``id`` is the first half of its responses' keys."""
 
     id: str
     text: str
     expected_tokens: float | None = None
-    """How long its responses may be, where that is known: the longest are begun first."""
+    """Expected length of its responses, where known: the longest problems are sent first."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A problem as the model is asked: as messages (for a server) and as ids."""
+    """A problem's prompt, as messages (for a server) and as token ids."""
 
     problem_id: str
     messages: list[dict[str, str]]
@@ -36,11 +36,11 @@ class Prompt:
 
 
 class Dialogue:
-    """A model folder's tokenizer and chat template: problems to prompts, ids to responses.
+    """A model folder's tokenizer and chat template: render prompts, decode responses.
 
     Args:
         folder: A Hugging Face model folder.
-        settings: ``system``, ``suffix`` and ``template`` are used.
+        settings: Uses ``system``, ``suffix`` and ``template``.
 
     Raises:
         StageError: The folder has no tokenizer, template or end token.
@@ -61,38 +61,38 @@ class Dialogue:
         self.end_of_turn: int | None = self._tokenizer.token_to_id(self.template.end_of_turn)
 
     def prompt(self, problem: Problem) -> Prompt:
-        """Render one problem with the generation prompt at its end."""
+        """Render one problem, ending with the generation prompt."""
         messages = prompt_messages(problem.text, self._settings.system, self._settings.suffix)
         text = self.template.render(messages, add_generation_prompt=True)
         return Prompt(problem.id, messages, self.encode(text), problem.expected_tokens)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text; the template has put in every special token already."""
+        """Token ids of a text; the template has already inserted every special token."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def response(self, token_ids: list[int], finish_reason: str) -> str:
-        """The text of drawn ids without the end token that ended them."""
+        """The text of sampled ids, without the end token that stopped them."""
         ended = finish_reason == "stop" and token_ids and token_ids[-1] in self.end_ids
         kept = token_ids[:-1] if ended else token_ids
         return self.decode(kept)
 
     def decode(self, token_ids: list[int]) -> str:
-        """Text of ids, special tokens included."""
+        """Text of token ids, special tokens included."""
         text: str = self._tokenizer.decode(token_ids, skip_special_tokens=False)
         return text
 
     @property
     def end_ids(self) -> list[int]:
-        """Ids that end a response, the most usual first: the template's, then the weights'."""
+        """Ids that end a response: the template's end of turn first, then the model folder's."""
         return [i for i in [self.end_of_turn] if i is not None] + self.ends
 
     def room(self, prompt: Prompt, context: int) -> int:
-        """How many tokens a response may have; below 1 the prompt is too long.
+        """The token limit of a response; below 1, the prompt is too long.
 
         Args:
             prompt: The prompt.
-            context: Longest prompt and response together, in tokens.
+            context: Maximum length of prompt and response together, in tokens.
         """
         left = context - len(prompt.ids)
         limit = self._settings.max_new_tokens

@@ -1,11 +1,11 @@
-"""The servers that answer for one model: which is asked next, and how many requests each holds.
+"""The servers of one model: choose the next server, and limit the requests that each holds.
 
     GET {root}/metrics   vllm:num_requests_running{engine="0",model_name="policy"} 192.0
                          vllm:num_requests_waiting{engine="0",model_name="policy"} 64.0
-    -> a quarter of the samples waits: this is as many requests as it should have
+    -> a quarter of the samples waits: the server has as many requests as it should have
 
-What waits should wait here, not in a server's queue: there it could not go to a server that has
-become idle, and its time would run out.
+Requests should wait here, not in a server's queue: from a queue they could not move to a server
+that becomes idle, and the time in the queue counts towards their timeout.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from pcl_reasoner.inference.server import POLL_SECONDS, SupervisedServer
 from pcl_reasoner.inference.settings import SamplingConfig
 
 FIRST_PAUSE = 0.5
-"""Seconds that a server rests after its first failure; four times as long after each further."""
+"""Seconds that a server rests after its first failure; each further failure multiplies it by 4."""
 LONGEST_PAUSE = 60.0
 CHECK_TIMEOUT = 10.0
-"""Seconds that a server has to say what it offers."""
+"""Seconds to wait for a connection, and for an answer about a server's models or queue."""
 METRICS_SECONDS = 2.0
-"""Between looks at a server's queue; a look costs vLLM some hundredths of a second."""
+"""Seconds between reads of a server's queue; a read costs vLLM some hundredths of a second."""
 FIRST_LOOK_SECONDS = 0.25
-"""After so long a server's queue is seen first; then at twice the time, up to METRICS_SECONDS."""
+"""Seconds until the first read of a server's queue; then doubled up to METRICS_SECONDS."""
 FIRST_LIMIT = 32
-"""Requests at a time until its queue has been seen, for a server that tells its queue."""
+"""Limit of requests in flight until the queue has been read, for a server that reports it."""
 WAITING_SHARE = 0.25
-"""This share of a server's samples may wait, so that a place that falls free is filled at once."""
+"""Share of a server's samples that may wait, so that a slot that becomes free is filled at once."""
 
 _GAUGE = re.compile(r"^vllm:num_requests_(running|waiting)(?:\{[^}]*\})? (\S+)$", re.M)
 
 
 @dataclass(frozen=True)
 class Keys:
-    """What errors call the keys that name servers, their model and its context."""
+    """Names of the settings for servers, their model and its context, as used in errors."""
 
     urls: str = "server_urls"
     model: str = "served_model"
@@ -53,35 +53,35 @@ class Keys:
 
 @dataclass
 class Server:
-    """One base URL, and how it does."""
+    """One base URL, with its state."""
 
     url: str
     limit: int = 1
-    """Requests that it is given at a time."""
+    """Maximum requests in flight on it."""
     has_queue: bool = False
-    """Does it tell its queue?"""
+    """Does it report its queue at /metrics?"""
     has_waited: bool = False
-    """Has anything waited there yet? Until then its limit is doubled."""
+    """Has any sample waited there yet? Until then a limit that is too low is doubled."""
     outstanding: int = 0
     failures: int = 0
-    """In a row."""
+    """Failures in a row."""
     rests_until: float = 0.0
-    """Loop time before which it is asked nothing."""
+    """Event-loop time until which it gets no requests."""
     on_trial: bool = False
-    """Is one request finding out whether it is well again?"""
+    """Is one request testing whether it has recovered?"""
     api_key: str | None = field(default=None, repr=False)
-    """What it wants to be shown."""
+    """The API key that it requires; None or empty: none."""
     supervised: SupervisedServer | None = None
     up: bool = True
-    """False while it is being started again."""
+    """False while it is being restarted."""
     lives: int = 0
-    """How often it was lost, for a server that is started again."""
+    """How often it has been lost, for a server that is restarted."""
     lost: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when this life of it has ended."""
+    """Set when the current server process is lost; a restart creates a new event."""
 
     @property
     def given_up(self) -> bool:
-        """Is it not started again?"""
+        """Will it never be restarted again?"""
         return self.supervised is not None and self.supervised.given_up is not None
 
     @property
@@ -90,29 +90,29 @@ class Server:
         return self.url.removesuffix("/v1")
 
     def has_room(self, now: float) -> bool:
-        """May it be asked now? After a failure one request at a time finds out how it does."""
+        """Can it take a request now? After a failure it gets one test request at a time."""
         ready = self.up and self.rests_until <= now and not (self.failures and self.on_trial)
         return ready and self.outstanding < self.limit
 
 
 def connections(settings: SamplingConfig, servers: int) -> httpx.AsyncClient:
-    """A client for so many requests at a time, and looks at so many servers beside them."""
+    """A client for ``concurrency`` requests at a time, and two more connections per server."""
     return httpx.AsyncClient(
         timeout=httpx.Timeout(settings.request_timeout, connect=CHECK_TIMEOUT, pool=None),
         limits=httpx.Limits(max_connections=settings.concurrency + 2 * servers),
-        trust_env=False,  # servers are the user's own: no proxy of the environment between
+        trust_env=False,  # the servers are the user's own: skip the environment's proxies
     )
 
 
 class Fleet:
-    """The servers, and what waits for one of them.
+    """The servers of one model, and the requests that wait for one of them.
 
     Args:
-        urls: Base URLs that end in ``/v1``, with their keys; empty where a server is started.
-        settings: ``concurrency``, ``served_model``, ``max_model_len`` and ``n`` are used.
-        http: For all requests; shows each server its key, and no other one's.
+        urls: Base URLs that end in ``/v1``, with their keys; empty where a server is started here.
+        settings: Uses ``concurrency``, ``served_model``, ``max_model_len`` and ``n``.
+        http: Client for all requests; each server gets its own key and no other.
         supervised: Servers that are started here.
-        keys: For errors.
+        keys: Names of the settings, for errors.
     """
 
     def __init__(
@@ -134,8 +134,8 @@ class Fleet:
         self._changed = asyncio.Event()
 
     async def _show_key(self, request: httpx.Request) -> None:
-        """Show a server its key; of several that a URL could be of, it is the nearest one's."""
-        # As httpx writes both: without a default port, in lower case.
+        """Add a server's key to its request; if several URLs match, the longest one counts."""
+        # Compare URLs as httpx writes them: lower case, no default port.
         roots = [(str(httpx.URL(f"{one.root}/")), one.api_key) for one in self.servers]
         own = [(len(root), key) for root, key in roots if str(request.url).startswith(root)]
         key = max(own, default=(0, None), key=lambda one: one[0])[1]
@@ -143,26 +143,26 @@ class Fleet:
             request.headers["Authorization"] = f"Bearer {key}"
 
     async def open(self) -> list[dict[str, Any]]:
-        """Wait for servers that are started here, and see that all are the right ones.
+        """Wait for the servers that are started here, and check that all are the right ones.
 
         Returns:
-            For every server its url, engine's version and the model that it names.
+            Per server what it reports: url, owned_by, version, model and max_model_len.
 
         Raises:
-            StageError: One does not answer, or offers another model or a shorter context.
+            StageError: A server does not answer, or offers another model or a shorter context.
         """
         started = [server.supervised for server in self.servers if server.supervised]
         await asyncio.gather(*[one.ready(self.http) for one in started])
         return list(await asyncio.gather(*[self._check(server) for server in self.servers]))
 
     async def take(self, failed_on: list[str]) -> Server:
-        """Wait for the server that has the most room, of those on which a request failed least.
+        """Wait for a server: the least loaded of those on which this request failed least often.
 
-        A server that is being started again, which takes minutes, is not waited for while another
-        is up.
+        A restart takes minutes, so a server that is being restarted is skipped while another one is
+        up.
 
         Args:
-            failed_on: URLs on which the request has failed, one for each time.
+            failed_on: URLs on which the request has failed, once per failure.
         """
         while True:
             there = [server for server in self.servers if server.up] or self.servers
@@ -183,27 +183,32 @@ class Fleet:
                 continue
 
     def give_back(self, server: Server) -> None:
-        """A request has left a server, whatever became of it."""
+        """Record that a request has left a server, whether it succeeded or failed."""
         server.outstanding -= 1
         server.on_trial = False
         self._changed.set()
 
     def answered(self, server: Server) -> None:
-        """A request was answered: the server is well."""
+        """Record that a request was answered: the server's failures in a row end."""
         server.failures = 0
 
     def all_fail(self, retries: int) -> bool:
-        """Has every server failed more than so often in a row, with nothing answered between?"""
+        """Has every server failed more than ``retries`` times in a row, without an answer between?
+
+        Servers that are given up are ignored; one that is being restarted makes it False.
+        """
         there = [server for server in self.servers if not server.given_up]
         return all(server.failures > retries and server.up for server in there)
 
     async def ask(self, server: Server, url: str, body: dict[str, Any]) -> dict[str, Any]:
-        """`post.post`, which ends when the server is lost: a cut link does not end a connection.
+        """`post.post`, but it also ends when the server is lost.
+
+        A broken network link alone does not close a connection.
 
         Args:
-            server: One that `take` gave.
-            url: Its base URL then.
-            body: Of the request.
+            server: The server that `take` returned.
+            url: Its base URL at that time.
+            body: The request's JSON.
         """
         asking = asyncio.ensure_future(post(self.http, url, body))
         lost = asyncio.ensure_future(server.lost.wait())
@@ -217,13 +222,13 @@ class Fleet:
                 task.cancel()
 
     async def was_lost(self, server: Server, lives: int) -> bool:
-        """Did a server that is started here end under a request?
+        """Was a server that is started here lost during a request?
 
-        Its connections break first; then its processes end, which takes long where they are large.
+        Its connections break first. Its processes end later, which takes long for large models.
 
         Args:
-            server: Where the request was.
-            lives: The server's, when the request was sent.
+            server: The server that had the request.
+            lives: The value of ``server.lives`` when the request was sent.
         """
         if server.supervised is None:
             return False
@@ -234,12 +239,12 @@ class Fleet:
         return True
 
     def failed(self, server: Server, retry_after: float | None, overloaded: bool) -> None:
-        """Let a server rest; requests that fail together are one failure of it.
+        """Let a server rest; requests that fail at the same time count as one failure.
 
         Args:
-            server: The one that failed.
-            retry_after: Seconds that it asks for.
-            overloaded: It has more requests than it wants.
+            server: The server that failed.
+            retry_after: Seconds that the server asks to wait.
+            overloaded: It has too many requests; its limit becomes half of those in flight.
         """
         now = asyncio.get_running_loop().time()
         if server.rests_until > now:
@@ -253,10 +258,10 @@ class Fleet:
             server.limit = max(1, server.outstanding // 2)
 
     async def run(self, worker: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Let as many workers as may be under way do the work, and look after the servers.
+        """Run ``concurrency`` workers, and watch the servers meanwhile.
 
         Raises:
-            StageError: A worker's, or a server was lost too often.
+            StageError: A worker raised it, or a server was lost too often.
         """
         try:
             async with asyncio.TaskGroup() as group:
@@ -268,7 +273,7 @@ class Fleet:
             raise _first(several) from None
 
     async def keep(self) -> None:
-        """Follow the servers' queues, and start again what is lost; runs until it is cancelled.
+        """Follow the servers' queues and restart lost servers, until cancelled.
 
         Raises:
             StageError: A server was lost too often.
@@ -310,7 +315,7 @@ class Fleet:
                 self._adapt(server, *queue)
 
     async def _queue(self, server: Server) -> tuple[float, float] | None:
-        """Samples that run and that wait, over a server's engines; None where it does not say."""
+        """Samples running and waiting, summed over a server's engines; None if not reported."""
         try:
             answer = await self.http.get(f"{server.root}/metrics", timeout=CHECK_TIMEOUT)
         except httpx.HTTPError:
@@ -321,7 +326,7 @@ class Fleet:
         return (found["running"], found["waiting"]) if found else None
 
     def _adapt(self, server: Server, running: float, waiting: float) -> None:
-        """More requests while nothing waits there, fewer when more waits than should."""
+        """Raise the limit if it is reached and nothing waits; lower it if too many samples wait."""
         n = max(self.settings.n, 1)
         surplus = waiting - max(WAITING_SHARE * (running + waiting), n)
         server.has_waited |= waiting > 0
@@ -333,7 +338,7 @@ class Fleet:
             server.limit = max(1, server.outstanding - int(surplus / n))
 
     async def _check(self, server: Server) -> dict[str, Any]:
-        """See that a server answers, offers the model, and has the context that is asked for."""
+        """Check that a server answers, offers the model, and has the required context length."""
         found = await self.models(server)
         if found is None:
             raise StageError(
@@ -367,7 +372,7 @@ class Fleet:
         }
 
     async def models(self, server: Server) -> dict[str, dict[str, Any]] | None:
-        """The models a server offers; empty when it does not say, None when it is not there."""
+        """The models of a server; empty if it does not list them, None if it does not answer."""
 
         def by_name(value: Any) -> dict[str, dict[str, Any]]:
             return {str(model["id"]): model for model in value["data"]}
@@ -378,10 +383,10 @@ class Fleet:
             return None
 
     async def get(self, server: Server, url: str, read: Callable[[Any], Any]) -> Any:
-        """What a page says, as ``read`` takes it; None where there is no such page.
+        """A page's JSON as ``read`` converts it; None where there is no such page.
 
         Raises:
-            httpx.HTTPError: There is no server.
+            httpx.HTTPError: The server does not answer.
         """
         answer = await self.http.get(url, timeout=CHECK_TIMEOUT)
         try:
@@ -391,6 +396,6 @@ class Fleet:
 
 
 def _first(several: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first exception of a group that may hold groups."""
+    """The first exception of a group, which may contain groups."""
     first = several.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -1,9 +1,9 @@
-"""One chat completion asked of one server, and what its failures mean.
+"""Send one chat completion to one server, and classify its failures.
 
 POST {base}/chat/completions -> 200 {"choices": […]}   the answer
-400                                                    GivenUp: it will never be answered
-429, 503 and other 5xx, 404, an answer cut off         Passing: ask again
-401, 403                                               StageError: nothing will be answered
+400 and all other statuses                             GivenUp: it will never be answered
+404, 408, 425, 429, 5xx, an answer cut off             Passing: send it again
+401, 403                                               StageError: no request will be answered
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pcl_reasoner.core.errors import StageError
 
 
 class GivenUp(Exception):
-    """A request that will not be answered: its finish reason, and what kind of failure it was."""
+    """A request that will not be answered, with its finish reason and its kind of failure."""
 
     def __init__(self, finish_reason: str, kind: str, why: str) -> None:
         super().__init__(why)
@@ -24,7 +24,7 @@ class GivenUp(Exception):
 
 
 class Passing(Exception):
-    """A failure that may pass: the status where there is one, and how long to wait."""
+    """A temporary failure, with its HTTP status if any, and the seconds to wait if given."""
 
     def __init__(
         self, why: str, status: int | None = None, retry_after: float | None = None
@@ -35,13 +35,13 @@ class Passing(Exception):
 
 
 async def post(http: httpx.AsyncClient, url: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Ask a server for ``body["n"]`` responses.
+    """Request ``body["n"]`` responses from a server.
 
     Raises:
         GivenUp: The server refuses the request.
-        Passing: It failed otherwise.
-        httpx.TransportError: The connection failed; that may pass too.
-        StageError: It wants another key.
+        Passing: The request failed in another way.
+        httpx.TransportError: The connection failed; this may be temporary too.
+        StageError: The server wants another key.
     """
     answer = await http.post(f"{url}/chat/completions", json=body)
     check_key(url, answer)
@@ -61,10 +61,10 @@ async def post(http: httpx.AsyncClient, url: str, body: dict[str, Any]) -> dict[
 
 
 def check_key(url: str, answer: httpx.Response) -> None:
-    """See that a server takes the key that it was shown, or wants none.
+    """Check that a server accepts the key that it was sent, or needs none.
 
     Raises:
-        StageError: It does not.
+        StageError: The server rejects the key.
     """
     if answer.status_code not in (401, 403):
         return
@@ -78,23 +78,23 @@ def check_key(url: str, answer: httpx.Response) -> None:
 
 
 def kind_of(failure: Exception) -> str:
-    """``status 500``, ``timeout``, ``connection``, ``bad answer``: for counting."""
+    """A failure's kind, for counts: ``status 500``, ``timeout``, ``connection``, ``bad answer``."""
     if isinstance(failure, Passing):
         return "bad answer" if failure.status is None else f"status {failure.status}"
     return "timeout" if isinstance(failure, httpx.ReadTimeout) else "connection"
 
 
 def overloaded(failure: Exception) -> bool:
-    """Has the server more requests than it wants?"""
+    """Does the failure mean that the server has too many requests (status 429 or 503)?"""
     return isinstance(failure, Passing) and failure.status in (429, 503)
 
 
 def _said(answer: httpx.Response) -> str:
-    """The start of what a server said, on one line."""
+    """The start of a server's message, on one line."""
     return " ".join(answer.text[:300].split()) or "nothing"
 
 
 def _retry_after(answer: httpx.Response) -> float | None:
-    """Seconds of a Retry-After header; a date there is not read."""
+    """Seconds in a Retry-After header; a date in it is ignored."""
     value = answer.headers.get("retry-after", "")
     return float(value) if value.isdigit() else None

@@ -1,10 +1,10 @@
-"""The template proof: a server reads the very tokens that this side renders and trains on.
+"""Check that a server tokenizes prompts exactly as this side renders and trains on them.
 
     POST {root}/tokenize {"model": "policy", "messages": [{"role": "user", "content": "1 + 1?"}]}
     -> {"count": 24, "tokens": [1, 414, 287, …]}
 
-Another template or tokenizer would answer other prompts than training shows, and nothing would
-look wrong but the scores.
+With another template or tokenizer the server would answer other prompts than those that training
+uses. Nothing would show it except the scores.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ from pcl_reasoner.inference.dialogue import Dialogue, Prompt
 from pcl_reasoner.inference.fleet import Fleet, Server
 
 PROMPTS_COMPARED = 8
-"""The shortest, the longest and some between; every answer that has prompt_token_ids is too."""
+"""Prompts compared before sampling starts: the shortest, the longest and some in between.
+
+During sampling, every answer that has ``prompt_token_ids`` is compared too."""
 _SHOWN = 8
-"""Tokens before and after the first difference."""
+"""Tokens shown before and after the first difference."""
 
 
 async def compare_templates(
     fleet: Fleet, server: Server, prompts: Sequence[Prompt], dialogue: Dialogue
 ) -> bool:
-    """Compare a server's tokens of some prompts with ours.
+    """Compare a server's tokens with ours, for up to PROMPTS_COMPARED of the prompts.
 
     Returns:
-        False where the server has no /tokenize.
+        True when all are equal; False where the server has no /tokenize.
 
     Raises:
-        StageError: They differ; shows the first difference.
+        StageError: The tokens differ. The message shows the first difference.
     """
     by_length = sorted(prompts, key=lambda prompt: len(prompt.ids))
     last = len(by_length) - 1
@@ -62,10 +64,10 @@ async def _tokens(fleet: Fleet, server: Server, prompt: Prompt) -> list[int] | N
 
 
 def compare(prompt: Prompt, served: list[int], dialogue: Dialogue, url: str) -> None:
-    """Compare a server's tokens of one prompt with ours.
+    """Compare a server's tokens of one prompt with the tokens rendered here.
 
     Raises:
-        StageError: They differ; shows the first difference.
+        StageError: The tokens differ. The message shows the first difference.
     """
     ours = prompt.ids
     if served == ours:

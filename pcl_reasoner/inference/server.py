@@ -1,4 +1,4 @@
-"""vLLM servers that a stage starts, watches, starts again and stops.
+"""vLLM servers that a stage starts, watches, restarts and stops.
 
     placement:
       sampling:
@@ -7,13 +7,13 @@
         environment: {VLLM_CPU_KVCACHE_SPACE: "1"}
     -> vllm serve MODEL --served-model-name policy --host 127.0.0.1 --port 41235 … --dtype float32
 
-It answers those alone that show the key that it was given. It runs in a process group of its own
-under watch.py, which ends every process of it when the stage is gone, however that ended.
-``servers: 2`` starts two, each with devices of its own:
+A server answers only requests that show its key. It runs in its own process group under watch.py,
+which ends all its processes when the stage's process is gone, for whatever reason.
+``servers: 2`` starts two servers, each with its own devices:
 
     server_devices: 4  -> ASCEND_RT_VISIBLE_DEVICES 0,1,2,3 and 4,5,6,7
 
-With ``pclr-ms run --start ssh`` so many are started on every host of the launch file.
+With ``pclr-ms run --start ssh`` this number is started on every host of the launch file.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from pcl_reasoner.supervise.watched import Watched
 
 POLL_SECONDS = 0.25
 HEALTH_SECONDS = 10.0
-"""Between looks at a running server's /health, and the time for an answer."""
+"""Seconds between checks of a running server's /health, and the time limit for its answer."""
 UNHEALTHY_LOOKS = 12
-"""A server that does not answer so often in a row hangs, and is started again."""
+"""After this many failed checks in a row, a server counts as hanging and is restarted."""
 _SSH_FAILED = 255
-"""Exit code of ssh where it is not the remote command's."""
+"""Exit code of ssh itself, as opposed to that of the remote command."""
 
 
 class SupervisedServer:
@@ -52,13 +52,13 @@ class SupervisedServer:
 
     Args:
         serving: ``placement.sampling`` or ``placement.judging``.
-        placement: The launch file's whole placement.
+        placement: The launch file's complete ``placement``.
         model: A Hugging Face folder.
         settings: The model's name and context length.
-        log: File to which all that it prints is appended.
-        place: Which of several servers it is, from 0.
-        key: The launch file's key that says how it is started.
-        host: Another host that it runs on; None: this machine.
+        log: File to which its output is appended.
+        place: Index of the server among several, from 0.
+        key: The launch file's key that describes the server: ``sampling`` or ``judging``.
+        host: The other host that it runs on; None: this machine.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class SupervisedServer:
         self.port = 0
         self.restarts = 0
         self.given_up: str | None = None
-        """Why it is not started again, while others go on."""
+        """Why it is not restarted any more, while other servers continue."""
         self._looks_missed = 0
         self._next_look = 0.0
 
@@ -91,10 +91,10 @@ class SupervisedServer:
         return f"http://{self.host or LOCAL_ADDRESS}:{self.port}"
 
     def start(self) -> None:
-        """Start the process; see ``ready`` for the server.
+        """Start the process; ``ready`` then waits for the server.
 
         Raises:
-            StageError: There is no such executable on this machine.
+            StageError: The executable does not exist on this machine, or is not executable.
         """
         self.port = self._port()
         self.process = self._started()
@@ -127,7 +127,8 @@ class SupervisedServer:
         """Wait until the server answers.
 
         Raises:
-            StageError: It ended, or takes longer than ``start_seconds``; its log's last lines.
+            StageError: It ended, or it took longer than ``start_seconds``. The message has the
+                last lines of its log.
         """
         seconds = self.serving.start_seconds
         until = time.monotonic() + seconds
@@ -147,7 +148,7 @@ class SupervisedServer:
         return self.process is None or self.process.ended
 
     async def lost(self, http: httpx.AsyncClient) -> bool:
-        """Has it ended, or does it hang? Looks at /health now and then."""
+        """Has it ended, or does it hang? Checks /health every HEALTH_SECONDS."""
         if self.ended:
             return True
         if time.monotonic() >= self._next_look:
@@ -157,10 +158,10 @@ class SupervisedServer:
         return self._looks_missed >= UNHEALTHY_LOOKS
 
     async def start_again(self, http: httpx.AsyncClient) -> None:
-        """Put a new server in the place of one that was lost.
+        """Replace a lost server by a new one.
 
         Raises:
-            StageError: It was lost more often than ``restarts``.
+            StageError: It was lost more than ``restarts`` times.
         """
         limit = self.serving.restarts
         if self.restarts >= limit:
@@ -173,19 +174,19 @@ class SupervisedServer:
         connection_is_lost = watched is not None and watched.process.poll() == _SSH_FAILED
         await asyncio.to_thread(self.stop)
         if connection_is_lost:
-            # What runs there hears nothing from here, and stops by itself.
+            # The remote processes get no byte any more; after notice_seconds they stop themselves.
             await asyncio.sleep(self.placement.notice_seconds)
         self.start()
         try:
             await self.ready(http)
         except StageError:
-            # Devices may not have been given back yet, or the port was taken meanwhile.
+            # Its devices may not be free yet, or another process may have taken its port.
             if self.restarts >= limit:
                 raise
             await self.start_again(http)
 
     async def answers(self, http: httpx.AsyncClient, seconds: float = HEALTH_SECONDS) -> bool:
-        """Is it well, by its own word, within so many seconds?"""
+        """Does its /health answer with status 200 within ``seconds``?"""
         try:
             answer = await http.get(f"{self.root}/health", timeout=seconds)
         except httpx.HTTPError:
@@ -196,12 +197,12 @@ class SupervisedServer:
         return "" if self.process is None else self.process.last_lines()
 
     def let_go(self) -> None:
-        """Tell the server to end, and do not wait for it."""
+        """Tell the server to end, without waiting for it."""
         if self.process is not None:
             self.process.let_go()
 
     def stop(self) -> None:
-        """End the server and everything that it started."""
+        """End the server and every process that it started."""
         watched, self.process = self.process, None
         if watched is not None:
             watched.stop()
@@ -216,15 +217,18 @@ def _log_of(log: Path, host: str | None, place: int, several: bool) -> Path:
 def started(
     context: StageContext, key: str, model: Path, settings: SamplingConfig, log: Path
 ) -> Iterator[list[SupervisedServer]]:
-    """The servers that the launch file has a stage start, stopped whatever happens.
+    """Start the servers that the launch file describes; stop them on exit, also after an error.
 
     Args:
-        context: ``placement.sampling`` or ``placement.judging`` says how to start them; None: no
-            server is started.
+        context: ``placement.sampling`` or ``placement.judging`` describes them; where it is None,
+            no server is started.
         key: ``sampling`` or ``judging``.
         model: A Hugging Face folder.
         settings: The model's name and context length.
-        log: File to which all that they print is appended; of several, each has its own beside it.
+        log: File to which their output is appended; several servers get one file each, beside it.
+
+    Yields:
+        The servers, started but not ready yet; empty if none is described.
     """
     serving: Serving | None = getattr(context.placement, key)
     if serving is None:
@@ -262,11 +266,11 @@ def started(
 
 
 _RECENT_PORTS: deque[int] = deque(maxlen=64)
-"""A server takes seconds until it listens on its port: another must not be given it meanwhile."""
+"""Ports given lately. A server listens only after seconds; until then its port looks free."""
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on now, and that was not given lately."""
+    """A port of this machine that is free now, and that was not given to a server lately."""
     while True:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))

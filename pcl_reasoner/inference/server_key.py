@@ -1,7 +1,7 @@
-"""The key of a server that a stage starts: those alone are answered that show it.
+"""The API key of a server that a stage starts; the server rejects requests without it.
 
-logs/server.key      0600, made once a run directory
-VLLM_API_KEY         in the server's environment, and in no command
+logs/server.key      mode 0600, made once per run directory
+VLLM_API_KEY         in the server's environment, never on a command line
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pathlib import Path
 from pcl_reasoner.core.schema import Placement, Serving
 
 API_KEY = "VLLM_API_KEY"
-"""vLLM's variable: what is under /v1 is for those alone that show this key."""
+"""vLLM's environment variable: requests under /v1 must show this key."""
 
 
 def given_key(serving: Serving, placement: Placement, host: str | None) -> str | None:
-    """The key that the launch file gives a server; empty where it is to have none.
+    """The key that the launch file gives a server; empty: the server has none; None: not given.
 
     Args:
         serving: ``placement.sampling`` or ``placement.judging``.
-        placement: The launch file's.
-        host: One of its hosts; None: this machine.
+        placement: The launch file's ``placement``.
+        host: The host that runs the server; None: this machine.
     """
     of_host = placement.per_host[host].env if host in placement.per_host else {}
     found: str | None = {**placement.env, **of_host, **serving.environment}.get(API_KEY)
@@ -32,10 +32,13 @@ def given_key(serving: Serving, placement: Placement, host: str | None) -> str |
 
 
 def kept_key(folder: Path) -> str:
-    """The key of servers that are given none: made once a folder, and read by its owner alone.
+    """The key of servers without a key in the launch file: made once, readable by its owner only.
 
-    Always the same one there, as versions of vLLM that count VLLM_API_KEY among what they compile
-    for would compile anew with another.
+    It stays the same for a folder. Some versions of vLLM include VLLM_API_KEY in the cache key of
+    their compiled code, and would compile again with another key.
+
+    Args:
+        folder: The folder of ``server.key``.
     """
     file = folder / "server.key"
     folder.mkdir(parents=True, exist_ok=True)
@@ -50,7 +53,7 @@ def kept_key(folder: Path) -> str:
 
 
 def without_key(placement: Placement) -> Placement:
-    """A placement whose environments have no key: what stands in a command, everyone reads."""
+    """A placement whose environments have no key, for commands: every user can read a command."""
 
     def cleaned(env: Mapping[str, str]) -> dict[str, str]:
         return {name: value for name, value in env.items() if name != API_KEY}

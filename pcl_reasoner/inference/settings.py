@@ -1,4 +1,4 @@
-"""The sampling fields that the stages ``sample`` and ``evaluate`` share, under the same names."""
+"""The sampling fields that the stages ``sample`` and ``evaluate`` share, with equal names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pcl_reasoner.core.stage import FileName, ServerNeeds, StageConfig
 
 
 class SamplingConfig(StageConfig):
-    """How responses are drawn. Every field that changes them is sent or applied explicitly."""
+    """How responses are sampled. Every field that affects them is sent or applied explicitly."""
 
     renamed = {"max_tokens": "max_new_tokens"}
     renamed_values = {"engine": {"embedded": "local"}}
@@ -19,51 +19,51 @@ class SamplingConfig(StageConfig):
     engine: Literal["local", "server"] = "server"
     """``server``: an OpenAI-compatible server; ``local``: a small model on this CPU."""
     n: int = Field(8, gt=0)
-    """Responses a problem."""
+    """Responses per problem."""
     temperature: float = Field(0.6, ge=0)
-    """0 takes the most likely token."""
+    """0 always takes the most likely token."""
     top_k: int = Field(40, ge=0)
-    """Only this many most likely tokens may be drawn; 0 = all."""
+    """Sample only from this many most likely tokens; 0 = all."""
     top_p: float = Field(0.95, gt=0, le=1)
-    """Only the most likely tokens whose probability together reaches this may be drawn."""
+    """Sample only from the fewest most likely tokens whose summed probability reaches this."""
     min_p: float = Field(0.0, ge=0, le=1)
-    """Only tokens with this share of the largest probability may be drawn."""
+    """Sample only tokens with at least this fraction of the largest probability."""
     repetition_penalty: float = Field(1.0, gt=0)
-    """Makes tokens already in prompt or response less likely; 1 = off."""
+    """Values above 1 make tokens in the prompt or response less likely; 1 = off."""
     max_new_tokens: int | None = Field(None, gt=0)
-    """Longest response in tokens; None = what the prompt leaves of the context."""
+    """Maximum response length in tokens; None: the rest of the context after the prompt."""
     max_model_len: int = Field(131072, gt=0)
-    """Longest prompt and response together, in tokens."""
+    """Maximum length of prompt and response together, in tokens."""
     seed: int = 0
-    """Start of all random streams."""
+    """Seed from which the seeds of all responses are derived."""
     system: str | None = None
-    """Text of the system turn; None for no system turn of ours."""
+    """Text of the system turn; None: no system turn is added."""
     suffix: str = ""
     """Appended to the problem in the user turn."""
     template: FileName | None = None
     """A jinja file instead of the weights' own chat template."""
     served_model: str = "policy"
-    """The name under which the server offers the model."""
+    """The name by which the server offers the model."""
     concurrency: int = Field(64, gt=0)
-    """Requests under way at the same time, over all servers."""
+    """Maximum requests in flight, over all servers together."""
     request_timeout: float = Field(7200.0, gt=0)
-    """Seconds to wait for an answer, the server's queue included."""
+    """Seconds to wait for an answer, including the time in the server's queue."""
     retries: int = Field(3, ge=0)
-    """How often a request is sent again after a failure that may pass."""
+    """How often a request is sent again after a temporary failure."""
     max_failed: float = Field(0.05, ge=0, le=1)
-    """Share of failed responses above which the stage stops: failures count as wrong answers."""
+    """Share of failed responses above which the stage stops; a failure counts as incorrect."""
     batch: int = Field(400, gt=0)
-    """Rows that the local sampler decodes at once."""
+    """Rows that the local sampler decodes together."""
 
     model_role: ClassVar[str] = "policy"
-    """The stage's input that has the weights."""
+    """The stage's input that holds the weights."""
 
     def asked_urls(self, placement: Placement) -> list[str]:
-        """The policy's servers, where a server answers."""
+        """The policy's server URLs; empty with the local sampler."""
         return placement.server_urls if self.engine == "server" else []
 
     def server(self) -> ServerNeeds | None:
-        """What a server must offer; None where the local sampler answers."""
+        """What a server must offer; None with the local sampler."""
         if self.engine != "server":
             return None
         return ServerNeeds(self.model_role, self.served_model, self.max_model_len)

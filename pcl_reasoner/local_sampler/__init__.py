@@ -1,1 +1,1 @@
-"""The sampler inside this process: a small Qwen2 on the CPU, for a laptop."""
+"""The sampler inside this process: a small Qwen2 model on the CPU, for a laptop."""

@@ -1,9 +1,9 @@
-"""The next token of many rows from their logits: filters, then the inverse of the CDF.
+"""Draw the next token of many rows from their logits: filters, then the inverse of the CDF.
 
-Every sample has a random stream of its own, so what it draws does not depend on which other
-samples share its batch:
+Every sample has its own random stream, so its tokens do not depend on the other samples in its
+batch:
 
-    stream_seed(0, "5c18d5f0a1b2c3d4", 3) -> 4093115277153927133 -> Philox -> one uniform a step
+    stream_seed(0, "5c18d5f0a1b2c3d4", 3) -> 4093115277153927133 -> Philox -> one uniform per step
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from numpy.typing import NDArray
 Floats = NDArray[np.floating[Any]]
 
 UNIFORMS_AT_ONCE = 64
-"""A stream is read in blocks of this many steps: a call a token would cost more than the draw."""
+"""Steps per block that is read from a stream: one call per token would cost more than the draw."""
 
 
 @dataclass(frozen=True)
 class Filters:
-    """Which tokens may be drawn, with the meaning that vLLM gives these fields.
+    """Which tokens may be drawn; the fields mean the same as in vLLM.
 
     Args:
-        temperature: 0 takes the most likely token.
+        temperature: 0 always takes the most likely token.
         top_k: Keep this many most likely tokens; 0 keeps all.
-        top_p: Keep the fewest most likely tokens whose probability reaches this.
-        min_p: Keep tokens with at least this share of the largest probability.
-        repetition_penalty: Divides the logits of tokens already seen (1 = off).
+        top_p: Keep the fewest most likely tokens whose summed probability reaches this.
+        min_p: Keep tokens with at least this fraction of the largest probability.
+        repetition_penalty: Values above 1 make tokens already seen less likely (1 = off); see
+            penalise.
     """
 
     temperature: float
@@ -47,7 +48,7 @@ def stream_seed(seed: int, problem_id: str, sample_index: int) -> int:
 
 
 class Streams:
-    """One Philox stream a row, read step by step."""
+    """One Philox stream per row, read step by step."""
 
     def __init__(self, seeds: list[int]) -> None:
         self._generators = [np.random.Generator(np.random.Philox(key=seed)) for seed in seeds]
@@ -70,8 +71,8 @@ def penalise(logits: Floats, seen: NDArray[np.bool_], penalty: float) -> Floats:
 
     Args:
         logits: [rows, vocabulary] float.
-        seen: [rows, vocabulary], True for tokens in the row's prompt or response.
-        penalty: Positive logits are divided by it, negative ones multiplied.
+        seen: [rows, vocabulary] bool, True for tokens in the row's prompt or response.
+        penalty: Positive logits are divided by it, negative logits are multiplied by it.
 
     Source: Keskar et al. 2019 (CTRL), arXiv 1909.05858, in the two-sided form of vLLM.
     """
@@ -79,10 +80,11 @@ def penalise(logits: Floats, seen: NDArray[np.bool_], penalty: float) -> Floats:
 
 
 def draw(logits: Floats, uniforms: NDArray[np.float64], filters: Filters) -> NDArray[np.int64]:
-    """Draw one token a row.
+    """Draw one token per row.
 
-    The filters apply in vLLM's order: temperature, min-p, top-k, top-p. What is left is walked
-    from the most likely token down until its summed probability passes the row's uniform.
+    The filters apply in vLLM's order: temperature, min-p, top-k, top-p. The probabilities of the
+    remaining tokens are then summed from the most likely token down. The first token whose sum
+    exceeds the row's uniform is drawn.
 
     Args:
         logits: [rows, vocabulary] float.
@@ -100,17 +102,17 @@ def draw(logits: Floats, uniforms: NDArray[np.float64], filters: Filters) -> NDA
     weights = np.exp((kept - kept[:, :1]) / filters.temperature)  # the largest is 1
     weights[weights < filters.min_p] = 0.0
     sums = np.cumsum(weights, axis=-1)
-    # A token stays when the tokens before it do not reach top_p yet, so the first always does.
+    # A token is kept if the tokens before it do not reach top_p. The first is always kept.
     weights[sums - weights >= filters.top_p * sums[:, -1:]] = 0.0
     sums = np.cumsum(weights, axis=-1)
     places = (sums <= uniforms[:, None] * sums[:, -1:]).sum(axis=-1)
-    # Rounding could place a uniform next to 1 behind the last token that was kept.
+    # Rounding could put a uniform close to 1 after the last token that was kept.
     places = np.minimum(places, (weights > 0).sum(axis=-1) - 1)
     return np.take_along_axis(tokens, places[:, None], axis=-1)[:, 0]
 
 
 def _most_likely(logits: Floats, top_k: int) -> NDArray[np.int64]:
-    """Token ids from the most likely down, equal logits by id: [rows, top_k or vocabulary]."""
+    """Token ids from the most likely down, ties ordered by id: [rows, top_k or vocabulary]."""
     if not 0 < top_k < logits.shape[-1]:
         return np.argsort(-logits, axis=-1, kind="stable")
     few = np.sort(np.argpartition(-logits, top_k - 1, axis=-1)[:, :top_k], axis=-1)

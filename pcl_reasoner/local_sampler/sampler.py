@@ -1,9 +1,9 @@
-"""The local sampler: a small Qwen2 on the CPU, with a KV cache, in MindSpore's graph mode.
+"""The local sampler: a small Qwen2 model on the CPU, with a KV cache, in MindSpore's graph mode.
 
 Prompts are padded on the left, so that all rows of a batch decode at the same slot and one graph
-serves every step. A row's positions count from its first real token and its padding is masked,
-so the result is the unpadded model's. Two graphs are compiled for a set of prompts: the prefill
-of [prompts, prompt slots] and the step of [rows].
+serves every step. A row's positions count from its first real token, and its padding is masked, so
+the result equals the unpadded model's. Two graphs are compiled for a set of prompts: the prefill of
+[prompts, prompt slots] and the step of [rows].
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from pcl_reasoner.weights.model_config import (
 )
 
 MASKED = -1e30
-"""Added to the attention scores of slots that a token may not see."""
+"""Added to the attention scores of slots that a token must not see."""
 CACHE_LIMIT_BYTES = 8 << 30
-"""The KV cache may not be larger; a machine that samples on its CPU is a small one."""
+"""Maximum size of the KV cache; machines that sample on their CPU have little memory."""
 PROMPT_MULTIPLE = 16
-"""Prompt slots are rounded up to this, so that sets of like prompts share their graphs."""
+"""Prompt slots are rounded up to a multiple of this, so that similar prompt sets share graphs."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One sample to be drawn: ``prompt`` is an index into the prompts, ``seed`` its stream's."""
+    """One sample to draw: ``prompt`` is its index among the prompts, ``seed`` its stream's seed."""
 
     prompt: int
     seed: int
@@ -48,7 +48,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A sample's ids, the end token included where one was drawn (finish_reason ``stop``)."""
+    """A sample's token ids, including the end token if one was drawn (finish_reason ``stop``)."""
 
     token_ids: list[int]
     finish_reason: str
@@ -62,7 +62,7 @@ class Layout:
     prompt_slots: int
     rows: int
     slots: int
-    """Prompt and response together."""
+    """Slots per row, for prompt and response together."""
 
 
 def _parameter(value: NDArray[np.float32], name: str) -> Parameter:
@@ -72,8 +72,8 @@ def _parameter(value: NDArray[np.float32], name: str) -> Parameter:
 class Layer(nn.Cell):
     """The parts of a Qwen2 layer that prefill and step share; x is [tokens, hidden].
 
-    Kernels are small and many here, so what can be multiplied beforehand is: the norms' weights
-    and the scores' scale are in the matrices that follow them.
+    Kernels are small and numerous here, so constant factors are multiplied in advance: the norms'
+    weights and the attention scale are part of the matrices that follow them.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Layer(nn.Cell):
         return turned[:, :heads], turned[:, heads:], qkv[:, heads + kv_heads :]
 
     def finish(self, x: Any, attended: Any) -> Any:
-        """Add attention's output [tokens, heads·head_dim] and the feed-forward part to x."""
+        """Add attention's output [tokens, heads·head_dim] and the feed-forward output to x."""
         x = x + ops.matmul(attended, self.out)
         both = ops.matmul(normalise(x, self.eps), self.gate_up)
         half = both.shape[-1] // 2
@@ -119,12 +119,12 @@ class Layer(nn.Cell):
 
 
 def normalise(x: Any, eps: Any) -> Any:
-    """RMSNorm over the last axis, its weight left to the matrix that follows."""
+    """RMSNorm over the last axis; its weight is part of the matrix that follows."""
     return x * ops.rsqrt(ops.mean(x * x, -1, True) + eps)
 
 
 class Model(nn.Cell):
-    """Embedding, layers, final norm and head, with the rotary tables."""
+    """Embedding, layers, final norm, head and the rotary tables."""
 
     def __init__(self, shape: ModelShape, weights: dict[str, NDArray[np.float32]]) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class Model(nn.Cell):
         self.sin = _parameter(np.sin(angles).astype(np.float32), "sin")
 
     def embed(self, ids: Any, positions: Any) -> Any:
-        """x [tokens, hidden] and the rotary tables' rows for flat ids and positions [tokens]."""
+        """x [tokens, hidden] and the rotary tables' rows, for flat ids and positions [tokens]."""
         x = ops.gather(self.embedding, ids, 0)
         return x, ops.gather(self.cos, positions, 0), ops.gather(self.sin, positions, 0)
 
@@ -151,10 +151,10 @@ class Model(nn.Cell):
 
 
 class Cache(nn.Cell):
-    """Keys and values of all layers: one parameter a layer of [rows·kv_heads·slots, head_dim].
+    """Keys and values: two parameters per layer, each [rows·kv_heads·slots, head_dim].
 
-    The flat form lets a step write its slot of every row in place, and is read without a copy
-    as [rows, kv_heads, slots, head_dim].
+    The flat form lets a step write its slot of every row in place. Attention reads it without a
+    copy as [rows, kv_heads, slots, head_dim].
     """
 
     def __init__(self, shape: ModelShape, layout: Layout) -> None:
@@ -170,7 +170,7 @@ class Cache(nn.Cell):
 
 
 class Prefill(nn.Cell):
-    """One pass over the distinct prompts; their keys and values go to the rows of the cache."""
+    """One pass over the distinct prompts; copies their keys and values to the cache's rows."""
 
     def __init__(self, model: Model, cache: Cache, shape: ModelShape, layout: Layout) -> None:
         super().__init__()
@@ -185,11 +185,11 @@ class Prefill(nn.Cell):
         self.lines = (layout.rows * shape.n_kv_heads * layout.slots, shape.head_dim)
 
     def spread(self, x: Any, prompt_of_row: Any) -> Any:
-        """[prompts, kv_heads, prompt slots, head_dim] -> the cache's lines of every row."""
+        """[prompts, kv_heads, prompt slots, head_dim] -> the cache's lines, for every row."""
         return ops.concat((ops.gather(x, prompt_of_row, 0), self.rest), 2).reshape(self.lines)
 
     def construct(self, ids: Any, positions: Any, mask: Any, prompt_of_row: Any) -> Any:
-        """ids, positions [prompts, slots]; mask [prompts, 1, slots, slots]; -> last logits."""
+        """Last logits for ids, positions [prompts, slots] and mask [prompts, 1, slots, slots]."""
         prompts, slots = self.layout.prompts, self.layout.prompt_slots
         kv_heads, dim = self.kv_heads, self.head_dim
         group = self.heads // kv_heads
@@ -214,7 +214,7 @@ class Prefill(nn.Cell):
 
 
 class Step(nn.Cell):
-    """One token a row: writes its keys and values at the step's slot, returns its logits."""
+    """Decode one token per row: write its keys and values at the step's slot, return logits."""
 
     def __init__(self, model: Model, cache: Cache, shape: ModelShape, layout: Layout) -> None:
         super().__init__()
@@ -254,20 +254,20 @@ class Step(nn.Cell):
 
 
 def _use_cpu() -> None:
-    """Run what follows on the CPU."""
+    """Run all further operations on the CPU."""
     try:
         ms.set_device("CPU")
     except RuntimeError:
-        # MindSpore takes no second device, and a training process has the CPU already.
+        # MindSpore accepts no second device, and a training process may use the CPU already.
         if ms.get_context("device_target") != "CPU":
             raise
 
 
 def _shape_of(folder: Path) -> ModelShape:
-    """The model's shape.
+    """The model's shape, from its config.json.
 
     Raises:
-        StageError: It is not a Qwen2 model, or one with scaled or windowed attention.
+        StageError: It is no Qwen2 model, or its attention is scaled or windowed.
     """
     config = read_json(folder / "config.json")
     unknown = [name for name in ("rope_scaling", "use_sliding_window") if config.get(name)]
@@ -282,7 +282,7 @@ def _shape_of(folder: Path) -> ModelShape:
 
 
 class LocalSampler:
-    """Draws samples for rows of prompts; one instance serves any number of prompt sets.
+    """Draws samples for rows of prompts; one instance handles any number of prompt sets.
 
     Args:
         folder: A Hugging Face folder of a Qwen2 model.
@@ -299,10 +299,10 @@ class LocalSampler:
         self.step: Step
 
     def prepare(self, layout: Layout) -> None:
-        """Make the cells of a layout; those of the last one are kept when it is the same.
+        """Make the cells of a layout; the previous cells are kept if the layout is the same.
 
         Raises:
-            StageError: The cache would not fit.
+            StageError: The KV cache would exceed CACHE_LIMIT_BYTES.
         """
         if layout == self.layout:
             return
@@ -325,8 +325,8 @@ class LocalSampler:
         """Fill the cache with the rows' prompts.
 
         Args:
-            prompts: At most ``layout.prompts`` lists of ids.
-            rows: For each of ``layout.rows`` rows its prompt.
+            prompts: At most ``layout.prompts`` lists of token ids.
+            rows: The prompt index of each of the ``layout.rows`` rows.
 
         Returns:
             Logits of each row's next token [rows, vocabulary]; padding of each row [rows] int32.
@@ -338,7 +338,7 @@ class LocalSampler:
         ids = np.array([[0] * int(pad) + p for pad, p in zip(padding, filled, strict=True)])
         places = np.arange(slots, dtype=np.int32)
         positions = np.maximum(places[None] - padding[:, None], 0)
-        # A padding token sees itself alone, so that its softmax has something to divide by.
+        # A padding token sees only itself, so that its softmax has one slot that is not masked.
         seen = (places[None, :, None] >= places) & (places >= padding[:, None, None])
         seen |= np.eye(slots, dtype=bool)[None]
         mask = np.where(seen, 0.0, MASKED).astype(np.float32)[:, None]
@@ -349,16 +349,16 @@ class LocalSampler:
     def sample(
         self, prompts: list[list[int]], rows: list[Row], max_new_tokens: list[int], filters: Filters
     ) -> list[Drawn]:
-        """Draw one response a row.
+        """Draw one response per row.
 
         Args:
-            prompts: The batch's distinct prompts, as ids.
+            prompts: The batch's distinct prompts, as token ids.
             rows: At most ``layout.rows`` samples.
-            max_new_tokens: For each row, how many tokens it may have.
+            max_new_tokens: The token limit of each row.
             filters: The sampling fields.
 
         Returns:
-            One Drawn a row, in the rows' order.
+            One Drawn per row, in the rows' order.
         """
         assert self.layout is not None
         spare = self.layout.rows - len(rows)
@@ -389,7 +389,7 @@ class LocalSampler:
         return seen[rows]
 
     def _cut(self, tokens: NDArray[np.int64], max_new_tokens: list[int]) -> Iterator[Drawn]:
-        """Rows go on being decoded while others are not done: cut each where it ended."""
+        """Cut each row where it ended: rows are decoded until all rows of the batch are done."""
         for row, limit in zip(tokens, max_new_tokens, strict=True):
             ended = np.flatnonzero(np.isin(row[:limit], self.ends))
             if ended.size:

@@ -1,6 +1,6 @@
-"""One NumPy reference and one MindSpore Cell a loss; ``train.loss`` names the module.
+"""Losses, one module each: a NumPy reference and a MindSpore Cell; ``train.loss`` is its name.
 
-Cheap to import: what a recipe says of a loss is checked against LOSSES alone.
+This package is cheap to import: a recipe's settings of a loss are checked against LOSSES alone.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pcl_reasoner.losses.columns import ADVANTAGES, OLD_LOG_PROBS, OLD_LOG_PROBS
 
 @dataclass(frozen=True)
 class Loss:
-    """What is known of a loss without importing it.
+    """The properties of a loss, which are available without importing its module.
 
     Args:
-        cell: Its Cell's name in the module.
-        unit: What weighs alike in the mean: each segment, or each trained token.
-        needs: Those of OPTIONAL_COLUMNS without which it has no meaning.
-        parameters: Name -> default; ``train.loss_parameters`` changes them.
+        cell: Name of its Cell in the module.
+        unit: What has equal weight in the mean: each segment, or each trained token.
+        needs: The columns of OPTIONAL_COLUMNS that the loss requires.
+        parameters: Name -> default; ``train.loss_parameters`` overrides the defaults.
     """
 
     cell: str
@@ -59,7 +59,7 @@ LOSSES: dict[str, Loss] = {
     ),
     "dft": Loss("DftLoss", "token"),
 }
-"""Module in this package -> what it holds. Adding a loss: one file, one line here, one test."""
+"""Module in this package -> its loss. To add a loss: one file, one line here, one test."""
 
 
 RENAMED_PARAMETERS = {
@@ -68,16 +68,16 @@ RENAMED_PARAMETERS = {
     "eps_right": "eps_correct",
     "eps_wrong": "eps_incorrect",
 }
-"""A parameter's old name -> its name."""
+"""A parameter's old name -> its new name."""
 
 
 def build_loss(name: str, places: int, parameters: Mapping[str, float] | None = None) -> Any:
-    """A loss's Cell.
+    """Build the Cell of a loss.
 
     Args:
-        name: In LOSSES.
-        places: G, segments that a row can hold.
-        parameters: Those that are not at their defaults.
+        name: A key of LOSSES.
+        places: G, the number of segments that a row can hold.
+        parameters: The parameters that differ from their defaults.
     """
     known = LOSSES[name]
     module = importlib.import_module(f"{__name__}.{name}")

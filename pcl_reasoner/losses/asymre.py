@@ -2,8 +2,9 @@
 
     loss = Σ_segments w · ( −(r − V)·m ),  V = mean_G r + δ,  m = (1/T) Σ_t log π(y_t)
 
-With δ < 0 correct responses weigh more than incorrect ones. Off-policy, its authors find, a
-baseline at or above the mean reward (δ ≥ 0) ends in collapse, and one below it improves the policy.
+With δ < 0 correct responses weigh more than incorrect ones. For off-policy training, the authors
+find that a baseline at or above the mean reward (δ ≥ 0) leads to collapse, and that a baseline
+below it improves the policy.
 
 Source: arXiv 2506.20520. The group's mean is the column ``pass_rates``.
 """
@@ -16,17 +17,17 @@ from pcl_reasoner.losses.segments import Batch
 
 
 def reference(batch: Batch, delta: float) -> float:
-    """The definition, in float64.
+    """Compute the loss by its definition, in float64.
 
     Args:
-        batch: What is given.
+        batch: The inputs of the loss.
         delta: δ, added to the group's mean reward.
     """
     return batch.over_segments((batch.pass_rates + delta - batch.rewards) * batch.means())
 
 
 class AsymreLoss(nn.Cell):
-    """The loss as a graph-mode Cell."""
+    """Computes the loss in graph mode."""
 
     def __init__(self, places: int, delta: float) -> None:
         super().__init__()

@@ -1,20 +1,21 @@
-"""log π of every label from hidden states, a chunk of tokens at a time: never all logits.
+"""Computes log π of every label from hidden states, one chunk of tokens at a time.
 
     z = h Wᵀ        log π(y) = z_y − log Σ_v e^{z_v}        entropy = −Σ_v π(v) log π(v)
 
-The backward pass makes a chunk's logits again, and from them its part of both gradients:
+The logits of all tokens never exist at once. The backward pass computes a chunk's logits again, and
+from them the chunk's part of both gradients:
 
     ∂L/∂z = c (onehot(y) − π),  c = ∂L/∂ log π(y)        ∂L/∂h = ∂L/∂z W        ∂L/∂W = Σ (∂L/∂z)ᵀ h
 
-Under tensor parallelism a rank holds a part of the vocabulary. ``PartScores`` stays inside the
-part: it communicates nothing, forward or backward, and what MindSpore does not cut for a rank (a
-``bprop``) is correct as it stands on the rank's own piece. Then every rank gathers the scores of
-all parts, P numbers per token, and ``WholeScores`` combines them.
+Under tensor parallelism a rank holds one part of the vocabulary. ``PartScores`` stays inside that
+part: it does not communicate, neither forward nor backward. MindSpore does not divide its ``bprop``
+among ranks, so the ``bprop`` is written to be correct on the rank's own slice. Then every rank
+gathers the scores of all parts, P numbers per token, and ``WholeScores`` combines them.
 
-The scores are not added up by AllReduce: MindSpore 2.7 would rewrite the gradient
-AllReduce(x)·y + z to AllReduce(x + z)·y, which is incorrect (docs/mindspore_all_reduce.md).
+The scores are not summed by AllReduce: MindSpore 2.7 would rewrite the gradient AllReduce(x)·y + z
+to AllReduce(x + z)·y, which is incorrect (docs/internals/mindspore_all_reduce.md).
 
-Shapes: B rows, S tokens a row, H hidden size, V vocabulary, P parts of the vocabulary.
+Shapes: B rows, S tokens per row, H hidden size, V vocabulary size, P parts of the vocabulary.
 """
 
 from __future__ import annotations
@@ -29,28 +30,28 @@ from pcl_reasoner.losses.chunks import weight_pieces
 
 
 def vocabulary_parts(parallel_config: Any, vocab_size: int) -> int:
-    """In how many parts MindFormers cuts the output weights."""
+    """Return the number of parts into which MindFormers divides the output weights."""
     parts = int(parallel_config.model_parallel)
     return 1 if parallel_config.vocab_emb_dp or vocab_size % parts else parts
 
 
 class PartScores(nn.Cell):
-    """What each part of the vocabulary says of a label, chunk by chunk, with a gradient by hand.
+    """Computes the scores of each part of the vocabulary by chunks, with a hand-written gradient.
 
     Args:
         vocab_size: V.
         parts: P.
-        step: Tokens of each row that make a chunk.
-        entropy: Whether entropies are made; they have no gradient.
+        step: Tokens of each row in a chunk.
+        entropy: Whether entropies are computed; they have no gradient.
     """
 
     # MindSpore 2.7 loses Python functions (min, ops.zeros_like) that both construct and bprop
-    # call: operators are primitives, and what the two share they write out.
+    # call. So operators are primitives, and construct and bprop share no code.
     def __init__(self, vocab_size: int, parts: int, step: int, entropy: bool) -> None:
         super().__init__()
         self.parts, self.step, self.entropy = parts, step, entropy
         self.part_size = vocab_size // parts
-        # One part has no axis of its own: sums over the last of three axes are slow on a CPU.
+        # A single part has no axis: sums over the last of three axes are slow on a CPU.
         self.part_axis = (parts,) if parts > 1 else ()
         self.pieces = weight_pieces(vocab_size)
         self.zeros = ops.ZerosLike()
@@ -63,15 +64,15 @@ class PartScores(nn.Cell):
         self.maximum, self.subtract = ops.ReduceMax(keep_dims=True), ops.Sub()
         self.shares, self.multiply = ops.Softmax(-1), ops.Mul()
         self.sum, self.negate = ops.ReduceSum(keep_dims=True), ops.Neg()
-        # Those of bprop. MindSpore does not cut them: on a rank they see the rank's own piece.
+        # Operators of bprop. MindSpore does not divide them: a rank applies them to its slice.
         self.softmax, self.one_hot = ops.Softmax(-1), ops.OneHot()
         self.by_hidden, self.by_weight = ops.MatMul(), ops.MatMul(transpose_a=True)
 
     def shard(self, data_parallel: int, length: int) -> None:
-        """Cut rows over data-parallel ranks, and parts over tensor-parallel ones.
+        """Divide rows among data-parallel ranks, and parts among tensor-parallel ranks.
 
         Args:
-            data_parallel: Ranks that rows are spread over.
+            data_parallel: Number of ranks among which rows are divided.
             length: S.
         """
         dp, mp = data_parallel, self.parts
@@ -89,16 +90,16 @@ class PartScores(nn.Cell):
             two.shard((part, part))
 
     def construct(self, hidden, weight, index):
-        """The label's log-prob among its part, the part's log Σ e^z, the part's entropy.
+        """Compute the label's log-prob within a part, the part's log Σ e^z and the part's entropy.
 
         Args:
             hidden: [B, S, H] float.
-            weight: [V, H], as hidden.
-            index: [B, S, P] int32, the label's place in each part, within it.
+            weight: [V, H], of the same type as hidden.
+            index: [B, S, P] int32, the label's index within each part.
 
         Returns:
-            Three times [B, S, P] float32; the second is 0 for a vocabulary in one part, the third
-            where entropies are not made.
+            Three tensors [B, S, P] float32. The second is 0 for a vocabulary in one part, the third
+            is 0 if entropies are not computed.
         """
         rows, length, width = hidden.shape
         chosen: Any = ()
@@ -111,7 +112,7 @@ class PartScores(nn.Cell):
                 chunk = self.slice_hidden(hidden, (0, start, 0), (rows, end, width), (1, 1, 1))
                 place = self.slice_index(index, (0, start, 0), (rows, end, self.parts), (1, 1, 1))
             if start > 0:
-                # Without an order all chunks could be alive at once.
+                # Without a fixed order, all chunks could be in memory at once.
                 chunk = ops.depend(chunk, chosen[-1])
             logits = self.matmul(self.reshape(chunk, (-1, width)), weight)
             logits = self.cast(
@@ -128,22 +129,22 @@ class PartScores(nn.Cell):
         return self.concat(chosen), self.concat(totals), self.concat(entropies)
 
     def _of_chunk(self, logits, place):
-        """logits [n, P, V / P], place [n, P, 1] -> three times [n, P, 1]; without P if it is 1."""
+        """logits [n, P, V / P], place [n, P, 1] -> three [n, P, 1]; without P if it is 1."""
         log_probs = self.log_softmax(logits)
         chosen = self.gather(log_probs, logits.ndim - 1, place)
         total = entropy = self.zeros(chosen)
         if self.parts > 1:
-            # At the largest logit: z = log π + log Σ e^z.
+            # Taken at the largest logit: z = log π + log Σ e^z.
             total = self.subtract(self.maximum(logits, -1), self.maximum(log_probs, -1))
         if self.entropy:
-            shares = self.shares(logits)  # on a CPU cheaper than exp(log_probs)
+            shares = self.shares(logits)  # cheaper on a CPU than exp(log_probs)
             entropy = self.negate(self.sum(self.multiply(shares, log_probs), -1))
         return chosen, total, entropy
 
     def bprop(self, hidden, weight, index, out, dout):
-        """Gradients by hidden and weight; on a rank, of its rows and by its part."""
+        """Compute the gradients of hidden and weight; on a rank, of its own rows and part."""
         rows, length, width = hidden.shape
-        parts = index.shape[2]  # 1 on a rank of several
+        parts = index.shape[2]  # 1 on each of several ranks
         size = weight.shape[0] // parts
         by_hidden: Any = ()
         by_weight: Any = ()
@@ -162,7 +163,7 @@ class PartScores(nn.Cell):
             by_logits = by_logits.reshape((chunk.shape[0], -1)).astype(weight.dtype)
             by_chunk = self.by_hidden(by_logits, weight)
             if self.parts == 1:
-                # One factor a token: cheaper on H numbers than on V.
+                # One factor per token: cheaper on H numbers than on V.
                 by_chunk = by_chunk * by_chosen
                 chunk = (chunk * by_chosen).astype(weight.dtype)
             by_hidden += (by_chunk.astype(hidden.dtype).reshape((rows, -1, width)),)
@@ -170,12 +171,12 @@ class PartScores(nn.Cell):
         return ops.concat(by_hidden, 1), ops.concat(by_weight, 0), self.zeros(index)
 
     def _cut(self, values, start):
-        """A chunk of [B, S, …]; a slice of all is a slow copy on a CPU."""
+        """Return a chunk of [B, S, …]; slicing out everything would be a slow copy on a CPU."""
         whole = self.step >= values.shape[1]
         return values if whole else values[:, start : start + self.step]
 
     def _add(self, sums, product):
-        """Add a chunk's [V, H] in float32, in pieces, so that few copies of it exist."""
+        """Add a chunk's [V, H] gradient in float32, in pieces, so that few copies of it exist."""
         added: Any = ()
         for number, (first, last) in enumerate(self.pieces):
             piece = product
@@ -189,16 +190,16 @@ class PartScores(nn.Cell):
 
 
 class WholeScores(nn.Cell):
-    """Combine the scores of all parts into those of the whole vocabulary.
+    """Combines the scores of all parts into the scores of the complete vocabulary.
 
-    Over parts p, with T_p = log Σ e^z of the part and H_p its entropy:
+    For parts p, with T_p = log Σ e^z of the part and H_p its entropy:
 
         log s_p = T_p − log Σ_q e^(T_q)        the part's share of the probability
-        log π(y) = log π_p(y) + log s_p, p being the label's part
+        log π(y) = log π_p(y) + log s_p, where p is the label's part
         entropy = Σ_p s_p (H_p − log s_p)
 
     Args:
-        entropy: Whether entropies are made.
+        entropy: Whether entropies are computed.
     """
 
     def __init__(self, entropy: bool) -> None:
@@ -219,7 +220,7 @@ class WholeScores(nn.Cell):
             two.shard((rows, rows))
 
     def construct(self, chosen, totals, entropies, is_in):
-        """Scores of the parts and whether the label is in each, [B, S, P] -> twice [B, S]."""
+        """Scores of the parts, and which has the label, [B, S, P] -> log π, entropy [B, S]."""
         shape = chosen.shape[:2]
         largest = ops.stop_gradient(self.largest(totals, -1))
         total = self.log(self.sum(self.exp(self.relative(totals, largest)), -1))
@@ -233,19 +234,19 @@ class WholeScores(nn.Cell):
 
 
 def kept_add() -> Any:
-    """An addition that MindSpore does not remove when one of the terms is 0."""
+    """Return an addition that MindSpore does not remove when one of the terms is 0."""
     return ops.Add().add_prim_attr("keep_alive", True)
 
 
 class ChunkedLogProbs(nn.Cell):
-    """log π(label) and the entropy of every token, from hidden states and output weights.
+    """Computes log π(label) and the entropy of every token from hidden states and output weights.
 
     Args:
         vocab_size: V.
         step: Tokens of each row whose logits exist at a time.
-        compute_type: Of the logits' matrix product; softmax, sums and logarithms are float32.
+        compute_type: Type of the logits' matrix product; softmax, sums and logarithms are float32.
         parts: P; more than one only under tensor parallelism, and in tests.
-        entropy: Whether entropies are made.
+        entropy: Whether entropies are computed.
     """
 
     def __init__(
@@ -276,7 +277,7 @@ class ChunkedLogProbs(nn.Cell):
         """Set the strategy of every operator, for semi-automatic parallel mode.
 
         Args:
-            parallel_config: MindFormers', with data_parallel and model_parallel.
+            parallel_config: MindFormers' parallel_config, with data_parallel and model_parallel.
             length: S.
         """
         dp, mp = int(parallel_config.data_parallel), self.parts
@@ -284,7 +285,7 @@ class ChunkedLogProbs(nn.Cell):
         self.whole_scores.shard(dp)
         self.is_cut = True
         self.force_hidden.shard(((dp, 1, 1), ()))
-        # By axis names: (mp, 1) alone would lay the parts over other ranks than matmul does.
+        # By axis names: (mp, 1) alone would assign the parts to other ranks than matmul does.
         axes = Layout((dp, int(parallel_config.model_parallel)), ("rows", "parts"))
         cut = axes("parts" if mp > 1 else "None", "None")
         self.force_weight.shard((cut, axes()))
@@ -300,7 +301,7 @@ class ChunkedLogProbs(nn.Cell):
         return self
 
     def construct(self, hidden, weight, labels):
-        """hidden [B, S, H], weight [V, H], labels [B, S] (−100: 0) -> log π, entropy [B, S]."""
+        """hidden [B, S, H], weight [V, H], labels [B, S] (log π of −100 is 0) -> two [B, S]."""
         shape = labels.shape
         hidden = hidden.reshape(shape + (-1,)).astype(self.compute_type)
         weight = weight.astype(self.compute_type)
@@ -308,8 +309,8 @@ class ChunkedLogProbs(nn.Cell):
         index = self.upper(self.lower(place, 0), self.last_place)  # [B, S, P]
         is_in = self.cast(self.equal(place, index), ms.float32)
         if self.is_cut:
-            # What goes into a Cell with a bprop must lie as the bprop reads it, and a parameter's
-            # gradients are added up over ranks only where an operator outside of it takes it.
+            # The inputs of a Cell with a bprop must have the layout that the bprop reads. And a
+            # parameter's gradients are summed over ranks only if an operator outside takes it.
             hidden = self.force_hidden(hidden, self.zero)
             weight = self.force_weight(weight, self.zero)
             index = self.force_index(index, self.no_place)
@@ -320,9 +321,9 @@ class ChunkedLogProbs(nn.Cell):
         return log_probs, ops.stop_gradient(self.reshape(entropies, shape))
 
     def _whole(self, chosen, totals, entropies, is_in):
-        """Scores of the parts, [B, S, P] -> those of the whole vocabulary, [B, S]."""
+        """Scores of the parts, [B, S, P] -> scores of the complete vocabulary, [B, S]."""
         if self.is_cut:
-            # The gradients that come back into that Cell must lie as its scores do.
+            # The gradients that come back into that Cell must have the layout of its scores.
             chosen = self.force_scores[0](chosen, self.no_score)
             totals = self.force_scores[1](totals, self.no_score)
             entropies = self.force_scores[2](entropies, self.no_score)

@@ -1,59 +1,62 @@
-"""How tokens and output weights are cut into chunks, and the bytes that this takes, by count.
+"""Computes how tokens and output weights are cut into chunks, and the bytes that this takes.
 
-The count is of a rank: its rows, and its part of the vocabulary under tensor parallelism. Left out
-are a few numbers a token, and what a device's kernels take for themselves.
+The bytes are those of one rank: its rows, and its part of the vocabulary under tensor parallelism.
+They leave out a few numbers per token, and the memory that a device's kernels need for themselves.
 """
 
 from __future__ import annotations
 
 PIECES = 8
-"""In which a chunk's [V, H] is added to the weights' gradient."""
+"""Slices in which a chunk's [V, H] gradient is added to the gradient of the weights."""
 SMALL = 8192
-"""Weights of fewer rows are added at once."""
+"""Weights with fewer rows than this are added in one slice."""
 FLOAT32 = 4
 
 
 def chunk_length(chunk_tokens: int, rows: int, length: int) -> int:
-    """Tokens of each row that make a chunk.
+    """Return the number of tokens of each row in a chunk.
 
     Args:
-        chunk_tokens: Tokens a chunk, over all rows.
-        rows: Rows that a rank holds.
-        length: Tokens a row.
+        chunk_tokens: Tokens per chunk, over all rows.
+        rows: Number of rows that a rank holds.
+        length: Tokens per row.
     """
     return min(max(chunk_tokens // rows, 1), length)
 
 
 def weight_pieces(size: int) -> tuple[tuple[int, int], ...]:
-    """(first, last) rows of the weights whose gradient is added up at a time; small ones at once.
+    """Return the row ranges of the weights whose gradients are added one at a time.
+
+    Each range is (first, last), without ``last``. Weights of fewer than SMALL rows have one range.
 
     Args:
-        size: Rows of the weights that a rank holds.
+        size: Number of rows of the weights that a rank holds.
     """
     step = size if size < SMALL else -(-size // PIECES)
     return tuple((first, min(first + step, size)) for first in range(0, size, step))
 
 
 def full_logits_bytes(tokens: int, vocabulary: int) -> int:
-    """All logits in float32, once; [tokens, vocabulary]."""
+    """Return the bytes of all logits, [tokens, vocabulary] in float32, held once."""
     return tokens * vocabulary * FLOAT32
 
 
 def chunked_bytes(
     chunk_tokens: int, vocabulary: int, hidden: int, compute_bytes: int = 2, entropy: bool = False
 ) -> dict[str, int]:
-    """Bytes alive at the three moments at which most are: logits, and the weights' gradient.
+    """Return the bytes of logits and the weights' gradient at the three moments with the most.
 
     Args:
-        chunk_tokens: Tokens of a rank whose logits exist at a time.
+        chunk_tokens: Tokens per rank whose logits exist at a time.
         vocabulary: Rows of the output weights that a rank holds.
-        hidden: Their columns.
-        compute_bytes: Of a number in the matrix products.
-        entropy: Whether entropies are made.
+        hidden: Columns of the output weights.
+        compute_bytes: Bytes per number in the matrix products.
+        entropy: Whether entropies are computed.
     """
     logits, weights = chunk_tokens * vocabulary, vocabulary * hidden
     share = 1 / len(weight_pieces(vocabulary))
-    # A piece as it is cut out, in float32, and added: what is whole or float32 is not copied.
+    # Copies of a piece: cut out, converted to float32, added (below). One piece of all is not
+    # cut out, and float32 is not converted.
     copies = (compute_bytes if share < 1 else 0) + (FLOAT32 if compute_bytes < FLOAT32 else 0)
     return {
         # Backward: π, one-hot, their difference. For entropies: logits, log π, π, π log π.
@@ -68,9 +71,10 @@ def chunked_bytes(
 def extra_bytes(
     chunk_tokens: int, vocabulary: int, hidden: int, compute_bytes: int = 2, entropy: bool = False
 ) -> int:
-    """The most of ``chunked_bytes``, less what the weights' gradient takes with full logits too.
+    """Return the largest of ``chunked_bytes``, minus the weights' gradient as full logits need it.
 
-    That is the product in the compute type, and its float32. Arguments as there.
+    With full logits, too, that gradient takes the matrix product in the compute type and its
+    float32 copy. Args as in ``chunked_bytes``.
     """
     gradient = FLOAT32 + (compute_bytes if compute_bytes < FLOAT32 else 0)
     moments = chunked_bytes(chunk_tokens, vocabulary, hidden, compute_bytes, entropy)

@@ -1,10 +1,10 @@
-"""The order of columns, here alone: what the loader gives and what Cells take.
+"""Defines, in one place, the order of the columns that the loader returns and that Cells take.
 
 loader, model   input_ids, labels, position_ids, segment_ids, rewards, …, the mask
 a loss          log_probs, mean, rewards, segment_weights, …
 
-A ``construct`` must spell its parameters out, as MindSpore reads its source; a test holds every one
-of them to this order.
+A ``construct`` must spell out its parameters, because MindSpore parses its source. A test checks
+every ``construct`` against this order.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ LOSS_COLUMNS = (
     *("rewards", "segment_weights", "token_weights", "trained", "segment_ids"),
     *OPTIONAL_COLUMNS,
 )
-"""What a loss takes after log_probs and mean; one that needs only the first of them ends with
-``*others``."""
+"""The columns that a loss takes after log_probs and mean; a loss that needs only the first ones
+ends with ``*others``."""
 ROW_COLUMNS = (
     *("input_ids", "labels", "position_ids", "segment_ids"),
     *("rewards", "segment_weights", "token_weights"),
     *OPTIONAL_COLUMNS,
 )
-"""What the model takes of a row, before the mask."""
+"""The columns of a row that the model takes, before the mask."""
 
 
 def column_names(compressed_mask: bool) -> list[str]:
-    """Names in order; the mask is last because MindFormers offsets whatever is last.
+    """Return the names in order; the mask is last because MindFormers offsets the last column.
 
     Args:
-        compressed_mask: ``actual_seq_len`` [G] in place of the dense ``attention_mask`` [1, S, S].
+        compressed_mask: True for ``actual_seq_len`` [G], False for the dense ``attention_mask``
+            [1, S, S].
     """
     return [*ROW_COLUMNS, "actual_seq_len" if compressed_mask else "attention_mask"]

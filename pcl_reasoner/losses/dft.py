@@ -2,11 +2,12 @@
 
     loss = Σ_tokens w_t · r · ( −sg(e^ℓ_t)·ℓ_t ),  ℓ_t = log π(y_t)
 
-sg holds a value fixed while the gradient is taken, so the gradient is −e^ℓ_t ∇ℓ_t: a token that
-the policy finds unlikely pulls less than in ``sft``. A fractional reward weighs by its value.
+sg stops the gradient: its argument counts as a constant. So the gradient is −e^ℓ_t ∇ℓ_t, and a
+token that is unlikely under the policy has less effect than in ``sft``. A fractional reward acts as
+a weight.
 
-Source: arXiv 2508.05629. w_t is 1 / number of trained tokens of the global batch, incorrect
-responses' included, so that equal steps see equal data.
+Source: arXiv 2508.05629. w_t is 1 / number of trained tokens of the global batch, with the tokens
+of incorrect responses, so that equal steps see equal data.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from pcl_reasoner.losses.segments import Batch, SegmentsToTokens
 
 
 def reference(batch: Batch, held: np.ndarray | None = None) -> float:
-    """The definition, in float64.
+    """Compute the loss by its definition, in float64.
 
     Args:
-        batch: What is given.
-        held: [B, S] log-probs at which the tokens' weights are taken; the batch's own when None.
+        batch: The inputs of the loss.
+        held: [B, S] log-probs for the tokens' weights e^ℓ_t; those of the batch when None.
     """
     probability = np.exp(batch.log_probs if held is None else held)
     return batch.over_tokens(-batch.of_segments(batch.rewards) * probability * batch.log_probs)
 
 
 class DftLoss(nn.Cell):
-    """The loss as a graph-mode Cell."""
+    """Computes the loss in graph mode."""
 
     def __init__(self, places: int) -> None:
         super().__init__()

@@ -1,13 +1,13 @@
-"""Group relative policy optimization: a clipped ratio a token, no KL term.
+"""Group relative policy optimization: a clipped ratio per token, no KL term.
 
     ρ_t = e^(ℓ_t − ℓ₀_t),  ℓ_t = log π(y_t)
     loss = Σ_segments w · (1/T) Σ_t ( −min( ρ_t·A, clip(ρ_t, 1 − ε_low, 1 + ε_high)·A ) )
 
 ℓ₀ is the log-prob under the old policy, A = (r − mean_G r) / std_G r. At ℓ = ℓ₀ the gradient is
-−A·(1/T) Σ_t ∇ℓ_t; a group whose rewards are all equal has A = 0 and gives none.
+−A·(1/T) Σ_t ∇ℓ_t; a group whose rewards are all equal has A = 0 and no gradient.
 
-Source: arXiv 2402.03300; the higher upper clip and no KL term: DAPO (2503.14476). ℓ − ℓ₀ is cut
-off at ±20 against overflow.
+Source: arXiv 2402.03300; the higher upper clip and no KL term: DAPO (2503.14476). ℓ − ℓ₀ is
+clipped to ±20 to avoid overflow.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pcl_reasoner.losses.segments import Batch, SegmentMeans, SegmentsToTokens
 
 
 def reference(batch: Batch, eps_low: float, eps_high: float) -> float:
-    """The definition, in float64.
+    """Compute the loss by its definition, in float64.
 
     Args:
-        batch: What is given.
+        batch: The inputs of the loss.
         eps_low: How far ρ may fall below 1 where that lowers the loss.
-        eps_high: How far it may rise above 1 where that lowers the loss.
+        eps_high: How far ρ may rise above 1 where that lowers the loss.
     """
     ratio = np.exp(batch.log_ratios(RATIO_LIMIT))
     gain = clipped_gain(ratio, batch.of_segments(batch.advantages), eps_low, eps_high)
@@ -33,7 +33,7 @@ def reference(batch: Batch, eps_low: float, eps_high: float) -> float:
 
 
 class GrpoLoss(nn.Cell):
-    """The loss as a graph-mode Cell."""
+    """Computes the loss in graph mode."""
 
     def __init__(self, places: int, eps_low: float, eps_high: float) -> None:
         super().__init__()

@@ -1,14 +1,15 @@
-"""Negative-aware fine-tuning: incorrect responses teach what the correct ones' policy is not.
+"""Negative-aware fine-tuning: incorrect responses train an implicit negative policy.
 
     ρ = e^(ℓ_t − ℓ₀_t),  x₊ = ρ,  x₋ = (1 − q̂ρ) / (1 − q̂),  x̃ = x + sg(max(x, ε) − x)
     loss = Σ_segments w · (1 − q̂) · (1/T) Σ_t ( −log x̃₊ if r = 1;  −log x̃₋ if r = 0 )
 
-ℓ₀ is the log-prob under the old policy, q̂ the group's pass rate in [0.02, 0.98]. sg holds a
-value fixed while the gradient is taken, so a token below ε still has the gradient −∇x / ε: x₋ falls
-below 0 where the policy has made an incorrect token much likelier, and that is where it is needed.
+ℓ₀ is the log-prob under the old policy, q̂ the group's pass rate, clipped to [0.02, 0.98]. sg stops
+the gradient: its argument counts as a constant. So a token whose x is below ε still has the
+gradient −∇x / ε. This gradient is needed where the policy has made an incorrect token much
+likelier, because x₋ falls below 0 there.
 
 Source: arXiv 2505.18116; its script has ε = 0 for correct and 1 for incorrect responses. ℓ − ℓ₀ is
-cut off at ±20 against overflow. A fractional reward counts as both: r parts correct, 1 − r parts
+clipped to ±20 to avoid overflow. A fractional reward counts as both: r parts correct, 1 − r parts
 incorrect.
 """
 
@@ -26,13 +27,13 @@ LOWEST_RATE, HIGHEST_RATE = 0.02, 0.98
 def reference(
     batch: Batch, eps_correct: float, eps_incorrect: float, held: np.ndarray | None = None
 ) -> float:
-    """The definition, in float64.
+    """Compute the loss by its definition, in float64.
 
     Args:
-        batch: What is given.
+        batch: The inputs of the loss.
         eps_correct: ε of correct responses.
         eps_incorrect: ε of incorrect responses.
-        held: [B, S] log-probs at which max(x, ε) − x is taken; the batch's own when None.
+        held: [B, S] log-probs for the term max(x, ε) − x; those of the batch when None.
     """
     rate = np.clip(batch.pass_rates.astype(np.float64), LOWEST_RATE, HIGHEST_RATE)
     q, r = batch.of_segments(rate), batch.of_segments(batch.rewards)
@@ -49,7 +50,7 @@ def reference(
 
 
 class NftLoss(nn.Cell):
-    """The loss as a graph-mode Cell."""
+    """Computes the loss in graph mode."""
 
     def __init__(self, places: int, eps_correct: float, eps_incorrect: float) -> None:
         super().__init__()
@@ -82,7 +83,7 @@ class NftLoss(nn.Cell):
         return (segment_weights * (1.0 - rate) * of_segments).sum()
 
     def _log(self, x, low):
-        """log x̃: the value is that of max(x, low), the gradient ∇x / max(x, low)."""
+        """Compute log x̃: its value is log max(x, low), its gradient is ∇x / max(x, low)."""
         kept = ops.stop_gradient(ops.maximum(x, low))
         # Not log(x + sg(…)): at x = −1e8 float32 rounds that sum to 0.
         return ops.log(kept) + (x - ops.stop_gradient(x)) / kept

@@ -3,12 +3,13 @@
     m = (1/T) Σ_t log π(y_t)      p = exp(m)
     loss = Σ_segments w · ( r (1 − p) + (1 − r) p )
 
-which is −R·p up to a constant, R = 2r − 1. Its gradient is −R·(p/T)·Σ_t ∇ log π(y_t): bounded,
-and fading on incorrect responses as p → 0. No importance sampling, no KL term.
+which is −R·p up to a constant, R = 2r − 1. Its gradient is −R·(p/T)·Σ_t ∇ log π(y_t). It is
+bounded, and on incorrect responses it fades as p → 0. No importance sampling, no KL term.
 
 Source: PCL-Reasoner V1.5 (arXiv 2601.14716; upstream's opg_trainer.py). Upstream casts the reward
-to an integer, uses the first reward of a batch only and cannot run packed; here rewards are
-float32, one a segment, and w (1 / number of segments of the global batch) comes from the loader.
+to an integer, uses only the first reward of a batch and cannot train on packed rows. Here rewards
+are float32, one per segment, and w (1 / number of segments of the global batch) comes from the
+loader.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from pcl_reasoner.losses.segments import Batch
 
 
 def reference(batch: Batch) -> float:
-    """The definition, in float64."""
+    """Compute the loss by its definition, in float64."""
     p, r = np.exp(batch.means()), batch.rewards
     return batch.over_segments(r * (1 - p) + (1 - r) * p)
 
 
 class OpgLoss(nn.Cell):
-    """The loss as a graph-mode Cell."""
+    """Computes the loss in graph mode."""
 
     def __init__(self, places: int) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 
     loss = Σ_segments w · ( −m if r = 1 else 0 ),  m = (1/T) Σ_t log π(y_t)
 
-Source: arXiv 2308.01825. A fractional reward weighs by its value. w is 1 / number of segments of
+Source: arXiv 2308.01825. A fractional reward acts as a weight. w is 1 / number of segments of
 the global batch, incorrect ones included, so that equal steps of ``rft`` and ``opg`` see equal
 data.
 """
@@ -15,12 +15,12 @@ from pcl_reasoner.losses.segments import Batch
 
 
 def reference(batch: Batch) -> float:
-    """The definition, in float64."""
+    """Compute the loss by its definition, in float64."""
     return batch.over_segments(-batch.rewards * batch.means())
 
 
 class RftLoss(nn.Cell):
-    """The loss as a graph-mode Cell."""
+    """Computes the loss in graph mode."""
 
     def __init__(self, places: int) -> None:
         super().__init__()

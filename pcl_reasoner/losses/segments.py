@@ -1,8 +1,9 @@
-"""From token log-probs to one number a segment, in NumPy and as a MindSpore Cell.
+"""Reduces token log-probs to one number per segment, in NumPy and as a MindSpore Cell.
 
-Shapes: B rows, S tokens a row, G places for segments in a row (``max_segments``).
-``segment_ids`` [B, S] says which segment a token is in; ``trained`` [B, S] is 1 where the label
-is trained on. A segment without a trained token has T = 0, mean 0 and, by its weight, no loss.
+Shapes: B rows, S tokens per row, G segments that a row can hold (``max_segments``).
+``segment_ids`` [B, S] has the index of each token's segment. ``trained`` [B, S] is 1 where the
+label is trained on. A segment without a trained token has T = 0, mean 0 and, by its weight, no
+loss.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from mindspore import Tensor, nn, ops
 
 @dataclass(frozen=True)
 class Batch:
-    """What a loss is made of, in NumPy; the Cells take the same.
+    """The inputs of a loss, in NumPy; the Cells take the same inputs.
 
     Args:
         log_probs: [B, S], log π of each label.
@@ -28,7 +29,7 @@ class Batch:
         token_weights: [B, S]; 1 / trained tokens of the global batch, 0 where not trained.
         pass_rates: [B, G], mean reward of the responses to the segment's problem.
         advantages: [B, G], (reward − pass rate) / standard deviation, of the same group.
-        old_log_probs: [B, S], log π of each label by the old policy.
+        old_log_probs: [B, S], log π of each label under the old policy.
         old_log_probs_mean: [B, G], their mean over the segment's trained tokens.
     """
 
@@ -44,32 +45,32 @@ class Batch:
     old_log_probs_mean: np.ndarray
 
     def means(self, values: np.ndarray | None = None) -> np.ndarray:
-        """[B, S] values (``log_probs`` if none) -> means over segments' trained tokens, [B, G]."""
+        """Average [B, S] values (default ``log_probs``) over segments' trained tokens: [B, G]."""
         values = np.where(self.trained > 0, self.log_probs if values is None else values, 0.0)
         return segment_means(values, self.trained, self.segment_ids, self.rewards.shape[1])[0]
 
     def tokens(self) -> np.ndarray:
-        """T, the trained tokens of each segment, [B, G]."""
+        """Count T, the trained tokens of each segment: [B, G]."""
         return segment_means(self.trained, self.trained, self.segment_ids, self.rewards.shape[1])[1]
 
     def log_ratios(self, limit: float, log_probs: np.ndarray | None = None) -> np.ndarray:
-        """ℓ − ℓ₀ of every token, 0 where not trained, cut off at ± limit: [B, S]."""
+        """Compute ℓ − ℓ₀ of every token, 0 where not trained, clipped to ± limit: [B, S]."""
         log_probs = self.log_probs if log_probs is None else log_probs
         gap = log_probs.astype(np.float64) - self.old_log_probs
         return np.clip(np.where(self.trained > 0, gap, 0.0), -limit, limit)
 
     def of_segments(self, values: np.ndarray) -> np.ndarray:
-        """[B, G] numbers -> [B, S], each segment's on all its tokens and 0 on padding."""
+        """Spread [B, G] numbers to [B, S]: a segment's number on all its tokens, 0 on padding."""
         padded = np.pad(values.astype(np.float64), ((0, 0), (0, 1)))
         places = np.minimum(self.segment_ids, values.shape[1])
         return np.take_along_axis(padded, places, axis=1)
 
     def over_segments(self, values: np.ndarray) -> float:
-        """Sum [B, G] losses of segments, by their weights."""
+        """Sum the [B, G] losses of segments, weighted by ``segment_weights``."""
         return float((self.segment_weights.astype(np.float64) * values).sum())
 
     def over_tokens(self, values: np.ndarray) -> float:
-        """Sum [B, S] losses of tokens, by their weights; untrained ones do not count."""
+        """Sum the [B, S] losses of trained tokens, weighted by ``token_weights``."""
         chosen = np.where(self.trained > 0, values, 0.0).astype(np.float64)
         return float((self.token_weights * chosen).sum())
 
@@ -95,7 +96,7 @@ def segment_sums(values: np.ndarray, trained: np.ndarray, segment_ids: np.ndarra
 
 
 def segment_means(log_probs: np.ndarray, trained: np.ndarray, segment_ids: np.ndarray, places: int):
-    """m = (1/T) Σ log π(y_t) of every segment, and T.
+    """Compute m = (1/T) Σ log π(y_t) and T of every segment.
 
     Args:
         log_probs: [B, S] float32, log π of each label.
@@ -112,7 +113,7 @@ def segment_means(log_probs: np.ndarray, trained: np.ndarray, segment_ids: np.nd
 
 
 class SegmentMeans(nn.Cell):
-    """m and T of every segment; the sum by segment is one matrix product with a one-hot."""
+    """Computes m and T of every segment; the sums are matrix products with a one-hot matrix."""
 
     def __init__(self, places: int) -> None:
         super().__init__()
@@ -125,7 +126,7 @@ class SegmentMeans(nn.Cell):
         self.multiply, self.divide, self.maximum = ops.Mul(), ops.RealDiv(), ops.Maximum()
 
     def shard(self, parallel_config: Any) -> SegmentMeans:
-        """Cut rows over data-parallel ranks, in semi-automatic parallel mode."""
+        """Divide rows among data-parallel ranks, in semi-automatic parallel mode."""
         dp = int(parallel_config.data_parallel)
         self.one_hot.shard(((dp, 1, 1), (), ()))
         self.batch_matmul.shard(((dp, 1, 1), (dp, 1, 1)))
@@ -145,7 +146,7 @@ class SegmentMeans(nn.Cell):
 
 
 class SegmentsToTokens(nn.Cell):
-    """Each segment's number on all its tokens, 0 beyond the last place."""
+    """Spreads each segment's number to all its tokens; 0 where the segment id is not below G."""
 
     def __init__(self, places: int) -> None:
         super().__init__()
@@ -157,7 +158,7 @@ class SegmentsToTokens(nn.Cell):
         self.expand, self.squeeze = ops.ExpandDims(), ops.Squeeze(2)
 
     def shard(self, parallel_config: Any) -> SegmentsToTokens:
-        """Cut rows over data-parallel ranks, in semi-automatic parallel mode."""
+        """Divide rows among data-parallel ranks, in semi-automatic parallel mode."""
         dp = int(parallel_config.data_parallel)
         self.one_hot.shard(((dp, 1, 1), (), ()))
         self.batch_matmul.shard(((dp, 1, 1), (dp, 1, 1)))
@@ -172,10 +173,10 @@ class SegmentsToTokens(nn.Cell):
 
 
 class TokenLogProbs(nn.Cell):
-    """log π(label) of every token from full logits, in float32.
+    """Computes log π(label) of every token from full logits, in float32.
 
-    Holds [B·S, V] float32, several times. ``chunked.ChunkedLogProbs`` does not; this one is the
-    faster for a small vocabulary.
+    It holds several tensors [B·S, V] float32. ``chunked.ChunkedLogProbs`` does not, but for a small
+    vocabulary it is slower.
     """
 
     def __init__(self) -> None:

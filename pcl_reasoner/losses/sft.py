@@ -2,8 +2,8 @@
 
     loss = Σ_tokens w_t · ( −log π(y_t) )
 
-w_t is 1 / number of trained tokens of the global batch and comes from the loader, so that uneven
-rows, micro-batches and ranks give the gradient of one process.
+w_t is 1 / number of trained tokens of the global batch and comes from the loader. So uneven rows,
+micro-batches and ranks give the same gradient as a single process.
 
 Source: standard. MindFormers' CrossEntropyLoss divides by the trained tokens of the local batch.
 """
@@ -16,12 +16,12 @@ from pcl_reasoner.losses.segments import Batch
 
 
 def reference(batch: Batch) -> float:
-    """The definition, in float64."""
+    """Compute the loss by its definition, in float64."""
     return batch.over_tokens(-batch.log_probs)
 
 
 class SftLoss(nn.Cell):
-    """The loss as a graph-mode Cell."""
+    """Computes the loss in graph mode."""
 
     def __init__(self, places: int) -> None:
         super().__init__()

@@ -2,8 +2,8 @@
 
     loss = Σ_segments w · ( −w₊·m if r = 1;  +w₋·m if r = 0 ),  m = (1/T) Σ_t log π(y_t)
 
-Its second term has no bound: on incorrect responses the push does not fade as it does in ``opg``,
-so the learning rate must be small (1e-6 in the source).
+The second term has no bound: on incorrect responses the gradient does not fade as in ``opg``, so
+the learning rate must be small (1e-6 in the source).
 
 Source: REDI (arXiv 2505.24850), w₊ = 1, w₋ = 0.8. A fractional reward counts as both: r parts
 correct, 1 − r parts incorrect.
@@ -17,10 +17,10 @@ from pcl_reasoner.losses.segments import Batch
 
 
 def reference(batch: Batch, weight_correct: float, weight_incorrect: float) -> float:
-    """The definition, in float64.
+    """Compute the loss by its definition, in float64.
 
     Args:
-        batch: What is given.
+        batch: The inputs of the loss.
         weight_correct: w₊.
         weight_incorrect: w₋.
     """
@@ -29,7 +29,7 @@ def reference(batch: Batch, weight_correct: float, weight_incorrect: float) -> f
 
 
 class SignedNllLoss(nn.Cell):
-    """The loss as a graph-mode Cell."""
+    """Computes the loss in graph mode."""
 
     def __init__(self, places: int, weight_correct: float, weight_incorrect: float) -> None:
         super().__init__()

@@ -1,11 +1,11 @@
-"""Tapered off-policy REINFORCE: correct responses as they are, incorrect ones while likely.
+"""Tapered off-policy REINFORCE: incorrect responses lose weight as they become less likely.
 
     loss = Σ_segments w · ( −m if r = 1;  +sg(a)·m if r = 0 ),  a = clip(e^(m − m₀), 0, 1)
 
-m₀ is the mean under the old policy, sg holds a value fixed while the gradient is taken. The
-push on an incorrect response fades as the policy leaves it. a is normalised by length; the paper's
-e^(S − S₀) = e^(T (m − m₀)), over the whole sequence, is ``sequence: 1``: at thousands of tokens it
-is 0 or 1 after the slightest move.
+m₀ is the mean log-prob under the old policy. sg stops the gradient: its argument counts as a
+constant. The effect of an incorrect response fades as the policy makes it less likely. Here a is
+normalised by length. ``sequence: 1`` selects the paper's e^(S − S₀) = e^(T (m − m₀)) over the
+complete sequence, which at thousands of tokens is 0 or 1 after the slightest change of the policy.
 
 Source: arXiv 2503.14286. A fractional reward counts as both: r parts correct, 1 − r parts
 incorrect.
@@ -20,12 +20,12 @@ from pcl_reasoner.losses.segments import Batch, SegmentMeans
 
 
 def reference(batch: Batch, sequence: float, held: np.ndarray | None = None) -> float:
-    """The definition, in float64.
+    """Compute the loss by its definition, in float64.
 
     Args:
-        batch: What is given.
-        sequence: 1 for the ratio of whole sequences, 0 for that of their means.
-        held: [B, S] log-probs at which a is taken; the batch's own when None.
+        batch: The inputs of the loss.
+        sequence: 1 for the ratio of complete sequences, 0 for the ratio of their means.
+        held: [B, S] log-probs for a; those of the batch when None.
     """
     mean, r = batch.means(), batch.rewards
     gap = (mean if held is None else batch.means(held)) - batch.old_log_probs_mean
@@ -36,7 +36,7 @@ def reference(batch: Batch, sequence: float, held: np.ndarray | None = None) -> 
 
 
 class ToprLoss(nn.Cell):
-    """The loss as a graph-mode Cell."""
+    """Computes the loss in graph mode."""
 
     def __init__(self, places: int, sequence: float) -> None:
         super().__init__()
@@ -62,6 +62,6 @@ class ToprLoss(nn.Cell):
         if self.sequence:
             _, tokens = self.means(log_probs, trained, segment_ids)
             gap = gap * tokens
-        # Cut off before the exponential: it cannot overflow.
+        # Clipped before the exponential, so that it cannot overflow.
         a = ops.stop_gradient(ops.exp(ops.minimum(gap, 0.0)))
         return (segment_weights * ((1.0 - rewards) * a - rewards) * mean).sum()

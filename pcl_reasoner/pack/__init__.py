@@ -1,1 +1,1 @@
-"""Tokens and labels, and segments packed into rows."""
+"""Encodes responses into tokens and labels, and packs segments into rows."""

@@ -1,10 +1,11 @@
-"""An Arrow folder: what ``datasets.load_from_disk`` reads and MindFormers maps into memory.
+"""Writes and reads Arrow folders: the format of ``datasets.load_from_disk``.
 
     data-00000-of-00001.arrow   the rows, in Arrow's streaming format
     dataset_info.json           the columns' types
     state.json                  the data files, in order, and a fingerprint of their content
 
-Written as a stream in bounded memory, without importing datasets. Equal rows give equal bytes.
+MindFormers maps such a folder into memory. It is written as a stream in bounded memory, without
+importing datasets. Equal rows give equal bytes.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ def write_arrow_folder(
     """Write record batches as an Arrow folder.
 
     Args:
-        folder: Exists; other files in it are left alone.
-        schema: Strings, integers, floats and lists of them.
-        batches: Record batches of that schema; each is written before the next is asked for.
-        shard_bytes: See SHARD_BYTES.
+        folder: An existing folder; its other files are not changed.
+        schema: The columns: strings, integers, floats and lists of these.
+        batches: Record batches of that schema; each is written before the next is requested.
+        shard_bytes: A data file is closed once it is at least this large.
 
     Returns:
-        Rows written.
+        Number of rows written.
     """
     shards: list[Path] = []
     rows, remaining = 0, iter(batches)
@@ -63,7 +64,7 @@ def read_arrow_folder(folder: Path) -> pa.Table:
     """Map an Arrow folder into memory.
 
     Raises:
-        StageError: It is no Arrow folder.
+        StageError: The folder is not an Arrow folder.
     """
     try:
         state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
@@ -82,7 +83,7 @@ def _describe(folder: Path, schema: pa.Schema, names: list[str]) -> None:
         digest.update(hash_file(folder / name).encode())
     state: dict[str, Any] = {
         "_data_files": [{"filename": name} for name in names],
-        # datasets names its caches by it: equal content is the same data set, and no other is.
+        # datasets names its caches by this: only equal content may have an equal fingerprint.
         "_fingerprint": digest.hexdigest()[:16],
         "_format_columns": None,
         "_format_kwargs": {},
@@ -103,7 +104,7 @@ def _describe(folder: Path, schema: pa.Schema, names: list[str]) -> None:
 
 
 def _feature(kind: pa.DataType) -> dict[str, Any]:
-    """A column's type as datasets writes it."""
+    """Return a column's type in the notation of datasets."""
     if pa.types.is_list(kind):
         return {"_type": "List", "feature": _feature(kind.value_type)}
     # Arrow prints float and double; datasets knows float32 and float64.

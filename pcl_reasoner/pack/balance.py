@@ -1,11 +1,12 @@
-"""The rows of a global batch dealt to data-parallel ranks so that attention costs them alike.
+"""Distributes the rows of a global batch to data-parallel ranks so that attention costs are even.
 
-    costs 9 1 8 2, two ranks; rank r takes places r, r + 2, … of the batch
+    costs 9 1 8 2, two ranks; rank r takes the indices r, r + 2, … of the batch
     order [0, 1, 2, 3]   rank 0: 9 + 8, rank 1: 1 + 2
     ->    [0, 2, 1, 3]   rank 0: 9 + 1, rank 1: 8 + 2
 
-Rows have equal numbers of tokens, but attention inside a segment costs the square of its length. A
-step takes as long as its slowest rank. Which rows are in which step does not change.
+All rows have the same number of tokens, but the cost of attention inside a segment is the square
+of its length. A step takes as long as its slowest rank. Every step keeps its rows; only their order
+within the step changes.
 """
 
 from __future__ import annotations
@@ -20,26 +21,27 @@ Ints = npt.NDArray[np.int64]
 
 
 def attention_cost(ends: Iterable[npt.ArrayLike]) -> Ints:
-    """Sum of squared segment lengths of each row.
+    """Compute the sum of squared segment lengths of each row.
 
     Args:
-        ends: ``actual_seq_len`` of each row: cumulative ends of its segments.
+        ends: ``actual_seq_len`` of each row: the cumulative ends of its segments.
     """
     squares = (np.diff(np.asarray(row, np.int64), prepend=0) ** 2 for row in ends)
     return np.fromiter((int(row.sum()) for row in squares), np.int64)
 
 
 def balance(order: Ints, costs: Ints, ranks: int, global_batch_size: int) -> Ints:
-    """Reorder each global batch; no batch's slowest rank gets slower.
+    """Reorder each global batch; the slowest rank of a batch never gets slower.
 
     Args:
-        order: [steps · global_batch_size] row indices; rank r takes every ``ranks``-th, from r on.
-        costs: [rows] cost of each row, any unit.
-        ranks: Data-parallel ranks.
-        global_batch_size: Rows a step, over all ranks.
+        order: [steps · global_batch_size] row indices; rank r takes every ``ranks``-th one,
+            starting at r.
+        costs: [rows] cost of each row, in any unit.
+        ranks: Number of data-parallel ranks.
+        global_batch_size: Rows per step, over all ranks.
 
     Raises:
-        ValueError: A batch does not divide into ranks, or the order into batches.
+        ValueError: The ranks do not divide a batch evenly, or the batches the order.
     """
     found = order.copy()
     for batch in _batches(found, ranks, global_batch_size):
@@ -50,9 +52,10 @@ def balance(order: Ints, costs: Ints, ranks: int, global_batch_size: int) -> Int
 
 
 def imbalance(order: Ints, costs: Ints, ranks: int, global_batch_size: int) -> float:
-    """The slowest rank's cost, summed over all steps, as a multiple of the mean rank's.
+    """Return the cost of the slowest rank, summed over all steps, relative to the mean rank's cost.
 
-    Args and raises as balance. 1.0 is even; what balancing gains is one figure over the other.
+    Args and raises as in balance. 1.0 is even. The gain of balancing is the ratio of the values
+    before and after it.
     """
     batches = _batches(order, ranks, global_batch_size)
     slowest = sum(_slowest(batch, costs, ranks) for batch in batches)
@@ -61,7 +64,7 @@ def imbalance(order: Ints, costs: Ints, ranks: int, global_batch_size: int) -> f
 
 
 def _batches(order: Ints, ranks: int, global_batch_size: int) -> Ints:
-    """[steps, global_batch_size], a view of the order."""
+    """Return the order as a view, [steps, global_batch_size]."""
     if global_batch_size % ranks or len(order) % global_batch_size:
         raise ValueError(
             f"{len(order)} rows, global batches of {global_batch_size} and {ranks} ranks must "
@@ -75,9 +78,9 @@ def _slowest(batch: Ints, costs: Ints, ranks: int) -> int:
 
 
 def _deal(batch: Ints, costs: Ints, ranks: int) -> Ints:
-    """Longest first to the rank with the least cost so far that has a place left.
+    """Give each row, the costliest first, to the rank with the least cost that takes more rows.
 
-    Each rank's rows keep the order that they had, so that no micro-batch gets only long ones.
+    Each rank's rows keep their original order, so that no micro-batch gets only long rows.
     """
     places = len(batch) // ranks
     taken: list[list[int]] = [[] for _ in range(ranks)]

@@ -1,6 +1,6 @@
-"""The fewest rows that any packing can need, from the lengths alone.
+"""Computes a lower bound on the number of rows of any packing, from the lengths alone.
 
-lengths [7, 7, 4], rows of 10: 18 tokens would fit into 2 rows, but no two segments share one
+lengths [7, 7, 4], rows of 10: 18 tokens would fit into 2 rows, but no two segments fit into one
 -> 3
 """
 
@@ -11,23 +11,24 @@ import numpy.typing as npt
 
 
 def least_rows(lengths: npt.NDArray[np.int64], seq_length: int) -> int:
-    """Martello and Toth's bound L2 on the number of rows; no packing has fewer.
+    """Return Martello and Toth's lower bound L2 on the number of rows; no packing has fewer.
 
-    For each a up to half a row: a segment longer than half a row needs a row of its own, nothing
-    of a tokens or more fits beside one longer than seq_length − a, and the segments from a to half
-    a row fill what room the others leave. The largest of these counts is the bound.
+    For each length a up to half a row, rows are counted as follows. A segment longer than half a
+    row needs a row of its own. No segment of a tokens or more fits beside one longer than
+    seq_length − a. The segments of a tokens to half a row fill the free tokens in the remaining
+    rows of long segments, and then further rows. The largest of these counts is the bound.
 
     Args:
-        lengths: [n] tokens a segment, 1 ≤ length ≤ seq_length.
-        seq_length: Tokens a row.
+        lengths: [n] tokens per segment, 1 ≤ length ≤ seq_length.
+        seq_length: Tokens per row.
 
     Source: Martello and Toth, Lower bounds and reduction procedures for the bin packing problem,
         Discrete Applied Mathematics 28 (1990).
     """
     sizes = np.arange(seq_length + 1)
     histogram = np.bincount(lengths, minlength=seq_length + 1)
-    shorter = np.concatenate([[0], np.cumsum(histogram)])  # [x]: segments shorter than x
-    tokens = np.concatenate([[0], np.cumsum(histogram * sizes)])  # [x]: tokens of those
+    shorter = np.concatenate([[0], np.cumsum(histogram)])  # [x]: number of segments shorter than x
+    tokens = np.concatenate([[0], np.cumsum(histogram * sizes)])  # [x]: their tokens
     half = seq_length // 2
     least = np.arange(half + 1)
     beyond = seq_length - least + 1

@@ -1,4 +1,4 @@
-"""Records -> samples, and a model's tokenizer and template, which turn those into token ids.
+"""Reads records into samples, and encodes samples with a model's tokenizer and chat template.
 
 {"problem": "1 + 1?", "cot": "<think>…"} -> Sample([{"role": "user", …}], "1 + 1?", "<think>…")
 """
@@ -23,14 +23,14 @@ _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "ass
 
 @dataclass(frozen=True)
 class Sample:
-    """One prompt and the response to it, before tokens.
+    """One prompt and its response, before they are encoded.
 
     Args:
-        messages: The prompt's turns.
-        problem: The problem alone, which names the sample.
-        response: The assistant's text.
-        token_ids: The response as it was sampled; None to encode its text.
-        finished: False for a response that was cut off, which gets no end of turn.
+        messages: The turns of the prompt.
+        problem: The text of the problem alone, which identifies the sample.
+        response: The text of the assistant.
+        token_ids: The response's sampled token ids; None to encode its text.
+        finished: False for a response that was cut off; it gets no end of turn.
     """
 
     messages: list[dict[str, str]]
@@ -42,18 +42,18 @@ class Sample:
 
 @dataclass(frozen=True)
 class Encoder:
-    """Turns samples into tokens as one model reads them.
+    """Encodes samples into the token ids of one model.
 
     Args:
-        tokenizer: The model's.
-        template: The model's, or the one given in its place.
-        system: The system turn's text; None for none.
-        suffix: Appended to every problem.
-        think_newline: True for V1's newline after ``<think>`` and before ``</answer>``.
+        tokenizer: The model's tokenizer.
+        template: The model's chat template, or its replacement.
+        system: Text of the system turn; None for no system turn.
+        suffix: Text that is appended to every problem.
+        think_newline: True to add V1's newline after ``<think>`` and before ``</answer>``.
     """
 
     PROMPT_KEYS: ClassVar = ("system", "suffix", "template", "think_newline")
-    """What load_encoder takes beside the model's folder."""
+    """Names of load_encoder's arguments after the model's folder."""
 
     tokenizer: Tokenizer
     template: ChatTemplate
@@ -63,27 +63,27 @@ class Encoder:
 
     @cached_property
     def identity(self) -> str:
-        """A fingerprint of everything that decides about tokens."""
+        """A fingerprint of everything that affects the tokens."""
         template = [self.template.source, self.template.special_tokens]
         prompt = [self.system, self.suffix, self.think_newline]
         return fingerprint([self.tokenizer.to_str(), template, prompt])
 
     @cached_property
     def end_of_turn(self) -> list[int]:
-        """Ids that end an assistant's turn."""
+        """Token ids that end an assistant's turn."""
         return self.ids(self.template.end_of_turn)
 
     def ids(self, text: str) -> list[int]:
-        """Token ids of a text, with nothing put before or after it."""
+        """Encode a text, with no special tokens added before or after it."""
         found: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         return found
 
     def prompt_ids(self, messages: list[dict[str, str]]) -> list[int]:
-        """Ids of a prompt, up to where the assistant's own tokens begin."""
+        """Encode a prompt, up to the position at which the assistant's own tokens begin."""
         return self.ids(self.template.render(messages, add_generation_prompt=True))
 
     def response_ids(self, sample: Sample) -> list[int]:
-        """Ids of a response: those that were drawn where they are known, else its text's."""
+        """Return the sampled token ids of a response where they are known, else encode its text."""
         if sample.token_ids:
             return sample.token_ids
         if not sample.response:
@@ -92,7 +92,7 @@ class Encoder:
         return self.ids(text) + (self.end_of_turn if sample.finished else [])
 
     def read(self, record: Mapping[str, Any]) -> Sample:
-        """Read a record of any known shape; see sample_of."""
+        """Read a record in any of the formats of sample_of."""
         return sample_of(record, self.system, self.suffix)
 
 
@@ -103,14 +103,14 @@ def load_encoder(
     template: str | None = None,
     think_newline: bool = False,
 ) -> Encoder:
-    """Read a model folder's tokenizer and template.
+    """Load the encoder of a model's folder: its tokenizer and its chat template.
 
     Args:
-        model_folder: Has tokenizer.json and tokenizer_config.json.
-        system: As in Encoder.
-        suffix: As in Encoder.
-        template: A jinja file instead of the model's own template.
-        think_newline: As in Encoder.
+        model_folder: Folder with tokenizer.json and tokenizer_config.json.
+        system: See Encoder.
+        suffix: See Encoder.
+        template: A jinja file that replaces the model's own template.
+        think_newline: See Encoder.
     """
     tokenizer = Tokenizer.from_file(str(model_folder / "tokenizer.json"))
     chat = load_template(model_folder, template)
@@ -118,7 +118,7 @@ def load_encoder(
 
 
 def with_newlines(response: str) -> str:
-    """V1's rule: a newline after the first ``<think>`` and before the last ``</answer>``.
+    """Apply V1's rule: a newline after the first ``<think>`` and before the last ``</answer>``.
 
     Source: PCL-Reasoner-V1's length filter.
     """
@@ -136,12 +136,13 @@ def sample_of(record: Mapping[str, Any], system: str | None, suffix: str) -> Sam
 
     Args:
         record: ``conversations`` ([{from, value}, …]); or ``problem`` (or ``prompt``) with
-            ``response`` or ``cot``, and ``token_ids`` and ``finish_reason`` where it was sampled.
-        system: The system turn for records that do not bring their own.
-        suffix: Appended to the problem.
+            ``response`` or ``cot``. A sampled response also has ``token_ids`` and
+            ``finish_reason``.
+        system: Text of the system turn, for records without one.
+        suffix: Text that is appended to the problem.
 
     Raises:
-        ValueError: A part is missing; the message is the reason's name in the counts.
+        ValueError: A part is missing; the message is the name of the reason in the counts.
     """
     if record.get("conversations") is not None:
         return _sample_of_conversation(record["conversations"], system, suffix)
@@ -159,7 +160,7 @@ def sample_of(record: Mapping[str, Any], system: str | None, suffix: str) -> Sam
 
 
 def _sample_of_conversation(turns: Any, system: str | None, suffix: str) -> Sample:
-    """The last turn is the response; those before it are the prompt."""
+    """Read a conversation: the last turn is the response, the turns before it are the prompt."""
     try:
         pairs = [(turn["from"], turn["value"]) for turn in turns]
         messages = [{"role": _ROLES.get(who, who), "content": str(text)} for who, text in pairs]
@@ -177,14 +178,14 @@ def _sample_of_conversation(turns: Any, system: str | None, suffix: str) -> Samp
 
 
 def build_encoder(tokenizer: str | Mapping[str, str], prompt: Mapping[str, Any]) -> Encoder:
-    """The encoder of a model's folder, or of a vocabulary and its merges.
+    """Build an encoder from a model's folder, or from a vocabulary file and its merges.
 
     Args:
         tokenizer: The model's folder, or a mapping with ``vocab_file`` and ``merges_file``.
-        prompt: Keywords of load_encoder.
+        prompt: Keyword arguments of load_encoder.
 
     Raises:
-        InputError: A mapping does not name both files.
+        InputError: The mapping does not name both files.
     """
     if isinstance(tokenizer, str):
         return load_encoder(Path(tokenizer), **prompt)
@@ -200,7 +201,7 @@ def build_encoder(tokenizer: str | Mapping[str, str], prompt: Mapping[str, Any])
 
 
 def _template(folder: Path, file: str | None, tokens: Mapping[str, str]) -> ChatTemplate:
-    """The template beside the vocabulary; a file alone will do where nothing else lies there."""
+    """Load the chat template; ``file`` is enough where the folder has no tokenizer_config.json."""
     if file is None or (folder / "tokenizer_config.json").is_file():
         return load_template(folder, file)
     special = {key: text for key, text in tokens.items() if key.endswith("_token")}

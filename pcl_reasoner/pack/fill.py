@@ -1,10 +1,11 @@
-"""Rows filled from a histogram of lengths: what matters of a segment is its length alone.
+"""Fills rows from a histogram of segment lengths; only the length of a segment matters.
 
     histogram {700: 2, 300: 2, 200: 1}, rows of 1000 tokens
-    -> patterns [([700, 300], 2), ([200], 1)]: lengths of a row, and how many rows are alike
+    -> patterns [([700, 300], 2), ([200], 1)]: the lengths in a row, and the number of such rows
 
-Segments of one length are interchangeable, so a row that is found once is taken as often as its
-lengths last. There are no more lengths than tokens in a row, however many segments there are.
+Segments of equal length are interchangeable, so a row that is found once is repeated as often as
+its lengths are left. There are at most as many distinct lengths as tokens in a row, however many
+segments there are.
 """
 
 from __future__ import annotations
@@ -15,25 +16,26 @@ import numpy as np
 import numpy.typing as npt
 
 Histogram = npt.NDArray[np.int64]
-"""[seq_length + 1] segments of each length; none has length 0."""
+"""[seq_length + 1] number of segments per length; no segment has length 0."""
 Pattern = tuple[list[int], int]
-"""Lengths of a row, and the number of rows like it."""
+"""The lengths in a row, and the number of rows with these lengths."""
 
 _TRIPLE_TRIES = 32
-"""Third segments that are tried when a row is to be closed by three."""
+"""Candidates for the third segment that are tried to close a row with three segments."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """How rows are filled.
+    """A strategy for filling rows.
 
-    Longest first alone would leave segments of nearly one length, of which no number fills a row.
-    So in the end lengths are drawn from all that are left.
+    Longest first alone would leave segments of nearly equal length, and no number of these fills a
+    row. So towards the end, lengths are drawn at random from all segments that are left.
 
     Args:
-        drawn_below: Lengths are drawn once none is longer than this share of a row,
-        drawn_rows: and no more tokens are left than so many rows have; None: however many.
-        slack: A row may be closed by a single segment this share of it too short.
+        drawn_below: Drawing starts once no segment left is longer than this share of a row.
+        drawn_rows: It also requires that the tokens left fit into this many rows; None to drop
+            this condition.
+        slack: A single segment may close a row if it leaves at most this share of the row empty.
     """
 
     drawn_below: float = 1 / 3
@@ -43,10 +45,10 @@ class Way:
 
 WAYS = (
     Way(),
-    # Where hardly anything is short, exact pairs use up what should go beside long segments.
+    # With few short segments, exact pairs use up those that should go beside long segments.
     Way(slack=1 / 2048),
-    # Where most segments are longer than a third of a row, three of the shorter ones must find each
-    # other. From where on they are best drawn depends on the shape of the lengths.
+    # Where most segments are longer than a third of a row, three of the shorter ones must meet in a
+    # row. The best length at which to start drawing depends on the distribution of the lengths.
     *(Way(1 / share, None, 1 / 128) for share in (2.3, 2.36, 2.33, 2.28, 1.8)),
 )
 
@@ -54,13 +56,13 @@ WAYS = (
 def fewest_rows(
     histogram: Histogram, seq_length: int, max_segments: int, bound: int
 ) -> list[Pattern]:
-    """Fill rows in every way, and by best-fit decreasing, and take what has the fewest.
+    """Fill rows by every strategy of WAYS and by best-fit decreasing; return the fewest rows.
 
     Args:
-        histogram: What is to be packed.
-        seq_length: Tokens a row.
-        max_segments: Segments a row at most.
-        bound: Rows that no packing goes below; the first way that reaches it is taken.
+        histogram: The lengths to pack.
+        seq_length: Tokens per row.
+        max_segments: Limit on the segments per row.
+        bound: Lower bound on the number of rows; the first result that reaches it is returned.
     """
     tried = []
     for way in WAYS:
@@ -72,16 +74,16 @@ def fewest_rows(
 
 
 def row_count(patterns: list[Pattern]) -> int:
-    """Rows that patterns stand for."""
+    """Count the rows that the patterns stand for."""
     return sum(times for _, times in patterns)
 
 
 class _Left:
-    """How many segments of each length are left, with bit maps that answer in one operation.
+    """The number of segments left per length, with bit maps that answer in one operation.
 
-    Bit l of ``present`` says that length l is left; bit (capacity − l) of ``mirrored`` says the
-    same, so that one shift and one AND find every pair of lengths with a given sum. ``below`` leads
-    from each length to the next shorter one that is left (a union-find: lengths only vanish).
+    Bit l of ``present`` and bit (capacity − l) of ``mirrored`` are set while length l is left. So
+    one shift and one AND find every pair of lengths with a given sum. ``below`` leads from each
+    length to the next shorter one that is left (a union-find: lengths are only ever removed).
     """
 
     def __init__(self, histogram: Histogram, capacity: int) -> None:
@@ -99,29 +101,29 @@ class _Left:
         self.mirrored ^= 1 << (self.capacity - length)
 
     def set_aside(self, length: int, times: int = 1) -> None:
-        """Use segments for now; ``largest`` does not look until they are taken."""
+        """Remove segments for now; ``largest`` ignores this until they are taken."""
         self.counts[length] -= times
         if self.counts[length] == 0:
             self._flip(length)
 
     def put_back(self, length: int) -> None:
-        """Undo set_aside of one."""
+        """Undo set_aside for one segment."""
         if self.counts[length] == 0:
             self._flip(length)
         self.counts[length] += 1
 
     def take(self, length: int, times: int = 1) -> None:
-        """Use segments."""
+        """Remove segments for good."""
         self.set_aside(length, times)
         self.tokens -= length * times
         if self.counts[length] == 0:
             self.below[length] = length - 1
 
     def take_again(self, row: list[int]) -> int:
-        """Take a row's lengths once more, and again, while all are left; returns how often."""
+        """Take a row's lengths as often as all of them are left; return the number of times."""
         if not (self.counts[row[0]] and self.counts[row[-1]]):
             return 0
-        uses: dict[int, int] = {}  # three times as fast as a Counter of so few
+        uses: dict[int, int] = {}  # three times as fast as a Counter of this size
         for length in row:
             uses[length] = uses.get(length, 0) + 1
         times = min(self.counts[length] // number for length, number in uses.items())
@@ -131,7 +133,7 @@ class _Left:
         return times
 
     def largest(self, limit: int) -> int:
-        """The largest length left that is at most ``limit``; 0 when there is none."""
+        """Return the largest length left that is at most ``limit``; 0 when there is none."""
         below, found = self.below, limit
         while below[found] != found:
             found = below[found]
@@ -140,12 +142,12 @@ class _Left:
         return found
 
     def mix(self) -> None:
-        """From now on ``draw`` draws from all that is left, in a fixed random order."""
+        """Let ``draw`` draw from all segments left from now on, in a fixed random order."""
         rest = np.repeat(np.arange(self.capacity + 1), self.counts)
         self.drawn = np.random.Generator(np.random.PCG64(0)).permutation(rest).tolist()
 
     def draw(self, room: int) -> int:
-        """A length for a row that cannot be closed yet; 0 when none fits."""
+        """Return a length for a row that cannot be closed yet; 0 when none fits."""
         while self.drawn:
             length = self.drawn[-1]
             if self.counts[length] and length > room:
@@ -156,7 +158,7 @@ class _Left:
         return self.largest(room)
 
     def pair(self, total: int) -> tuple[int, int] | None:
-        """Two lengths left that add up to ``total``, as equal as can be: small ones are scarce."""
+        """Return two lengths left with this sum, as equal as possible: short ones are scarce."""
         half = total // 2
         start = total - half
         sums = (self.mirrored >> (self.capacity - half)) & (self.present >> start)
@@ -168,7 +170,7 @@ class _Left:
         return start + apart, half - apart
 
     def triple(self, total: int) -> tuple[int, ...]:
-        """Three lengths left that add up to ``total``, the shortest as long as can be."""
+        """Return three lengths left with this sum, the shortest as long as possible; or nothing."""
         third = self.largest(total // 3)
         for _ in range(_TRIPLE_TRIES):
             if third == 0:
@@ -182,11 +184,11 @@ class _Left:
         return ()
 
     def closing(self, room: int, places: int, slack: int) -> tuple[int, ...]:
-        """At most three lengths left that fill the room; empty when none are found."""
+        """Return at most three lengths left that fill ``room`` tokens; empty if none are found."""
         longest = self.largest(room)
         if longest and room - longest <= slack:
             return (longest,)
-        # Most rows far from full end here: nothing left is long enough to close them.
+        # For most rows far from full: no segments left are long enough to close them.
         if longest * min(places, 3) < room:
             return ()
         found = self.pair(room) if 2 * longest >= room and places >= 2 else None
@@ -206,13 +208,13 @@ def _lowest_bit(bits: int) -> int:
 def exact_fill(
     histogram: Histogram, seq_length: int, max_segments: int, way: Way = WAYS[0]
 ) -> list[Pattern]:
-    """Pack largest first, closing rows exactly where one to three lengths can.
+    """Pack longest first, and close rows exactly where one to three lengths can do it.
 
     Args:
-        histogram: What is to be packed.
-        seq_length: Tokens a row.
-        max_segments: Segments a row at most.
-        way: From where on lengths are drawn, and how exactly one segment closes a row.
+        histogram: The lengths to pack.
+        seq_length: Tokens per row.
+        max_segments: Limit on the segments per row.
+        way: When drawing starts, and how exactly a single segment must close a row.
     """
     left = _Left(histogram, seq_length)
     patterns = []
@@ -246,12 +248,12 @@ def _fill_row(left: _Left, seq_length: int, max_segments: int, slack: int) -> li
 
 
 def best_fit_decreasing(histogram: Histogram, seq_length: int, max_segments: int) -> list[Pattern]:
-    """Pack longest first, each into the row with the least room that is enough.
+    """Pack longest first, each segment into the fullest row that has enough free tokens.
 
-    Args and returns as exact_fill.
+    Args and returns as in exact_fill.
     """
     open_rows: dict[int, list[Pattern]] = {}
-    rooms = 0  # bit r: a row with room r takes more
+    rooms = 0  # bit r: a row with r free tokens takes more
     closed: list[Pattern] = []
     for length in np.flatnonzero(histogram)[::-1].tolist():
         left = int(histogram[length])
@@ -259,7 +261,7 @@ def best_fit_decreasing(histogram: Histogram, seq_length: int, max_segments: int
             enough = rooms >> length
             room = length + _lowest_bit(enough) if enough else seq_length
             row, rows = open_rows[room].pop() if enough else ([], left)
-            # The row just filled has the least room, so it takes the next one too.
+            # The row just filled is now the fullest, so it takes the next segment, too.
             each = min(room // length, max_segments - len(row), left)
             alike = min(rows, left // each)
             left -= alike * each

@@ -1,11 +1,12 @@
-"""Which segments share a row: exact-fill packing on lengths alone.
+"""Decides which segments share a row: exact-fill packing on lengths alone.
 
     lengths [700, 300, 600, 200, 200], rows of 1000 tokens
     -> rows [0, 1], [2, 3, 4]: both full
 
-Rows are opened with the longest segment left and closed, where the lengths at hand allow it, by
-one, two or three segments that fill them exactly. Where that does not reach the least number of
-rows that any packing needs, best-fit decreasing is tried too, so the result is never worse.
+A row is opened with the longest segment left. Where the lengths allow it, the row is closed by one,
+two or three segments that fill it exactly. If the result has more rows than the lower bound of all
+packings, other strategies and best-fit decreasing are tried, too. So the result never has more rows
+than best-fit decreasing.
 """
 
 from __future__ import annotations
@@ -22,55 +23,55 @@ from pcl_reasoner.pack.bound import least_rows
 from pcl_reasoner.pack.fill import Pattern, fewest_rows
 
 _BATCH_SIZES = (1, 8, 32, 128)
-"""Rows a step for which the accounting says how many steps an epoch has."""
+"""Rows per step for which the accounting has the number of steps per epoch."""
 
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of segments, one after the other in two arrays.
+    """Rows of segment indices, stored end to end in two arrays.
 
         rows [0, 2], [1]  ->  segments [0, 2, 1], offsets [0, 2, 3]
 
     Args:
         segments: [n] segment indices.
-        offsets: [rows + 1] where in ``segments`` each row begins, and the last one ends.
+        offsets: [rows + 1] indices in ``segments`` where each row begins and the last one ends.
     """
 
     segments: Ints
     offsets: Ints
 
     def __len__(self) -> int:
-        """Rows."""
+        """Return the number of rows."""
         return len(self.offsets) - 1
 
     def __getitem__(self, row: int) -> Ints:
-        """Segment indices of a row."""
+        """Return the segment indices of a row."""
         return self.segments[self.offsets[row] : self.offsets[row + 1]]
 
     def __iter__(self) -> Iterator[Ints]:
-        """Each row's segment indices."""
+        """Iterate over the segment indices of each row."""
         return (self[row] for row in range(len(self)))
 
     def sizes(self) -> Ints:
-        """[rows] segments of each."""
+        """Return the number of segments per row, [rows]."""
         return np.diff(self.offsets)
 
     def in_order(self, order: Ints) -> Rows:
-        """The same rows, the one at ``order[0]`` first."""
+        """Return the same rows in another order: the row ``order[0]`` is first."""
         sizes = self.sizes()[order]
         return Rows(self.segments[_places(self.offsets[order], sizes)], _offsets(sizes))
 
 
 @dataclass(frozen=True)
 class RowPlan:
-    """Which segments make which row.
+    """The assignment of segments to rows.
 
     Args:
-        rows: Segment indices a row; every segment is in exactly one row.
-        lengths: [n] tokens a segment, int64.
-        seq_length: Tokens a row.
+        rows: Segment indices per row; every segment is in exactly one row.
+        lengths: [n] tokens per segment, int64.
+        seq_length: Tokens per row.
     """
 
     rows: Rows
@@ -85,13 +86,13 @@ def plan_rows(
     seed: int,
     one_segment_per_row: bool = False,
 ) -> RowPlan:
-    """Put every segment into a row, and the rows into a random order.
+    """Assign every segment to a row, and put the rows into a random order.
 
     Args:
-        lengths: [n] tokens a segment, 1 ≤ length ≤ seq_length.
-        seq_length: Tokens a row.
-        max_segments: Segments a row at most; the compressed attention mask has no more places.
-        seed: Of the rows' order: filling leaves rows with long segments first.
+        lengths: [n] tokens per segment, 1 ≤ length ≤ seq_length.
+        seq_length: Tokens per row.
+        max_segments: Limit on the segments per row: the entries of the compressed attention mask.
+        seed: Seed of the rows' order. Without shuffling, rows with long segments would be first.
         one_segment_per_row: True for V1.5's micro-batches of one response.
     """
     if one_segment_per_row:
@@ -105,7 +106,7 @@ def plan_rows(
 
 
 def _with_indices(patterns: Sequence[Pattern], lengths: Ints) -> Rows:
-    """Rows of lengths -> rows of segment indices; equal lengths are used in file order."""
+    """Convert rows of lengths to rows of segment indices; equal lengths are used in file order."""
     sizes = np.array([len(row) for row, _ in patterns], np.int64)
     times = np.array([times for _, times in patterns], np.int64)
     flat = np.fromiter((length for row, _ in patterns for length in row), np.int64, sizes.sum())
@@ -117,26 +118,26 @@ def _with_indices(patterns: Sequence[Pattern], lengths: Ints) -> Rows:
 
 
 def _offsets(sizes: Ints) -> Ints:
-    """[n] sizes -> [n + 1] where each begins, and the last one ends."""
+    """Convert [n] sizes to [n + 1] offsets: where each begins and the last one ends."""
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
 def _places(starts: Ints, sizes: Ints) -> Ints:
-    """Runs of consecutive places, end to end: starts [5, 0], sizes [2, 3] -> [5, 6, 0, 1, 2]."""
+    """Join runs of consecutive indices: starts [5, 0], sizes [2, 3] -> [5, 6, 0, 1, 2]."""
     offsets = _offsets(sizes)
     found: Ints = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)
     return found
 
 
 def _stable_order(lengths: Ints) -> Ints:
-    """np.argsort(lengths, kind="stable"), several times as fast: numpy sorts 16 bits by radix."""
+    """Do a stable argsort by 16 bits at a time: several times as fast, as numpy then uses radix."""
     low = np.argsort((lengths & 0xFFFF).astype(np.uint16), kind="stable")
     high = (lengths >> 16).astype(np.uint16)
     return low[np.argsort(high[low], kind="stable")] if high.any() else low
 
 
 def next_fit_rows(lengths: Sequence[int], seq_length: int, max_segments: int) -> int:
-    """Rows that filling in file order would need, as MindFormers' own handler does it."""
+    """Count the rows that filling in file order needs, as MindFormers' own handler does it."""
     rows, room, places = 0, 0, 0
     for length in lengths:
         if length > room or places == 0:
@@ -147,10 +148,10 @@ def next_fit_rows(lengths: Sequence[int], seq_length: int, max_segments: int) ->
 
 
 def accounting(plan: RowPlan, max_segments: int) -> dict[str, Any]:
-    """What a plan costs: rows, fill, steps, and what filling in file order would cost.
+    """Compute the rows, fill and steps of a plan, and the rows and steps of filling in file order.
 
-    Fill is the share of row tokens that are a segment's; ``rows_bound`` is least_rows, which no
-    packing of these lengths can go below.
+    Fill is the share of row tokens that belong to a segment. ``rows_bound`` is the result of
+    least_rows; no packing of these lengths has fewer rows.
     """
     rows, tokens = len(plan.rows), int(plan.lengths.sum())
     bound = least_rows(plan.lengths, plan.seq_length)
@@ -175,5 +176,5 @@ def accounting(plan: RowPlan, max_segments: int) -> dict[str, Any]:
 
 
 def _steps(rows: int) -> dict[str, int]:
-    """Rows a step -> steps an epoch."""
+    """Map rows per step to steps per epoch."""
     return {str(size): math.ceil(rows / size) for size in _BATCH_SIZES}

@@ -1,4 +1,4 @@
-"""Rows of a packed or tokenized folder as text, cut where what is done with it changes.
+"""Decodes rows of a packed or tokenized folder to text, split where the treatment changes.
 
 [Span("<|im_start|>user…assistant\\n", "prompt", 0, 1.0),
  Span("<think>…<|im_end|>", "trained", 0, 1.0), Span("<|endoftext|>…", "padding", 1, None)]
@@ -23,13 +23,14 @@ Kind = Literal["prompt", "trained", "masked", "padding"]
 
 @dataclass(frozen=True)
 class Span:
-    """Neighbouring tokens of one segment that are treated alike.
+    """Consecutive tokens of one segment that are treated alike.
 
     Args:
-        text: Decoded, special tokens included.
-        kind: ``prompt`` stands before a segment's first trained token, ``masked`` after it.
-        segment: 0-based in the row; for padding the number of segments.
-        reward: The segment's; None for padding.
+        text: The decoded tokens, special tokens included.
+        kind: Untrained tokens are ``prompt`` before a segment's first trained token, ``masked``
+            after it.
+        segment: 0-based index in the row; for padding the number of segments.
+        reward: The reward of the segment; None for padding.
     """
 
     text: str
@@ -39,15 +40,15 @@ class Span:
 
 
 def preview_rows(folder: Path, tokenizer_file: Path, rows: Sequence[int]) -> list[list[Span]]:
-    """Rows of an Arrow folder as spans.
+    """Read rows of an Arrow folder as spans.
 
     Args:
         folder: Output of ``pack`` or ``tokenize``.
         tokenizer_file: The model's tokenizer.json.
-        rows: 0-based.
+        rows: 0-based indices of the rows.
 
     Raises:
-        InputError: A row is not there.
+        InputError: A row does not exist.
     """
     table = read_arrow_folder(folder)
     beyond = [row for row in rows if not 0 <= row < table.num_rows]
@@ -58,11 +59,11 @@ def preview_rows(folder: Path, tokenizer_file: Path, rows: Sequence[int]) -> lis
 
 
 def spans(record: dict[str, Any], tokenizer: Tokenizer) -> list[Span]:
-    """One row as spans.
+    """Split one row into spans.
 
     Args:
         record: A packed row, or one segment as tokenize writes it.
-        tokenizer: Decodes it.
+        tokenizer: The tokenizer that decodes it.
     """
     rewards = record["rewards"] if "rewards" in record else [record["reward"]]
     segment_ids = record.get("segment_ids") or [0] * len(record["input_ids"])

@@ -1,4 +1,4 @@
-"""Rows of several segments, from a plan and the segments' tokens.
+"""Builds rows of several segments from a plan and the segments' tokens.
 
     segments  [1, 2, 3] (labels −100, −100, 3)  and  [4, 5] (labels −100, 5), row of 8, pad id 0
     input_ids       [   1,    2, 3,    4, 5,    0,    0,    0]
@@ -6,13 +6,13 @@
     segment_ids     [   0,    0, 0,    1, 1,    2,    2,    2]
     actual_seq_len  [3, 5]        rewards [1.0, 0.0]
 
-Samples with ``old_log_probs`` (a float a token) give rows with them and their means:
+Samples with ``old_log_probs`` (one float per token) give rows with these and their means:
 
     old_log_probs [0, 0, −0.5, 0, −2, 0, 0, 0]   old_log_probs_mean [−0.5, −2]
 
-Labels and old log-probs stay unshifted: each stands on its own token. The first label of a
-segment is always −100: after the shift it would be predicted from the last token of the segment
-before it.
+Labels and old log-probs stay unshifted: each is at the index of its own token. The first label of a
+segment is always −100: after the shift it would be predicted from the last token of the previous
+segment.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from pcl_reasoner.pack.packing import RowPlan, accounting, plan_rows
 from pcl_reasoner.pack.tokens import IGNORED
 
 _BATCH_TOKENS = 1 << 20
-"""Row tokens held before they are written, about 12 MB."""
+"""Row tokens held in memory before they are written, about 12 MB."""
 
 _PER_SEGMENT = {
     "rewards": "reward",
@@ -44,7 +44,7 @@ _PER_SEGMENT = {
 
 
 class ListColumn:
-    """A column of lists, read one at a time where it lies: nothing is copied or joined.
+    """A column of lists that are read one at a time and in place: nothing is copied or joined.
 
     Args:
         column: Chunked array of list<int32> or list<float32>.
@@ -57,7 +57,7 @@ class ListColumn:
         self._firsts = np.cumsum([0, *(len(chunk) for chunk in chunks)])
 
     def __getitem__(self, index: int) -> npt.NDArray[Any]:
-        """[length] the list in that row."""
+        """Return the list in a row, [length]."""
         chunk = int(np.searchsorted(self._firsts, index, side="right")) - 1
         offsets = self._offsets[chunk]
         place = index - int(self._firsts[chunk])
@@ -67,16 +67,16 @@ class ListColumn:
 
 @dataclass
 class Packing:
-    """A planned packing of one table of samples.
+    """The planned packing of one table of samples.
 
     Args:
-        samples: tokenize's columns.
-        kept: [n] the samples' rows in the table, in file order.
+        samples: A table with tokenize's columns.
+        kept: [n] table rows of the samples to pack, in file order.
         plan: Rows of indices into ``kept``.
-        pad_token_id: Fills a row's end.
-        dropped: Reason -> samples.
-        truncated: Samples that were cut.
-        trained_tokens: Labels trained on, counted as rows are built.
+        pad_token_id: Token that fills the end of a row.
+        dropped: Reason -> number of dropped samples.
+        truncated: Number of truncated samples.
+        trained_tokens: Number of trained labels, counted while rows are built.
     """
 
     samples: pa.Table
@@ -106,7 +106,7 @@ class Packing:
         return ListColumn(self.samples["old_log_probs"])
 
     def stream(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """The rows' columns, and the rows in batches."""
+        """Return the schema of the rows, and the rows in batches."""
         return self.schema, self.batches()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -156,7 +156,7 @@ class Packing:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _of_segments(self, source: str) -> pa.Array:
-        """A number of each kept sample, null where the samples have no such column."""
+        """Return one number per kept sample, null where the samples lack the column."""
         if source not in self.samples.column_names:
             return pa.nulls(len(self.kept), pa.float32())
         return self.samples[source].combine_chunks().take(self.kept)
@@ -164,7 +164,7 @@ class Packing:
     def _old_log_prob_columns(
         self, rows: list[npt.NDArray[np.int64]], targets: npt.NDArray[np.int32]
     ) -> list[pa.ListArray]:
-        """Log-probs by the old policy of the trained tokens, and their mean a segment."""
+        """Build the old policy's log-probs of the trained tokens, and their mean per segment."""
         log_probs, means = np.zeros(targets.shape, np.float32), []
         for place, row in enumerate(rows):
             start = 0
@@ -174,7 +174,7 @@ class Packing:
                 trained = targets[place, inside] != IGNORED
                 given = self._old_log_probs[int(self.kept[index])][:length]
                 log_probs[place, inside] = np.where(trained, given, np.float32(0))
-                # Of what is left after a cut, not what the sample's own mean counted.
+                # The mean over the tokens left after truncation; the sample's own mean covers all.
                 total = log_probs[place, inside].sum(dtype=np.float64)
                 means.append(total / max(1, int(trained.sum())))
                 start += length
@@ -182,7 +182,7 @@ class Packing:
         return [_matrix(log_probs), _lists(pa.array(means, pa.float32()), sizes)]
 
     def accounting(self, max_segments: int) -> dict[str, Any]:
-        """The plan's accounting with what became of the samples; call it after ``batches``."""
+        """Return the plan's accounting and the counts of samples; call it after ``batches``."""
         return {
             **accounting(self.plan, max_segments),
             "trained_tokens": self.trained_tokens,
@@ -200,19 +200,19 @@ def plan_packing(
     one_segment_per_row: bool = False,
     over_length: Literal["error", "drop", "truncate"] = "error",
 ) -> Packing:
-    """Plan the packing of a table of samples, on its lengths.
+    """Plan the packing of a table of samples from their lengths.
 
     Args:
-        samples: tokenize's columns.
-        seq_length: Tokens a row.
-        max_segments: Segments a row at most.
-        seed: Of the rows' order.
-        pad_token_id: Fills a row's end.
-        one_segment_per_row: True for one segment a row.
-        over_length: What becomes of samples longer than a row.
+        samples: A table with tokenize's columns.
+        seq_length: Tokens per row.
+        max_segments: Limit on the segments per row.
+        seed: Seed of the rows' order.
+        pad_token_id: Token that fills the end of a row.
+        one_segment_per_row: True for one segment per row.
+        over_length: Handling of samples that are longer than a row.
 
     Raises:
-        StageError: A sample is longer than a row (policy ``error``), or nothing is left.
+        StageError: A sample is longer than a row (with ``error``), or no sample is left.
     """
     lengths = samples["length"].to_numpy().astype(np.int64)
     long = np.flatnonzero(lengths > seq_length)
@@ -239,14 +239,14 @@ def plan_packing(
 def _cuttable(
     samples: pa.Table, long: npt.NDArray[np.int64], seq_length: int
 ) -> npt.NDArray[np.int64]:
-    """Those long samples of which a trained token is left after the cut."""
+    """Return the long samples that still have a trained token after truncation."""
     labels = ListColumn(samples["labels"])
     left = [index for index in long if (labels[int(index)][1:seq_length] != IGNORED).any()]
     return np.asarray(left, np.int64)
 
 
 def _matrix(values: npt.NDArray[Any]) -> pa.ListArray:
-    """[rows, seq_length] -> a list a row."""
+    """Convert [rows, seq_length] to one list per row."""
     return _lists(pa.array(values.reshape(-1)), [values.shape[1]] * values.shape[0])
 
 

@@ -1,8 +1,8 @@
 """Stages ``tokenize`` (responses -> segments) and ``pack`` (segments -> rows).
 
 tokenize: problem_id 9f0c…, sample_index 3, input_ids [151644, …], labels [−100, …], length 913,
-          reward 1.0, pass_rate 0.375, advantage 1.29; meta.json says what the model pads and
-          ends with
+          reward 1.0, pass_rate 0.375, advantage 1.29; meta.json has the model's padding and
+          end tokens
 pack:     rows of seq_length tokens, accounting.json
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pcl_reasoner.pack.encoder import Encoder
 
 _BATCH_ROWS = 64
-"""Responses encoded at a time."""
+"""Records encoded at a time."""
 _RL_COLUMNS = [
     "problem_id",
     "sample_index",
@@ -32,17 +32,17 @@ _RL_COLUMNS = [
     "pass_rate",
 ]
 _ADVANTAGE = "advantage"
-"""Read where it is there: only some losses need it, and those say so when training starts."""
+"""An optional column. Only some losses need it, and training checks for it when it starts."""
 _ROW_COLUMNS = ["conversations", "problem_id", "problem", "prompt", "response", "cot"]
 
 
 def tokenize(
     config: TokenizeConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """Encode responses; writes an Arrow folder and meta.json.
+    """Encode responses; write an Arrow folder and meta.json.
 
     Raises:
-        StageError: A reward is missing or out of range, or a response's problem is not known.
+        StageError: A reward is missing or out of range, or the problem of a response is unknown.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -86,10 +86,11 @@ def tokenize(
 def pack(
     config: PackConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """Put segments into rows; writes an Arrow folder and accounting.json.
+    """Put segments into rows; write an Arrow folder and accounting.json.
 
     Raises:
-        StageError: A segment is longer than a row (policy ``error``), or there are none.
+        StageError: A segment is longer than a row (``over_length`` is ``error``), or there are no
+            segments.
     """
     from pcl_reasoner.core.artifact import write_json
     from pcl_reasoner.pack.arrow_folder import read_arrow_folder, write_arrow_folder
@@ -160,7 +161,7 @@ def _source_files(config: TokenizeConfig, folder: Path) -> list[Path]:
 def _tables(
     config: TokenizeConfig, file: Path, problems: Mapping[str, str] | None
 ) -> Iterator[Any]:
-    """A file's records, a few at a time; sampled responses get their problem's text."""
+    """Yield a file's records in batches; sampled responses get the text of their problem."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Packed rows as MindFormers' own loader and models read them: label i is token i + 1."""
+"""Converts packed rows for MindFormers' own loader and models: label i becomes token i + 1."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pcl_reasoner.pack.rows import Packing
 from pcl_reasoner.pack.tokens import IGNORED
 
 STOCK_COLUMNS = ["input_ids", "labels", "actual_seq_len"]
-"""What MindFormers' own loader reads of packed rows."""
+"""The columns of packed rows that MindFormers' own loader reads."""
 
 
 def stock(packing: Packing) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The packed rows that MindFormers' own loader reads: their columns, and the batches."""
+    """Return the schema and the batches of the rows for MindFormers' own loader."""
     schema = pa.schema([packing.schema.field(name) for name in STOCK_COLUMNS])
     return schema, shifted(packing.batches())
 
 
 def shifted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows with the columns of MindFormers' own loader, each label one place to the left.
+    """Yield rows for MindFormers' own loader: its columns, each label moved left by one index.
 
     Args:
-        batches: Rows of the pack artifact's columns. A segment's first label is always −100, so
-            nothing is carried from one segment into the one before it.
+        batches: Rows with the columns of the pack artifact. A segment's first label is always
+            −100, so no label moves into the previous segment.
     """
     for batch in batches:
         labels = batch["labels"]

@@ -1,11 +1,11 @@
-"""Samples -> token ids and labels.
+"""Encodes samples into token ids and labels.
 
     problem   "1 + 1?"        response  "<think>…</think><answer>\\\\boxed{2}</answer>"
     input_ids [<|im_start|>, user, …, <|im_start|>, assistant, \\n, <think>, …, <|im_end|>]
     labels    [        −100, −100, …,         −100,      −100, −100, <think>, …, <|im_end|>]
 
 Labels are unshifted: ``labels[i]`` is ``input_ids[i]`` where token i is trained on, −100 elsewhere.
-Where the assistant's part begins is what the template says, never a token id written down here.
+The chat template determines where the assistant's part begins; no token id is hard-coded here.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ OverLength = Literal["error", "drop", "truncate"]
 
 @dataclass
 class Tally:
-    """What became of the records, over all batches.
+    """Counts of dropped, malformed and truncated records, over all batches.
 
     Args:
-        dropped: Reason -> records that gave no segment.
-        malformed: (row, reason) of those that cannot be read.
-        truncated: Segments that were cut.
-        seen: Problem -> segments so far; numbers records that have no ``sample_index``.
+        dropped: Reason -> number of records that gave no segment.
+        malformed: (row, reason) of each record that cannot be read.
+        truncated: Number of truncated segments.
+        seen: Problem id -> segments so far; numbers the records that have no ``sample_index``.
     """
 
     dropped: Counter[str] = field(default_factory=Counter)
@@ -52,12 +52,12 @@ RECORD_KEYS = (
 
 
 class Segmenter:
-    """Encodes records into segments, batch by batch, and counts what became of them.
+    """Encodes records into segments, batch by batch, and counts those dropped and truncated.
 
     Args:
-        encoder: The model's.
-        max_segment_tokens: Tokens a segment at most: prompt, response and end of turn together.
-        over_length: What becomes of longer ones.
+        encoder: The encoder of the model.
+        max_segment_tokens: Limit on the tokens per segment: prompt, response and end of turn.
+        over_length: Handling of longer segments.
     """
 
     def __init__(self, encoder: Encoder, max_segment_tokens: int, over_length: OverLength) -> None:
@@ -72,12 +72,12 @@ class Segmenter:
         """Encode a batch of records.
 
         Args:
-            columns: Some of RECORD_KEYS -> a value for each record.
-            rows: The records' numbers, for the tally and for errors.
-            where: What the records are from, for errors.
+            columns: Some of RECORD_KEYS -> one value per record.
+            rows: The row number of each record, for the tally and for errors.
+            where: The origin of the records, for errors.
 
         Returns:
-            SEGMENTS's columns, one value for each segment.
+            The columns of SEGMENTS, one value per segment.
 
         Raises:
             StageError: A reward is missing or outside of [0, 1], or a segment is too long and
@@ -95,12 +95,12 @@ class Segmenter:
         return found
 
     def encode_dataset(self, dataset: Any, names: Mapping[str, str], where: str) -> Any:
-        """Encode a datasets.Dataset of records into one of segments.
+        """Encode a datasets.Dataset of records into a datasets.Dataset of segments.
 
         Args:
-            dataset: Of records.
+            dataset: The records.
             names: One of RECORD_KEYS -> the data's own column, where that has another name.
-            where: What the records are from, for errors.
+            where: The origin of the records, for errors.
         """
         from datasets import Features
 
@@ -108,7 +108,7 @@ class Segmenter:
             renamed = {ours: batch[theirs] for ours, theirs in names.items()}
             return self.encode({**batch, **renamed}, rows, where)
 
-        # Another setting is never answered from a cache.
+        # Part of the fingerprint, so that a cache never has the segments of other settings.
         settings = [self.encoder.identity, self.max_segment_tokens, self.over_length, dict(names)]
         return dataset.map(
             encode,
@@ -122,7 +122,7 @@ class Segmenter:
         )
 
     def _segment(self, record: Mapping[str, Any], row: int) -> tuple[Any, ...] | None:
-        """One segment's values, in SEGMENTS's order; None where the record gives none."""
+        """Return one segment's values in the order of SEGMENTS; None if the record gives none."""
         try:
             sample = self.encoder.read(record)
         except ValueError as error:
@@ -152,7 +152,7 @@ class Segmenter:
 
 
 def _name(record: Mapping[str, Any], row: int) -> str:
-    """``response 3 of problem 9f0c…``; of a record that does not say it, its row."""
+    """Name a record: ``response 3 of problem 9f0c…``, or its row if it has no problem id."""
     if record.get("problem_id") is None:
         return f"row {row}"
     return f"response {record.get('sample_index')} of problem {record['problem_id']}"
@@ -165,7 +165,10 @@ def _values(
     response: list[int],
     tally: Tally,
 ) -> tuple[Any, ...]:
-    """One segment's values, in SEGMENTS's order. Data without rewards is all to be learnt: 1.0."""
+    """Return one segment's values in the order of SEGMENTS.
+
+    Data without rewards are all imitated: their reward is 1.0.
+    """
     name = record.get("problem_id") or problem_id(sample.problem)
     index = record.get("sample_index")
     number = tally.seen[name] if index is None else index

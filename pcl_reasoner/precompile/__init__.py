@@ -1,1 +1,1 @@
-"""MindSpore's front-end compile of every rank's graph, without a device."""
+"""Compiles a rank's graph with MindSpore's front end, without a device."""

@@ -1,7 +1,8 @@
-"""MindSpore's own dry run of one rank, on a machine with CANN: no device, but the real back end.
+"""Runs MindSpore's own dry run of one rank on a machine with CANN: no device, the real back end.
 
-Not run here: there was no machine with CANN. Source: MindSpore's tutorial on its DryRun; level 1
-compiles and counts the memory of operators' inputs and outputs, and logs it at GLOG_v=1.
+This was never run: there was no machine with CANN. Source: MindSpore's tutorial on its DryRun.
+Simulation level 1 compiles, counts the memory of operators' inputs and outputs, and logs it at
+GLOG_v=1.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _FIGURES = {
 
 
 def variables(job: Job, rank: int) -> dict[str, str]:
-    """What makes MindSpore simulate a rank."""
+    """Environment variables that make MindSpore simulate a rank."""
     return {
         "MS_SIMULATION_LEVEL": "1",
         "RANK_SIZE": str(job.layout.world),
@@ -34,16 +35,16 @@ def variables(job: Job, rank: int) -> dict[str, str]:
 
 
 def command(job: Job, config: Path, rank: int) -> str:
-    """The command, as one would type it."""
+    """The dry run's command as a shell line, environment variables included."""
     words = [f"{key}={value}" for key, value in variables(job, rank).items()]
     return shlex.join([*words, "python", "-m", "pcl_reasoner.worker", str(config)])
 
 
 def simulate(job: Job, config: Path, rank: int) -> dict[str, int]:
-    """Run the dry run of one rank; returns its memory figures in bytes.
+    """Run the dry run of one rank and return its memory figures in bytes.
 
     Raises:
-        StageError: It failed.
+        StageError: The dry run failed.
     """
     folder = config.parent / f"cann_rank_{rank}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,13 +56,13 @@ def simulate(job: Job, config: Path, rank: int) -> dict[str, int]:
 
 
 def read_dry_run(file: Path) -> dict[str, int]:
-    """The memory figures of a dry run that a person started, in bytes.
+    """Read the memory figures of a dry run that the user started, in bytes.
 
     Args:
-        file: Its log.
+        file: The dry run's log.
 
     Raises:
-        InputError: It says nothing of a peak.
+        InputError: The log has no line with the peak.
     """
     found = memory_figures(file.read_text(encoding="utf-8", errors="replace"))
     if "peak" not in found:
@@ -73,6 +74,6 @@ def read_dry_run(file: Path) -> dict[str, int]:
 
 
 def memory_figures(log: str) -> dict[str, int]:
-    """Memory that a dry run's log speaks of, in bytes; the last of each kind."""
+    """Memory figures in a dry run's log, in bytes; the last figure of each kind counts."""
     found = {name: re.findall(pattern, log) for name, pattern in _FIGURES.items()}
     return {name: int(values[-1]) << 20 for name, values in found.items() if values}

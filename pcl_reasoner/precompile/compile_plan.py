@@ -1,9 +1,9 @@
-"""What is compiled, and at which size: ranks, and a model that fits this machine's memory.
+"""Chooses the ranks to compile, and a model size that fits this machine's memory.
 
-One rank of every pipeline stage is enough to see every graph: the ranks of a stage differ in the
-slices that they hold, not in what they do. The model keeps its full width wherever that fits. What
-a compile needs grows with the layers of the whole model: they are all built before they are dealt
-to the stages. Rows keep their length: no tensor of activations is ever made.
+One rank of every pipeline stage is enough to see every graph: the ranks of a stage hold different
+slices, but run the same operations. The model keeps its full width wherever that fits. The memory
+of a compile grows with the layers of the complete model, because all of them are built before they
+are assigned to stages. Rows keep their length, because no activation is ever allocated.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ Scale = Literal["full", "auto", "small"]
 BASE_BYTES = 1_700_000_000
 LAYER_BYTES = 65_000_000
 MICRO_BATCH_BYTES = 4_000_000
-"""Of a layer, and of a micro-batch of a layer of the rank's own stage. Fitted from above to peaks
-that were measured at full width (docs/parallel_compile.md)."""
+"""Bytes per micro-batch and layer of the rank's own stage; LAYER_BYTES is per layer of the model.
+
+All three are upper bounds of peaks that were measured at full width (docs/parallel_compile.md)."""
 
 _SMALL_LAYERS = 2
 _SMALL_HEAD = 16
@@ -38,7 +39,7 @@ _SMALL_VOCABULARY = 128
 
 @dataclass(frozen=True)
 class Layout:
-    """A parallel layout, and who is who in it.
+    """A parallel layout, and the position of each rank in it.
 
     Args:
         data: Data-parallel ranks.
@@ -52,15 +53,15 @@ class Layout:
 
     @property
     def world(self) -> int:
-        """Ranks in all."""
+        """Number of ranks."""
         return self.data * self.tensor * self.stages
 
     def stage_of(self, rank: int) -> int:
-        """The pipeline stage of a rank: stages are blocks of ranks."""
+        """The pipeline stage of a rank; a stage is a block of consecutive ranks."""
         return rank // (self.data * self.tensor)
 
     def group_name(self, ranks: tuple[int, ...]) -> str:
-        """What a group is, in words: which ranks differ along which axis."""
+        """Describe a group: the axes along which its ranks differ, and its size."""
         if len(ranks) == self.world:
             return f"all {len(ranks)}"
         stages = {self.stage_of(rank) for rank in ranks}
@@ -78,7 +79,7 @@ class Job:
     Args:
         config: The configuration.
         layout: Its layout.
-        changed: ``key: before -> now`` of what was made smaller.
+        changed: Settings that were made smaller, as ``key: before -> now``.
         estimate: Bytes that one rank's compile is expected to need.
     """
 
@@ -89,11 +90,13 @@ class Job:
 
 
 def configuration(plan: Plan) -> dict[str, Any]:
-    """The MindFormers configuration of the train stage that a plan ends with.
+    """Render the MindFormers configuration of a plan's last stage, which is a train stage.
+
+    Problems are reported before anything is built.
 
     Raises:
-        InputError: It trains on a CPU, its ranks are not the launch file's, or something cannot be
-            divided: all before anything is built.
+        InputError: The stage trains on a CPU, its ranks are not the launch file's devices, or
+            something cannot be divided.
     """
     planned = plan.stages[-1]
     config = planned.spec.config
@@ -118,11 +121,11 @@ def layout_of(config: Mapping[str, Any]) -> Layout:
 
 
 def problems(config: Mapping[str, Any], placement: Placement) -> list[str]:
-    """What is wrong with a MindFormers configuration's layout, its native keys included.
+    """List the problems in the layout of a MindFormers configuration, native keys included.
 
     Args:
         config: The configuration.
-        placement: The launch file's.
+        placement: The placement in the launch file.
     """
     layout, parallel = layout_of(config), config["parallel_config"]
     model = config["model"]["model_config"]
@@ -138,14 +141,14 @@ def problems(config: Mapping[str, Any], placement: Placement) -> list[str]:
 
 
 def ranks_to_compile(layout: Layout, given: str | None) -> list[int]:
-    """The ranks asked for; the first of every stage when none are.
+    """The requested ranks; the first rank of every stage if none are requested.
 
     Args:
         layout: The layout.
         given: ``0,32``, ``all``, or None.
 
     Raises:
-        InputError: Not a list of ranks of this layout.
+        InputError: ``given`` is not a list of ranks of this layout.
     """
     if given is None:
         return [stage * layout.data * layout.tensor for stage in range(layout.stages)]
@@ -163,20 +166,20 @@ def ranks_to_compile(layout: Layout, given: str | None) -> list[int]:
 
 
 def estimated_bytes(config: Mapping[str, Any]) -> int:
-    """Memory that one rank's compile is expected to need at its peak."""
+    """Expected peak memory of one rank's compile, in bytes."""
     model, stages = config["model"]["model_config"], layout_of(config).stages
     deepest = max(stage_layers(model["num_layers"], stages, model.get("offset", 0)))
     return BASE_BYTES + deepest * _bytes_per_deep_layer(config)
 
 
 def _bytes_per_deep_layer(config: Mapping[str, Any]) -> int:
-    """Memory of one layer in every stage: all are built, a stage's own for every micro-batch."""
+    """Bytes of one layer in each stage: all are built, the rank's own for each micro-batch."""
     micro_batches = int(config["parallel_config"].get("micro_batch_num", 1))
     return LAYER_BYTES * layout_of(config).stages + MICRO_BATCH_BYTES * micro_batches
 
 
 def free_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
-    """Memory that is there to take, as Linux says it."""
+    """Available memory in bytes, as Linux reports it; 0 if it reports none."""
     found = re.search(r"^MemAvailable:\s+(\d+) kB", meminfo.read_text(), re.MULTILINE)
     return int(found[1]) * 1024 if found else 0
 
@@ -186,9 +189,9 @@ def plan_size(config: Mapping[str, Any], scale: Scale, free: int) -> Job:
 
     Args:
         config: The recipe's own MindFormers configuration.
-        scale: ``full``: as it is. ``small``: two layers a stage, narrow. ``auto``: full if it
-            fits; else fewer layers a stage; else small.
-        free: Bytes of memory that can be had.
+        scale: ``full``: the model as it is. ``small``: two narrow layers per stage. ``auto``: full
+            if it fits; else fewer layers per stage; else one narrow layer per stage.
+        free: Available memory in bytes.
 
     Raises:
         InputError: ``full`` does not fit.
@@ -222,7 +225,7 @@ def _put(section: dict[str, Any], key: str, value: Any, changed: list[str]) -> N
 
 
 def _fewer_layers(config: dict[str, Any], a_stage: int, changed: list[str]) -> None:
-    """As many layers in every stage; what counts layers is cut with them."""
+    """Give every stage the same, smaller number of layers; limit recompute counts to it."""
     model = config["model"]["model_config"]
     stages = layout_of(config).stages
     now = stage_layers(model["num_layers"], stages, model.get("offset", 0))
@@ -237,7 +240,7 @@ def _fewer_layers(config: dict[str, Any], a_stage: int, changed: list[str]) -> N
 
 
 def _narrower(config: dict[str, Any], tensor: int, changed: list[str]) -> None:
-    """Small matrices, with as many heads as before, and every part still shared by all ranks."""
+    """Make matrices small; heads stay, and each size still divides by the tensor-parallel ranks."""
     model = config["model"]["model_config"]
     _put(model, "hidden_size", _SMALL_HEAD * model["num_heads"], changed)
     _put(model, "kv_channels", _SMALL_HEAD, changed)
@@ -247,5 +250,5 @@ def _narrower(config: dict[str, Any], tensor: int, changed: list[str]) -> None:
         _put(model, key, min(int(model.get(key, 0)), model["vocab_size"] - 1), changed)
     optimizer = config["parallel"].get("parallel_optimizer_config")
     if optimizer:
-        # Under its threshold (KB) a parameter is not cut, and all of these are small.
+        # A parameter below the threshold (KB) is not sharded, and all of these are small.
         _put(optimizer, "parallel_optimizer_threshold", 0, changed)

@@ -1,4 +1,4 @@
-"""What compiled ranks showed, as rows for a terminal and as one JSON value."""
+"""Formats the results of compiled ranks as rows for a terminal and as one JSON value."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ NOT_SHOWN = (
 )
 _OURS = "PclQwen2ForCausalLM"
 _NOT_OURS = ("model-", "lm_head-")
-"""The model's parts that are MindFormers' own."""
+"""Parts of the model that belong to MindFormers."""
 _SCORES = "chunked_log_probs-ChunkedLogProbs/whole_scores-WholeScores"
-"""Every rank gathers the scores of all parts of the vocabulary here, P numbers per token."""
+"""The Cell in which each rank gathers the scores of all P vocabulary parts, P numbers per token."""
 
 
 def in_our_code(one: Communication) -> bool:
     """True for a redistribution that MindSpore had to insert between our own operators.
 
-    The gather of the parts' scores is on purpose and does not count. The backward half of a
-    redistribution is not looked at: it follows from the forward one, and MindSpore names it after
+    The gather of the parts' scores is intended and does not count. The backward half of a
+    redistribution is not checked: it follows from the forward half, and MindSpore names it after
     another Cell.
     """
     first, _, rest = one.where.partition("/")
@@ -42,7 +42,7 @@ def in_our_code(one: Communication) -> bool:
 
 
 def merged(compiled: Compiled) -> list[Communication]:
-    """The AllReduces whose gradients MindSpore's optimizer has made wrong."""
+    """The AllReduces whose gradients MindSpore's graph optimizer made wrong."""
     return [one for one in compiled.communications if one.merged]
 
 
@@ -50,7 +50,7 @@ def refuse_merged(job: Job, done: Iterable[Compiled]) -> None:
     """Refuse a graph whose gradients are wrong.
 
     Raises:
-        StageError: A rank's graph has a merged AllReduce; all ranks and places are named.
+        StageError: A rank's graph has a merged AllReduce; the message names all ranks and Cells.
     """
     lines = [
         f"{title(job, compiled.rank)}: {one.where}, {one.operation} of {one.sent} over "
@@ -68,7 +68,7 @@ def refuse_merged(job: Job, done: Iterable[Compiled]) -> None:
 
 
 def headlines(stage: str, job: Job) -> list[str]:
-    """What is about to be compiled, and at which size."""
+    """Describe the model, the layout and the size that will be compiled."""
     model = job.config["model"]["model_config"]
     layout = job.layout
     size = "full size" if not job.changed else f"SCALED DOWN ({'; '.join(job.changed)})"
@@ -84,13 +84,13 @@ def headlines(stage: str, job: Job) -> list[str]:
 
 
 def _minutes(layers: int) -> str:
-    """Time that a compile was seen to take, in words."""
+    """Approximate time of a compile, from observed compiles."""
     seconds = 20 + 3 * layers
     return f"{seconds} s" if seconds < 100 else f"{math.ceil(seconds / 60)} min"
 
 
 def summary(job: Job, compiled: Compiled) -> str:
-    """One line of a compiled rank."""
+    """One line of results per compiled rank."""
     whole, held = parameter_counts(compiled)
     return (
         f"{title(job, compiled.rank)}: passed in {compiled.compile_seconds:.1f} s, "
@@ -100,7 +100,7 @@ def summary(job: Job, compiled: Compiled) -> str:
 
 
 def parameter_rows(compiled: Compiled) -> list[tuple[str, str, str, str, str, str]]:
-    """(name, how many, whole, slice, optimizer shards, held), layers under one another as one."""
+    """(name, count, complete shape, slice, optimizer shards, held), all layers merged into one."""
     kinds: Counter[tuple[str, str, str, str, str]] = Counter()
     for one in compiled.parameters:
         name = re.sub(r"\.layers\.\d+\.", ".layers.*.", one["name"])
@@ -115,13 +115,13 @@ def _shape(sizes: Iterable[int]) -> str:
 
 
 def parameter_counts(compiled: Compiled) -> tuple[int, int]:
-    """(parameters of the whole stage, those that this rank holds)."""
+    """(parameters of the complete stage, parameters that this rank holds)."""
     whole = sum(math.prod(one["whole"]) for one in compiled.parameters)
     return whole, sum(math.prod(one["held"]) for one in compiled.parameters)
 
 
 def communication_rows(job: Job, compiled: Compiled) -> list[tuple[str, str, str, str, str]]:
-    """(group, operation, why, times a step, MiB a step), the most bytes first."""
+    """(group, operation, purpose, count per step, MiB per step), the most bytes first."""
     times: Counter[tuple[str, str, str]] = Counter()
     size: Counter[tuple[str, str, str]] = Counter()
     for one in compiled.communications:
@@ -133,7 +133,7 @@ def communication_rows(job: Job, compiled: Compiled) -> list[tuple[str, str, str
 
 
 def redistribution_rows(job: Job, compiled: Compiled) -> list[tuple[str, str, str, str, str, str]]:
-    """(where, operation, group, from, to, times a step) of what was inserted in our code."""
+    """(Cell, operation, group, from, to, count per step) of redistributions in our own code."""
     return [
         (
             one.where,
@@ -149,13 +149,13 @@ def redistribution_rows(job: Job, compiled: Compiled) -> list[tuple[str, str, st
 
 
 def write(job: Job, stage: str, done: list[Compiled], folder: Path) -> Path:
-    """Write everything as JSON.
+    """Write all results to compile.json and return its path.
 
     Args:
-        job: What was compiled.
+        job: The compiled configuration.
         stage: The train stage's title.
         done: Its compiled ranks.
-        folder: Where the file goes.
+        folder: The folder for the file.
     """
     file = folder / "compile.json"
     write_atomically(file, json.dumps(as_json(job, stage, done), indent=1) + "\n")
@@ -163,7 +163,7 @@ def write(job: Job, stage: str, done: list[Compiled], folder: Path) -> Path:
 
 
 def as_json(job: Job, stage: str, done: list[Compiled]) -> dict[str, Any]:
-    """Everything that compiled ranks showed, as a JSON value."""
+    """All results of the compiled ranks as a JSON value."""
     model = job.config["model"]["model_config"]
     shape = ("num_layers", "hidden_size", "num_heads", "n_kv_heads", "intermediate_size")
     return {

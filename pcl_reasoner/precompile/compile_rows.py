@@ -1,4 +1,4 @@
-"""Made-up packed rows: a compile asks for the shapes of one batch, never for what is in it."""
+"""Writes artificial packed rows: a compile needs the shapes of one batch, not its values."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _A_TOKEN = ("input_ids", "labels", "segment_ids", "old_log_probs")
 
 
 def write_rows(folder: Path, count: int, length: int) -> None:
-    """Write rows of one segment each, of which all but the first token is trained.
+    """Write rows of one segment each; all its tokens but the first are trained.
 
     Args:
-        folder: Exists.
-        count: Rows.
-        length: Tokens a row.
+        folder: An existing folder.
+        count: Number of rows.
+        length: Tokens per row.
     """
     import pyarrow as pa
 
@@ -28,7 +28,7 @@ def write_rows(folder: Path, count: int, length: int) -> None:
 
 
 def _column(field: Any, length: int) -> Any:
-    """One row of a column: a list of a number a token, or of one a segment."""
+    """One row of a column: a list with one value per token, or one per segment."""
     import pyarrow as pa
 
     value: list[Any] = [0] * length if field.name in _A_TOKEN else [0]

@@ -1,4 +1,4 @@
-"""Compiling ranks one after the other, a process each, and what is said of one that fails."""
+"""Compiles ranks one after the other, one process per rank, and explains failures."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from pcl_reasoner.train.render import to_yaml
 CONFIG = "mindformers.yaml"
 LOG = "log.txt"
 PROGRAM = "pcl_reasoner.precompile.rank"
-"""The module that compiles one rank."""
+"""Module that compiles one rank."""
 
 
 @dataclass(frozen=True)
 class Compiled:
-    """What one rank's compile showed.
+    """The result of one rank's compile.
 
     Args:
         rank: The rank.
         stage: Its pipeline stage, from 0.
-        compile_seconds: Of the compile alone.
-        all_seconds: With imports and the building of the model.
-        peak_bytes: Most memory that the process held.
-        parameters: Trained parameters: ``name``, ``whole`` shape, ``slice`` of this rank's
-            tensor-parallel place, ``optimizer_group``, and ``held``: what is left of the slice
-            when the optimizer group has shared it.
-        communications: Of one step.
+        compile_seconds: Seconds of the compile alone.
+        all_seconds: Seconds with imports and model building included.
+        peak_bytes: Peak memory of the process.
+        parameters: Trained parameters: ``name``; the complete shape (``whole``); the rank's
+            tensor-parallel ``slice``; ``optimizer_group``, the ranks that share the slice; and
+            ``held``, the rank's share of the slice.
+        communications: Communication operations of one step.
     """
 
     rank: int
@@ -52,11 +52,11 @@ class Compiled:
 
 
 def for_compiling(config: dict[str, Any], rows: Path) -> dict[str, Any]:
-    """The configuration without what a compile does not touch: weights, and real data.
+    """Replace real data by artificial rows and remove the weights; a compile needs neither.
 
     Args:
         config: A MindFormers configuration.
-        rows: Folder of made-up rows.
+        rows: Folder of artificial rows.
     """
     loader = config["train_dataset"]["data_loader"] | {
         "path": str(rows),
@@ -80,7 +80,7 @@ def for_compiling(config: dict[str, Any], rows: Path) -> dict[str, Any]:
 
 
 def possible() -> bool:
-    """True where this machine and this MindSpore can do it."""
+    """True if this machine and the installed MindSpore can run the front-end compile."""
     return version.machine_problem() is None
 
 
@@ -88,11 +88,12 @@ def require(with_cann: bool) -> None:
     """Refuse a machine on which nothing can be compiled.
 
     Args:
-        with_cann: MindSpore's own dry run is asked for, which needs CANN and any architecture.
+        with_cann: True if MindSpore's own dry run is requested; it needs CANN, but runs on any
+            architecture.
 
     Raises:
-        InputError: No CANN here, and it is asked for.
-        StageError: Not x86-64, or another MindSpore.
+        InputError: The dry run is requested, but this machine has no CANN.
+        StageError: The machine is not x86-64, or MindSpore has an unsupported version.
     """
     problem = version.machine_problem()
     if with_cann and not has_cann():
@@ -105,17 +106,17 @@ def require(with_cann: bool) -> None:
 
 
 def has_cann(environment: Mapping[str, str] | None = None) -> bool:
-    """True where CANN's environment is set."""
+    """True if CANN's environment variables are set."""
     environment = os.environ if environment is None else environment
     return "ASCEND_HOME_PATH" in environment or "ASCEND_TOOLKIT_HOME" in environment
 
 
 def prepare(job: Job, folder: Path) -> Path:
-    """Write made-up rows and the YAML that every rank compiles; returns the YAML.
+    """Write artificial rows and the YAML that every rank compiles; return the YAML's path.
 
     Args:
-        job: What is compiled.
-        folder: Made anew.
+        job: The configuration to compile.
+        folder: The output folder; an existing one is deleted first.
     """
     worker.remove_tree(folder)
     rows = folder / "rows"
@@ -128,15 +129,15 @@ def prepare(job: Job, folder: Path) -> Path:
 
 
 def compile_rank(job: Job, config: Path, rank: int) -> Compiled:
-    """Compile as one rank, in a process of its own.
+    """Compile one rank in a separate process.
 
     Args:
-        job: What is compiled.
-        config: From ``prepare``.
+        job: The configuration to compile.
+        config: The YAML from ``prepare``.
         rank: The rank.
 
     Raises:
-        StageError: It failed; MindSpore's reason is given, and where its log is.
+        StageError: The compile failed; the message has MindSpore's reason and the log's path.
     """
     folder = config.parent / f"rank_{rank}"
     graphs = folder / "graphs"
@@ -161,19 +162,19 @@ def compile_rank(job: Job, config: Path, rank: int) -> Compiled:
 
 
 def run_logged(command: list[str], folder: Path, extra: dict[str, str]) -> int:
-    """Run a command in a folder, all that it says in a file there; returns its exit code."""
+    """Run a command in a folder, log its output there, and return its exit code."""
     with Child(command, folder, folder / LOG, worker.environment(extra)) as child:
         return child.process.wait()
 
 
 def failure(job: Job, rank: int, code: int, log: Path) -> str:
-    """What is said of a compile that failed.
+    """The error message for a failed compile.
 
     Args:
-        job: What was compiled.
+        job: The configuration.
         rank: The rank.
         code: Exit code of its process; negative for a signal.
-        log: What it wrote.
+        log: The log of the process.
     """
     text = log.read_text(encoding="utf-8", errors="replace")
     start = f"{title(job, rank)}: failed"
@@ -193,7 +194,7 @@ def failure(job: Job, rank: int, code: int, log: Path) -> str:
 
 
 def title(job: Job, rank: int) -> str:
-    """``front-end parallel compile, rank 64 of 128 (stage 2 of 2)``."""
+    """The compile's title: ``front-end parallel compile, rank 64 of 128 (stage 2 of 2)``."""
     layout = job.layout
     return (
         f"front-end parallel compile, rank {rank} of {layout.world} "

@@ -1,12 +1,12 @@
-"""What the front-end parallel compile takes from inside MindSpore 2.7, all in this file.
+"""All use of MindSpore 2.7's internals by the front-end parallel compile.
 
-MindSpore refuses tensor and pipeline parallelism on a CPU, but all that decides about them is its
-front end, which needs no device: operator strategies, redistribution, the split into pipeline
-stages, optimizer sharding. ``pretend`` makes one process believe that it is rank k of N on Ascend,
-``MS_DEV_PRECOMPILE_ONLY`` (MindSpore's own) stops it before a back end is asked for. No file of the
-wheel is changed. Nothing can run in such a process: it compiles, and ends.
+MindSpore refuses tensor and pipeline parallelism on a CPU. But its front end alone decides about
+them, and needs no device: operator strategies, redistribution, the split into pipeline stages,
+optimizer sharding. ``pretend`` makes one process believe that it is rank k of N on Ascend.
+``MS_DEV_PRECOMPILE_ONLY``, MindSpore's own switch, stops it before it needs a back end. No file of
+the wheel is changed. Such a process cannot run anything: it compiles, and ends.
 
-The text of the graph that comes out is read in mindspore_2_7_graph.py.
+mindspore_2_7_graph.py reads the text of the resulting graph.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from pathlib import Path
 from typing import Any
 
 VERSIONS = ("2.7.1", "2.7.2")
-"""Wheels whose insides are those that are assumed here."""
+"""Wheels whose internals match the assumptions in this file."""
 
 GRAPH_PASS = "validate"
-"""The last pass before a back end would take over; its graph is what is read."""
+"""Last pass before a back end would take over; the graph after it is read."""
 
 _TARGET = "Ascend"
 WORLD = "hccl_world_group"
 """MindSpore's name for the group of all ranks."""
 _MANAGER_METHODS = 7
-"""Places in CommManager's virtual table: two destructors, CreateGroupSync, DestroyGroup, GetRankID,
-GetRankSize, GetRank."""
+"""Entries of CommManager's virtual table: two destructors, CreateGroupSync, DestroyGroup,
+GetRankID, GetRankSize, GetRank."""
 
 _alive: list[Any] = []
-"""What C++ holds pointers to must not be collected."""
+"""Objects that C++ holds pointers to; a reference keeps them from being garbage-collected."""
 
 
 def environment(graphs: Path) -> dict[str, str]:
-    """What must stand in the environment before MindSpore is imported.
+    """Environment variables that must be set before MindSpore is imported.
 
     Args:
         graphs: Folder for the graph's text.
@@ -47,18 +47,18 @@ def environment(graphs: Path) -> dict[str, str]:
         "MS_DEV_SAVE_GRAPHS": "1",
         "MS_DEV_SAVE_GRAPHS_PATH": str(graphs),
         "MS_DEV_DUMP_IR_PASSES": GRAPH_PASS,
-        # Errors with their reasons, without warnings.
+        # Log errors with their reasons, but no warnings.
         "GLOG_v": "3",
         "GLOG_logtostderr": "1",
     }
 
 
 def machine_problem(machine: str = "", version: str = "") -> str | None:
-    """Why this machine or wheel cannot do it; None when it can.
+    """Why this machine or wheel cannot run the front-end compile; None if it can.
 
     Args:
-        machine: Its architecture; this machine's when empty.
-        version: MindSpore's version; the installed one's when empty.
+        machine: The architecture; this machine's if empty.
+        version: MindSpore's version; the installed one if empty.
     """
     machine = machine or platform.machine()
     if machine != "x86_64":
@@ -89,14 +89,14 @@ def pretend(rank: int, world: int) -> dict[str, list[int]]:
     Must run before a Cell is built and before mindformers is imported.
 
     Args:
-        rank: From 0.
-        world: Ranks in all.
+        rank: The rank, from 0.
+        world: Number of ranks.
 
     Returns:
-        Communication groups by name, filled while a graph is compiled: ranks in order.
+        Communication groups: name -> ranks in order. Compiling a graph fills it.
 
     Raises:
-        RuntimeError: The wheel's layout is another than the one assumed.
+        RuntimeError: The wheel's binary layout differs from the assumed one.
     """
     os.environ.update(RANK_ID=str(rank), RANK_SIZE=str(world), DEVICE_ID="0")
     groups: dict[str, list[int]] = {}
@@ -121,14 +121,14 @@ def _other_layout(what: str) -> str:
 
 
 def _text(address: int) -> str:
-    """A std::string of the older ABI: one pointer to zero-terminated characters."""
+    """Read a std::string of the older ABI: one pointer to zero-terminated characters."""
     characters = ctypes.c_void_p.from_address(address).value
     found = ctypes.cast(characters or 0, ctypes.c_char_p).value
     return (found or b"").decode()
 
 
 def _set_target(core: Any) -> None:
-    """MsContext's ``device_target`` becomes Ascend; its setter would look for the plugin."""
+    """Set MsContext's ``device_target`` to Ascend without its setter, which would load a plugin."""
     from mindspore import context
     from mindspore._c_expression import ms_ctx_param
 
@@ -147,7 +147,7 @@ def _set_target(core: Any) -> None:
 
 
 def _replace_manager(common: Any, rank: int, world: int, groups: dict[str, list[int]]) -> None:
-    """Give the default CommManager, which knows no ranks, a virtual table that answers for N."""
+    """Give the default CommManager, which knows no ranks, a virtual table for ``world`` ranks."""
     get = common._ZN9mindspore11CommManager11GetInstanceEv
     get.argtypes, get.restype = [], ctypes.c_void_p
     manager = get()
@@ -161,7 +161,7 @@ def _replace_manager(common: Any, rank: int, world: int, groups: dict[str, list[
     table = (ctypes.c_void_p * (_MANAGER_METHODS + 2))(0, type_information, *methods)
     place.value = ctypes.addressof(table) + 2 * ctypes.sizeof(ctypes.c_void_p)
     _alive.extend([*ours, table])
-    # Asked through C++'s own virtual call: is the table as assumed?
+    # Check the assumed table through a virtual call of C++ itself.
     ask = common._ZN9mindspore7GetRankEv
     ask.argtypes, ask.restype = [], ctypes.c_uint32
     if ask() != rank:
@@ -169,7 +169,7 @@ def _replace_manager(common: Any, rank: int, world: int, groups: dict[str, list[
 
 
 def _manager_methods(rank: int, world: int, groups: dict[str, list[int]]) -> list[Any]:
-    """CreateGroupSync, GetRankID, GetRankSize and GetRank, as C++ calls them."""
+    """CreateGroupSync, GetRankID, GetRankSize and GetRank, callable from C++."""
     with_output = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
     def create(_: int, name: int, vector: int) -> bool:
@@ -192,7 +192,10 @@ def _manager_methods(rank: int, world: int, groups: dict[str, list[int]]) -> lis
 
 
 def replace_python_side(rank: int, world: int, groups: dict[str, list[int]]) -> None:
-    """Communication operators ask Python for their group's size while they are built."""
+    """Replace MindSpore's Python functions that answer for groups, devices and barriers.
+
+    Communication operators ask Python for their group's size while they are built.
+    """
     import mindspore.communication as communication
     import mindspore.communication.comm_func as functions
     from mindspore import context
@@ -205,23 +208,23 @@ def replace_python_side(rank: int, world: int, groups: dict[str, list[int]]) -> 
     helper.GlobalComm.WORLD_COMM_GROUP = WORLD
     management.init = communication.init = _nothing
     functions.barrier = _nothing
-    # The setter would load the plugin of a device that is not here.
+    # The setter would load the plugin of a device that this machine lacks.
     context._Context.set_device_target = _nothing
     context._Context.setters["device_target"] = _nothing
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """In the place of what would talk to other ranks or to a device."""
+    """Replaces functions that would contact other ranks or a device."""
 
 
 def _collective_manager(rank: int, world: int, groups: dict[str, list[int]]) -> type:
-    """MindSpore's CollectiveManager, answering for rank ``rank`` of ``world``."""
+    """A substitute for MindSpore's CollectiveManager that answers for ``rank`` of ``world``."""
 
     def ranks_of(name: str) -> list[int]:
         return groups.get(name) or list(range(world))
 
     class Pretended:
-        """Answers; creates groups by writing them down."""
+        """Answers from ``groups``; creating a group only records it there."""
 
         @classmethod
         def get_instance(cls) -> type:
@@ -251,7 +254,7 @@ def compile_in_place_of_training(done: Callable[[Any, float], None]) -> None:
     """Make ``Model.train`` compile its step on the first batch, and then call ``done``.
 
     Args:
-        done: Takes the compiled network, and the seconds that it took.
+        done: Gets the compiled network and the seconds of the compile.
     """
     import mindspore
     from mindspore.common.api import _cell_graph_executor
@@ -270,14 +273,14 @@ def compile_in_place_of_training(done: Callable[[Any, float], None]) -> None:
 
 
 def parameters_of(network: Any, groups: Mapping[str, list[int]]) -> list[dict[str, Any]]:
-    """The compiled rank's trained parameters: whole shape, slice, optimizer shard.
+    """The compiled rank's trained parameters: complete shape, slice, optimizer shard.
 
     MindSpore's layout of a parameter is (device matrix, tensor map, slice shape, field size,
     uniform split, optimizer-shard group, shapes before and after a reshape …).
 
     Args:
-        network: Compiled.
-        groups: Ranks by group name.
+        network: The compiled network.
+        groups: Group name -> ranks.
     """
     trained = {parameter.name for parameter in network.weights}
     found = []
@@ -287,7 +290,7 @@ def parameters_of(network: Any, groups: Mapping[str, list[int]]) -> list[dict[st
         matrix, tensor_map, cut, group = layout[0], layout[1], list(layout[2]), layout[5]
         ranks = groups[group] if group else []
         held = [cut[0] // len(ranks), *cut[1:]] if ranks else cut
-        # A place of the tensor map counts the device matrix's axes from its end; -1 is not cut.
+        # The tensor map counts the device matrix's axes from its end; -1 means not cut.
         parts = [1 if axis < 0 else matrix[-1 - axis] for axis in tensor_map]
         whole = [size * part for size, part in zip(cut, parts, strict=True)]
         found.append(

@@ -1,4 +1,4 @@
-"""The text that MindSpore 2.7 writes of a compiled graph, and of what went wrong in it.
+"""Reads MindSpore 2.7's text of a compiled graph, and the reason of a failed compile.
 
     subgraph @1527_forward(%para1) {
       %3(h) = AllGather(%2) {instance name: redistribution_op_17AllGather_} primitive_attrs:
@@ -6,8 +6,8 @@
           : (<Tensor[BFloat16], (2048, 64)>) -> (<Tensor[BFloat16], (4096, 64)>)
           # Fullname with scope: (Default/network-…/lm_head-Linear/AllGather-op2)
 
-A graph that is called for every micro-batch stands there once, so what is in it counts as often as
-it is called.
+The text has a graph once even if it is called for every micro-batch. So each operation in a graph
+is counted as often as the graph is called.
 """
 
 from __future__ import annotations
@@ -53,14 +53,15 @@ _PURPOSES = (
     ("forward", "operator"),
     ("AllReduce", "operator"),
 )
-"""Start of an instance's name -> why the operation is there."""
+"""(start of an instance's name, purpose of the operation)."""
 REDISTRIBUTION = "redistribution"
 
 _BACKWARD = ("gradforward", "grad_redistribution")
 _MADE_BY_GRADIENT = "forward_unique_id"
-"""MindSpore notes on each backward operation the id of its forward operation. The substitution
-AdjustAllReduceMulAdd makes a new AllReduce without the note. It is made for the AllReduces of
-weights' gradients ("grad_mirror"), so those are not looked at."""
+"""Attribute of each backward operation: the id of its forward operation.
+
+The substitution AdjustAllReduceMulAdd makes a new AllReduce without this attribute. It is meant for
+the AllReduces of weights' gradients ("grad_mirror"), so these are not checked."""
 
 _LOGGED = re.compile(
     r"^\[(?:ERROR|CRITICAL)\] PARALLEL\([^)]*\):\S+ \[[^\]]*\] \w+\] (.*)$", re.MULTILINE
@@ -74,14 +75,14 @@ class Communication:
 
     Args:
         operation: AllReduce, AllGather, …
-        purpose: Why MindSpore put it there.
-        ranks: Its group.
-        sent: Type and shape of what goes in.
-        received: Of what comes out.
-        bytes: Of the larger of both.
-        where: The Cell that it is in, from the network on.
-        count: How often a step makes it.
-        merged: True for an AllReduce of a gradient into which MindSpore's optimizer has moved
+        purpose: Why MindSpore inserted it.
+        ranks: The ranks of its group.
+        sent: Type and shape of its inputs.
+        received: Type and shape of its outputs.
+        bytes: Bytes of its inputs or outputs, whichever are larger.
+        where: Path of the Cell that contains it, from the network on.
+        count: Executions per step.
+        merged: True for an AllReduce of a gradient into which MindSpore's graph optimizer moved
             another term: AllReduce(x)·y + z became AllReduce(x + z)·y, so the gradient is wrong
             (docs/mindspore_all_reduce.md).
     """
@@ -98,7 +99,7 @@ class Communication:
 
 
 def communications(lines: Iterable[str]) -> list[Communication]:
-    """Every communication operation of a graph, each with its count a step.
+    """List every communication operation of a graph, with its count per step.
 
     Args:
         lines: The graph's text.
@@ -118,7 +119,7 @@ def communications(lines: Iterable[str]) -> list[Communication]:
 
 
 def _nodes(lines: Iterable[str]) -> Iterator[tuple[str, str, str, str]]:
-    """(graph, node, its types, its scope) of all nodes that communicate or call."""
+    """Yield (graph, node, its types, its scope) of all nodes that communicate or call a graph."""
     graph, node, types = "", "", ""
     for line in lines:
         if line.startswith("subgraph @"):
@@ -174,8 +175,11 @@ def _size(types: str) -> int:
 
 
 def _where(scope: str) -> str:
-    """Default/network-…/PipelineCell/network-PclQwen2ForCausalLM/lm_head-Linear/AllGather-op3
-    -> PclQwen2ForCausalLM/lm_head-Linear"""
+    """Shorten a scope to the path of its Cell from the network on.
+
+    Default/network-…/PipelineCell/network-PclQwen2ForCausalLM/lm_head-Linear/AllGather-op3
+    -> PclQwen2ForCausalLM/lm_head-Linear
+    """
     *cells, _ = scope.split("/")
     models = [place for place, cell in enumerate(cells) if cell.endswith("ForCausalLM")]
     if models:
@@ -184,7 +188,7 @@ def _where(scope: str) -> str:
 
 
 def _graphs_called(call: re.Match[str]) -> list[str]:
-    """The graphs that a call may enter; of a condition's branches, all."""
+    """The graphs that a call may enter: for a condition, all its branches."""
     if call[1]:
         return [call[1]]
     names = re.findall(r"@([^@,()\[\]\s]+)", call[2])
@@ -192,7 +196,7 @@ def _graphs_called(call: re.Match[str]) -> list[str]:
 
 
 def _times(entry: str, calls: dict[str, Counter[str]]) -> Counter[str]:
-    """How often each graph is entered in a step."""
+    """How often each graph is called per step."""
     times = Counter({entry: 1})
     waiting = {name: sum(one[name] > 0 for one in calls.values()) for name in calls}
     ready = [entry]
@@ -207,19 +211,19 @@ def _times(entry: str, calls: dict[str, Counter[str]]) -> Counter[str]:
 
 
 def reason(log: str) -> str | None:
-    """Why a compile failed, from what it wrote on standard error.
+    """Find out from its standard error why a compile failed.
 
         [ERROR] PARALLEL(77,7f,python):2026-11-21-10:13:42.474.163 [operator_info.cc:248]
             CheckStrategyByVector] LogSoftmaxInfo77: … 512 … cannot be divisible by … 3
         RuntimeError: Failure:operator LogSoftmax init failed
 
-    What MindSpore raises says that an operator failed; why stands in its log only, in one line.
+    MindSpore's exception only names the operator that failed; one line of its log has the reason.
 
     Args:
-        log: All that was written on standard error.
+        log: The complete standard error.
 
     Returns:
-        None where nothing is found.
+        The reason; None if there is none in the log.
     """
     said = dict.fromkeys(_LOGGED.findall(log))
     raised = _RAISED.findall(log)

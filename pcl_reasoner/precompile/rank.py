@@ -1,8 +1,8 @@
 """The process that compiles one rank's graph: ``python -m pcl_reasoner.precompile.rank JOB``.
 
 JOB is a JSON file: {"config": "mindformers.yaml", "rank": 64, "world": 128, "result":
-"result.json"}. MindFormers' Trainer runs from its own YAML as on a cluster, up to the place where
-training would start. What was found goes to ``result``; what went wrong to standard error.
+"result.json"}. MindFormers' Trainer runs from its YAML as on a cluster, up to the point where
+training would start. The result is written to ``result``, errors to standard error.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pcl_reasoner.precompile import mindspore_2_7 as version
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Compile, and write the result."""
+    """Compile the rank and write the result."""
     (path,) = sys.argv[1:] if arguments is None else arguments
     job = json.loads(Path(path).read_text(encoding="utf-8"))
     began = time.monotonic()
     groups = version.pretend(job["rank"], job["world"])
-    # Imports MindSpore, which must think that it is on Ascend by then.
+    # Imports mindformers, so ``pretend`` must have run before.
     from pcl_reasoner.worker.entry import import_mindformers, read_config, train
 
     import_mindformers()

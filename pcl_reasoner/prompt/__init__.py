@@ -1,1 +1,1 @@
-"""Chat templates and vocabularies: what a model reads, at training, sampling and judging."""
+"""Chat templates and vocabularies: they turn messages into the text and tokens a model reads."""

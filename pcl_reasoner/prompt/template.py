@@ -1,10 +1,10 @@
-"""Chat templates: messages -> the text that the model is trained on, served with and judged by.
+"""Chat templates: messages -> the prompt text for training, sampling and judging.
 
     [{"role": "user", "content": "1 + 1?"}]
     -> "<|im_start|>user\\n1 + 1?<|im_end|>\\n<|im_start|>assistant\\n"
 
-One implementation for sampling, training and evaluation, so that they cannot differ. It renders as
-transformers' ``apply_chat_template`` does, without importing transformers.
+Sampling, training and evaluation share this implementation, so that their prompts cannot differ.
+It renders as transformers' ``apply_chat_template`` does, without importing transformers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pcl_reasoner.core.errors import StageError
 
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token")
 _PROBE = "the-answer"
-"""What stands for an assistant's turn when the text that ends it is looked for."""
+"""Placeholder content of an assistant's turn, for finding the text that ends the turn."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class ChatTemplate:
     def end_of_turn(self) -> str:
         """The text that ends an assistant's turn, e.g. ``<|im_end|>``.
 
-        Taken from what the template puts after the turn: a base model's ``eos_token`` is often
-        another token. The ``eos_token`` where the template puts nothing.
+        It is what the template writes after the turn, because a base model's ``eos_token`` is
+        often another token. If the template writes nothing there, it is the ``eos_token``.
         """
         user = {"role": "user", "content": "?"}
         turn = {"role": "assistant", "content": _PROBE}
@@ -60,11 +60,12 @@ class ChatTemplate:
         """Render messages to text.
 
         Args:
-            messages: ``{"role": system, user or assistant, "content": text}`` each.
+            messages: Each is ``{"role": system, user or assistant, "content": text}``.
             add_generation_prompt: True to end with the start of an assistant's turn.
 
         Raises:
-            StageError: The template refuses the messages or uses what is not offered.
+            StageError: The template is not valid jinja, rejects the messages, or uses a variable
+                or function that is not provided.
         """
         template = _compile(self.source)
         try:
@@ -84,12 +85,12 @@ class ChatTemplate:
 
 
 def prompt_messages(problem: str, system: str | None, suffix: str) -> list[dict[str, str]]:
-    """The messages that ask a problem: a system turn where there is one, then the user's turn.
+    """Build the messages of a prompt: the system turn if there is one, then the user's turn.
 
     Args:
         problem: The problem's text.
         system: The system turn's text; None for no system turn.
-        suffix: Appended to the problem as it is.
+        suffix: Appended to the problem without a separator.
     """
     messages = [{"role": "user", "content": problem + suffix}]
     if system is not None:
@@ -101,12 +102,13 @@ def load_template(model_folder: Path, template_file: str | None = None) -> ChatT
     """Read a model folder's chat template and special tokens.
 
     Args:
-        model_folder: Has tokenizer_config.json, with ``chat_template`` in it or beside it as
-            chat_template.jinja (which comes first, as in transformers).
-        template_file: A jinja file to take instead of the model's own.
+        model_folder: It contains tokenizer_config.json. The template is in chat_template.jinja or
+            under ``chat_template`` in tokenizer_config.json. chat_template.jinja takes precedence,
+            as in transformers.
+        template_file: A jinja file to use instead of the model's own template.
 
     Raises:
-        StageError: There is no template, or a file cannot be read.
+        StageError: There is no template, it is not valid jinja, or a file cannot be read.
     """
     config = _tokenizer_config(model_folder)
     beside = model_folder / "chat_template.jinja"
@@ -132,7 +134,7 @@ def _tokenizer_config(model_folder: Path) -> dict[str, Any]:
 
 
 def _own_template(value: Any, model_folder: Path) -> str:
-    """The template in tokenizer_config.json: text, or a list of named ones with a default."""
+    """The template in tokenizer_config.json: a text, or the ``default`` of a list of templates."""
     if isinstance(value, list):
         named = {item["name"]: item["template"] for item in value}
         value = named.get("default")
@@ -145,7 +147,7 @@ def _own_template(value: Any, model_folder: Path) -> str:
 
 
 def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    """Special tokens' texts; a token is written as text or as ``{"content": text, …}``."""
+    """Texts of the special tokens; the file has a text or ``{"content": text, …}`` for each."""
     found = {}
     for name in _SPECIAL_TOKENS:
         value = config.get(name)
@@ -167,7 +169,7 @@ def _read(path: Path) -> str:
 
 @lru_cache(maxsize=8)
 def _compile(source: str) -> Template:
-    # trim_blocks and lstrip_blocks are what transformers sets: published templates rely on both.
+    # transformers sets trim_blocks and lstrip_blocks, and published templates rely on both.
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
     )
@@ -190,7 +192,7 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    # jinja's own filter escapes for HTML, which is not what a model is to read.
+    # jinja's own filter escapes HTML characters, which must not reach the model.
     return json.dumps(
         value,
         ensure_ascii=ensure_ascii,

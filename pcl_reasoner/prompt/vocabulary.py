@@ -1,8 +1,8 @@
-"""A Qwen2 tokenizer from ``vocab.json`` and ``merges.txt``, the files that MindFormers' YAML names.
+"""Builds a Qwen2 tokenizer from the ``vocab.json`` and ``merges.txt`` named in MindFormers' YAML.
 
     {vocab_file: qwen/vocab.json, merges_file: qwen/merges.txt}
 
-It gives the ids of the folder's own tokenizer.json, and of transformers' slow Qwen2Tokenizer.
+It gives the same ids as the folder's own tokenizer.json and as transformers' slow Qwen2Tokenizer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ QWEN2_5_TOKENS = (
     *("</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>"),
     *("<|repo_name|>", "<|file_sep|>"),
 )
-"""Tokens that Qwen2.5 adds after its vocabulary, in the order of their ids (151643 …)."""
+"""Tokens that Qwen2.5 adds after its vocabulary, in ascending order of id (151643 …)."""
 
 
 def read_vocabulary(vocab_file: Path, merges_file: Path) -> Tokenizer:
@@ -31,17 +31,17 @@ def read_vocabulary(vocab_file: Path, merges_file: Path) -> Tokenizer:
 
     Args:
         vocab_file: Token -> id.
-        merges_file: A merge a line, under a ``#version`` line or none.
+        merges_file: One merge per line; the first line may be a ``#version`` line.
 
-    Added tokens are those of the tokenizer_config.json beside ``vocab_file``; where there is none,
-    Qwen2.5's own, at the ids after the vocabulary's last.
+    The added tokens come from the tokenizer_config.json in the folder of ``vocab_file``. If that
+    file is absent or lists none, they are Qwen2.5's own, with the ids after the vocabulary's last.
 
     Raises:
         StageError: A file cannot be read, or an added token's id contradicts the vocabulary.
     """
     try:
         model = models.BPE.from_file(str(vocab_file), str(merges_file))
-    # tokenizers raises a bare Exception whatever is wrong with the files.
+    # tokenizers raises a bare Exception for every error in the files.
     except Exception as error:
         raise StageError(
             f"{vocab_file} and {merges_file} cannot be read as a vocabulary and its merges "
@@ -68,7 +68,7 @@ def read_vocabulary(vocab_file: Path, merges_file: Path) -> Tokenizer:
 
 
 def _added_tokens(vocab_file: Path) -> list[tuple[int | None, AddedToken]]:
-    """(id, token) of all added tokens, by rising id; the id is None where nothing says it."""
+    """(id, token) of all added tokens, in ascending order of id; None if no file gives the id."""
     config = _beside(vocab_file)
     listed = config.get("added_tokens_decoder") if config else None
     if not listed:

@@ -1,1 +1,1 @@
-"""One self-contained HTML page a run."""
+"""Self-contained HTML pages: one per run, and one for result files that were graded again."""

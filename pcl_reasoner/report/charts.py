@@ -1,7 +1,7 @@
-"""Charts as inline SVG: one drawing size, so that text stays readable at any page width.
+"""Charts as inline SVG, in fixed drawing sizes, so that text stays readable at any page width.
 
-``Markup.format`` escapes all text; numbers are rounded to a tenth of a pixel, so that a chart of
-equal values has equal bytes.
+``Markup.format`` escapes all text. Coordinates are rounded to a tenth of a pixel, so that charts of
+equal values have equal bytes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from markupsafe import Markup
 WIDTH, HEIGHT = 360.0, 200.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 12.0, 10.0, 34.0
 BUCKETS = 40
-"""Points that the bold line of a long curve has."""
+"""Most points in the bold line of a long curve."""
 SHORT = 100
-"""A curve of at most this many points is drawn as it is."""
+"""A curve of at most this many points is drawn without averaging."""
 
 Point = tuple[float, float]
 
@@ -27,9 +27,9 @@ class Series:
     """One curve.
 
     Args:
-        name: For the tooltip.
+        name: Shown in the tooltip.
         style: The CSS class that gives its colour.
-        points: (x, y), in the order of x.
+        points: (x, y), sorted by x.
     """
 
     name: str
@@ -58,13 +58,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar of parts.
+    """One bar, made of parts.
 
     Args:
         name: Shown to the left.
         parts: One value for each part of the chart.
         note: Shown at the bar's end.
-        style: A CSS class more, e.g. for a bar that is paler than others.
+        style: A further CSS class, e.g. for a bar that is paler than others.
     """
 
     name: str
@@ -78,8 +78,8 @@ def nice_ticks(low: float, high: float, about: int = 4) -> list[float]:
 
     Args:
         low: Smallest value to be covered.
-        high: Largest; the same as ``low`` is widened.
-        about: How many steps are wanted.
+        high: Largest value to be covered; if it is not above ``low``, the range is widened.
+        about: Number of steps wanted.
     """
     if high <= low:
         high = low + (abs(low) or 1.0)
@@ -92,7 +92,7 @@ def nice_ticks(low: float, high: float, about: int = 4) -> list[float]:
 
 
 def tick_text(value: float) -> str:
-    """A tick's number: short, with the exponent only where it is needed."""
+    """A tick's number as short text, with an exponent only if it needs one."""
     if value == 0:
         return "0"
     if 1e4 <= abs(value) < 1e15 and value == int(value):
@@ -101,13 +101,13 @@ def tick_text(value: float) -> str:
 
 
 def group(value: int) -> str:
-    """Digits in threes, with a narrow space that does not break."""
+    """Digits in groups of three, separated by a narrow no-break space."""
     return f"{value:,}".replace(",", "\u202f")
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """The drawing's axes: where a value lies in pixels."""
+    """The drawing's axes, which map values to pixels."""
 
     x_ticks: list[float]
     y_ticks: list[float]
@@ -165,7 +165,7 @@ def _svg(label: str, height: float, body: Markup, width: float = WIDTH) -> Marku
 
 
 def bucket_means(points: Sequence[Point], buckets: int) -> list[tuple[Point, Point]]:
-    """Means of equally many neighbours: ((mean x, mean y), (first x, last x)) each."""
+    """Means of groups of neighbouring points, each as ((mean x, mean y), (first x, last x))."""
     size = max(1, math.ceil(len(points) / buckets))
     found = []
     for start in range(0, len(points), size):
@@ -177,11 +177,11 @@ def bucket_means(points: Sequence[Point], buckets: int) -> list[tuple[Point, Poi
 
 
 def line_chart(label: str, series: Sequence[Series], x_label: str = "step") -> Markup:
-    """Curves: every value as a thin line, means of neighbours as a bold one with tooltips.
+    """Draw curves: means of neighbours as a bold line with tooltips, the values as a thin line.
 
     Args:
-        label: What it shows, for those who do not see it.
-        series: At least one point in all of them together.
+        label: What the chart shows, for screen readers.
+        series: They have at least one point in all.
         x_label: Name of the x axis.
     """
     xs = [x for one in series for x, _ in one.points]
@@ -225,14 +225,14 @@ def histogram(
     x_label: str,
     threshold: float | None = None,
 ) -> Markup:
-    """Bars between edges.
+    """Draw a histogram.
 
     Args:
-        label: What it shows, for those who do not see it.
-        edges: One more than counts, rising.
-        counts: Records between an edge and the next.
+        label: What the chart shows, for screen readers.
+        edges: The bars' edges, ascending, one more than there are counts.
+        counts: Records between one edge and the next.
         x_label: Name of the x axis.
-        threshold: Drawn as a line where it lies inside.
+        threshold: Drawn as a vertical line if it is between the first and the last edge.
     """
     frame = _Frame(nice_ticks(edges[0], edges[-1]), nice_ticks(0.0, max([1.0, *counts])))
     parts = [frame.draw(x_label)]
@@ -249,10 +249,10 @@ def histogram(
 
 
 def interval_chart(label: str, estimates: Sequence[Estimate]) -> Markup:
-    """Scores as dots with whiskers on one axis from 0 to 100 %.
+    """Draw scores as dots with whiskers on one axis from 0 to 100 %.
 
     Args:
-        label: What it shows, for those who do not see it.
+        label: What the chart shows, for screen readers.
         estimates: One row each.
     """
     row, left = 26.0, 104.0
@@ -280,13 +280,13 @@ def interval_chart(label: str, estimates: Sequence[Estimate]) -> Markup:
 def bar_chart(
     label: str, parts: Sequence[tuple[str, str]], bars: Sequence[Bar], unit: str
 ) -> Markup:
-    """Bars from the left, each cut into the same parts, with a legend above.
+    """Draw horizontal bars, each divided into the same parts, with a legend above.
 
     Args:
-        label: What it shows, for those who do not see it.
+        label: What the chart shows, for screen readers.
         parts: Name and CSS class of each part.
-        bars: From the top.
-        unit: Of the values, e.g. ``h``.
+        bars: From top to bottom.
+        unit: Unit of the values, e.g. ``h``.
     """
     width, left, right, top, row = 720.0, 170.0, 110.0, 40.0, 22.0
     height = top + row * len(bars) + 24
@@ -321,6 +321,6 @@ def _legend(parts: Sequence[tuple[str, str]], x: float) -> Markup:
 
 
 def alone(chart: Markup, style: str) -> str:
-    """A chart as a file of its own, with its style inside."""
+    """A chart as the text of an SVG file, with its CSS inside."""
     head, _, body = str(chart).partition(">")
     return f"{head}><style>{style}</style>{body}\n"

@@ -1,4 +1,4 @@
-"""All that the page shows as plain values: what summary.json holds.
+"""Collects the values that the page shows: the content of summary.json.
 
 A sample row of the funnel::
 
@@ -30,15 +30,15 @@ HIT_CHARACTERS = 600
 def summarize(
     records: Sequence[StageRecord], recipe: Mapping[str, Any], examples: Sequence[Example]
 ) -> dict[str, Any]:
-    """Everything that the page shows and that is equal for equal runs.
+    """Collect everything on the page that is equal for equal runs.
 
     Args:
-        records: Every stage before the report, in the order of the walk.
+        records: Every stage before the report, in the order in which they run.
         recipe: The facts in ``StageContext.recipe``.
         examples: Problems with their responses.
 
     Returns:
-        JSON values only; no time, no host, no commit.
+        JSON values only, without times, hosts and commits.
     """
     rows = scores.collect_scores(records)
     comparison = scores.compare(rows, records, str(recipe.get("name", "")))
@@ -66,7 +66,7 @@ def summarize(
             record.key: record.manifest.get("fingerprint") for record in records if record.manifest
         },
     }
-    # JSON may hold halves of surrogate pairs, which no UTF-8 file can.
+    # JSON may contain lone surrogates, which UTF-8 cannot encode.
     text = json.dumps(summary, ensure_ascii=False).encode("utf-8", "replace")
     found: dict[str, Any] = json.loads(text)
     return found
@@ -75,10 +75,10 @@ def summarize(
 def build_funnel(
     records: Sequence[StageRecord], recipe: Mapping[str, Any]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Every stage's counts, with the paper's beside them.
+    """Collect every stage's counts, with the paper's counts beside them.
 
     Returns:
-        The rows, and the paper's counts for which there is no stage.
+        The rows, and the paper's counts for which this run has no stage.
     """
     published = (recipe.get("published") or {}).get("funnel") or []
     by_stage: dict[str, list[dict[str, Any]]] = {}
@@ -99,7 +99,7 @@ def build_funnel(
         rows.append(
             {
                 "key": record.key,
-                # The report's own stages go by their bare names in the page's data-check marks.
+                # In data-check attributes, stages of the report's own recipe have bare names.
                 "check": record.name if record.recipe == recipe.get("name") else record.key,
                 "recipe": record.recipe,
                 "name": record.name,
@@ -119,11 +119,11 @@ def build_funnel(
 
 
 def figure_of(counts: Mapping[str, Any], name: str | None) -> int | None:
-    """What a run counted of what was published: ``kept``, or a figure of the counts' info.
+    """The run's count that belongs to a published one: ``kept``, or a figure in the counts' info.
 
     Args:
-        counts: A stage's.
-        name: E.g. ``mixed_rows``, ``outcomes.correct``; None: the published line names none.
+        counts: A stage's counts.
+        name: E.g. ``mixed_rows``, ``outcomes.correct``; None: the published line names no figure.
     """
     value: Any = {**(counts.get("info") or {}), "kept": counts.get("kept")}
     for part in (name or "").split("."):
@@ -132,7 +132,7 @@ def figure_of(counts: Mapping[str, Any], name: str | None) -> int | None:
 
 
 def published_scores(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The published AIME scores, where an AIME was evaluated: beside others they mean nothing."""
+    """The published AIME scores; empty if no AIME was evaluated: other scores do not compare."""
     if not any("aime" in row["benchmark"].lower() for row in rows):
         return []
     return [asdict(published) for published in SCORES]
@@ -143,12 +143,12 @@ def collect_warnings(
     trained: Sequence[Mapping[str, Any]],
     selected_share: Mapping[str, Any] | None,
 ) -> list[dict[str, str]]:
-    """The stages' own warnings, then what the report itself sees.
+    """Collect the stages' own warnings, and then the report's.
 
     Args:
         records: Every stage.
         trained: Digests of the training stages.
-        selected_share: Correct and incorrect responses as graded; used where no training says it.
+        selected_share: Share of correct responses as graded; used if no training stage has one.
     """
     found = [
         {"stage": record.key, "text": str(text)}
@@ -173,7 +173,7 @@ def collect_warnings(
 
 
 def grades(records: Sequence[StageRecord]) -> list[dict[str, Any]]:
-    """Responses by verdict, a grading stage each."""
+    """Responses by verdict, one entry per grading stage."""
     return [
         {"key": record.key, "verdicts": record.files["verdict_counts"]}
         for record in records
@@ -182,7 +182,7 @@ def grades(records: Sequence[StageRecord]) -> list[dict[str, Any]]:
 
 
 def correct_share_of_grades(records: Sequence[StageRecord]) -> dict[str, Any] | None:
-    """The share of correct responses in the last grading, or None without one."""
+    """The share of correct responses in the last grading stage; None if there is none."""
     graded = grades(records)
     if not graded:
         return None
@@ -193,12 +193,12 @@ def correct_share_of_grades(records: Sequence[StageRecord]) -> dict[str, Any] | 
 
 
 def is_contamination(record: StageRecord) -> bool:
-    """True for a stage that has compared problems with benchmarks."""
+    """True for a stage that compared problems with benchmarks."""
     return "sweep" in record.files
 
 
 def contamination(record: StageRecord) -> dict[str, Any]:
-    """What the check found: hits by rule, the numbers at other thresholds, a few hits."""
+    """The results of a check: hits by rule, numbers at other thresholds, and a few hits."""
     hits = record.files.get("hits") or []
     rules = Counter(str(hit.get("rule")) for hit in hits)
     threshold = finite(record.config.get("threshold"))
@@ -227,7 +227,7 @@ def contamination(record: StageRecord) -> dict[str, Any]:
 
 
 def length_tables(record: StageRecord) -> list[dict[str, Any]]:
-    """The histograms of a length stage: of rows, of problems."""
+    """The histograms of a length stage, one each for rows and for problems."""
     histogram = record.files.get("histogram")
     if not isinstance(histogram, Mapping):
         return []
@@ -248,7 +248,7 @@ def length_tables(record: StageRecord) -> list[dict[str, Any]]:
 
 
 def _counted_by(record: StageRecord) -> str:
-    """Which library counted the tokens, and how many texts it was held against."""
+    """The library that counted the tokens, and the number of texts whose count was checked."""
     found = (record.counts.get("info") or {}).get("tokens") or {}
     if not found:
         return ""
@@ -258,7 +258,7 @@ def _counted_by(record: StageRecord) -> str:
 
 
 def packing(record: StageRecord) -> dict[str, Any]:
-    """A packing stage's accounting: its plain figures, and its tables (rows by segments …)."""
+    """A packing stage's accounting: its single figures, and its tables (rows by segments …)."""
     accounting = sorted(record.files["accounting"].items())
     return {
         "key": record.key,
@@ -270,7 +270,7 @@ def packing(record: StageRecord) -> dict[str, Any]:
 
 
 def choices(records: Sequence[StageRecord], recipe: Mapping[str, Any]) -> list[dict[str, str]]:
-    """What was chosen where sources contradict one another, of every recipe that took part."""
+    """The choices between sources that contradict each other, for every recipe that took part."""
     by_recipe = {
         record.recipe: record.manifest.get("choices") or {} for record in records if record.manifest
     }

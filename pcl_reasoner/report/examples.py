@@ -1,4 +1,4 @@
-"""A few problems with what became of their responses.
+"""Joins a few problems with their responses and verdicts.
 
 A sample response of a problem::
 
@@ -13,18 +13,19 @@ from dataclasses import dataclass
 from typing import Any
 
 HEAD, TAIL = 1200, 600
-"""Characters of a long response that are shown: its beginning and its end, where the answer is."""
+"""Characters shown of a long response: of its beginning, and of its end, where the answer is."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A problem with what became of its responses.
+    """A problem with its graded responses.
 
     Args:
         problem_id: 16 hex digits.
-        problem: Its text; empty when the problems are not there.
-        ground_truth: The correct answer, as the data give it.
-        responses: A response each: sample_index, response, verdict, reward, answer, selected.
+        problem: Its text; empty if the problems could not be read.
+        ground_truth: The correct answer, as in the data.
+        responses: One mapping per response: sample_index, response, verdict, reward, answer,
+            selected.
     """
 
     problem_id: str
@@ -46,7 +47,7 @@ def shorten(example: Example) -> dict[str, Any]:
 
 
 def cut(text: str | None) -> dict[str, Any]:
-    """The head and the tail of a text, and how many characters lie between."""
+    """The head and the tail of a text, and the number of characters between them."""
     if text is None:
         return {"response": None, "tail": "", "left_out": 0}
     if len(text) <= HEAD + TAIL:
@@ -62,15 +63,15 @@ def join_examples(
     problems: Sequence[Mapping[str, Any]],
     responses_shown: int,
 ) -> list[Example]:
-    """Put together what several tables know of the drawn problems.
+    """Join the rows that several tables have for the drawn problems.
 
     Args:
         drawn: Problem ids, in the order in which they are shown.
         graded: Rows of verdicts.
         texts: Rows of responses.
-        selected: Keys of the responses that training may use; None before any selection.
+        selected: Keys of the responses that training may use; None: there was no selection.
         problems: Rows of problems.
-        responses_shown: At most this many of one problem.
+        responses_shown: Most responses per problem.
     """
     text_of = {(row["problem_id"], row["sample_index"]): row for row in texts}
     chosen = {(row["problem_id"], row["sample_index"]) for row in selected or []}

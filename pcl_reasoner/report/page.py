@@ -1,4 +1,4 @@
-"""The page: a summary and the manifests, rendered by report.html.jinja with report.css inside."""
+"""Renders the page from a summary and the manifests: report.html.jinja, with report.css inside."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PANELS = (
     ("Gradient norm", (("grad_norm", "gradient norm", "plain"),)),
     ("Learning rate", (("learning_rate", "learning rate", "plain"),)),
 )
-"""Title -> curves of metrics.jsonl: figure, name, colour."""
+"""(title, curves) of each chart; a curve is (figure in metrics.jsonl, name, CSS class)."""
 _PROBE_PANELS = (
     (
         "Probe: correct, and ended of itself",
@@ -46,15 +46,15 @@ _PROBE_PANELS = (
     ),
     ("Probe: tokens of an answer", (("mean_length", "tokens", "plain"),)),
 )
-"""The same of probe.jsonl."""
+"""The same for probe.jsonl."""
 
 
 def render(summary: Mapping[str, Any], records: Sequence[StageRecord]) -> str:
-    """Write the page.
+    """Render the page.
 
     Args:
         summary: As ``collect.summarize`` gives it.
-        records: The same stages, for their curves, durations, hosts and versions.
+        records: The same stages; their curves, durations, hosts and versions are shown.
 
     Returns:
         HTML with everything inline; all text from data is escaped.
@@ -85,7 +85,7 @@ def render(summary: Mapping[str, Any], records: Sequence[StageRecord]) -> str:
 
 
 def score_chart(comparison: Sequence[Mapping[str, Any]]) -> Markup | None:
-    """Before and after with their intervals, or None when there is no score with one."""
+    """Draw the scores before and after with their intervals; None if no score has an interval."""
     estimates = [
         charts.Estimate(
             f"{pair['benchmark'][:10]} {name}" if len(comparison) > 1 else name,
@@ -110,7 +110,7 @@ def length_chart(table: Mapping[str, Any]) -> Markup:
 
 
 def panels(record: StageRecord) -> list[tuple[str, list[tuple[str, str]], Markup]]:
-    """Title, legend (name, colour) and chart of every figure that a training stage has."""
+    """Title, legend (name, CSS class) and chart of every panel with data of a training stage."""
     found = []
     probes = [("probe", *panel) for panel in _PROBE_PANELS]
     for file, title, figures in [*(("metrics", *panel) for panel in _PANELS), *probes]:
@@ -148,7 +148,7 @@ def _json(value: Any, indent: int | None = None) -> str:
 
 
 def versions(records: Sequence[StageRecord]) -> dict[str, list[str]]:
-    """Package -> its versions over all stages; more than one when they were made apart."""
+    """Package -> its versions over all stages; several if stages ran with different ones."""
     found: dict[str, list[str]] = {}
     for record in records:
         for package, version in ((record.manifest or {}).get("versions") or {}).items():
@@ -159,7 +159,7 @@ def versions(records: Sequence[StageRecord]) -> dict[str, list[str]]:
 
 
 def number(value: Any, digits: int = 4) -> str:
-    """A figure as text: whole numbers in groups of three, others to some significant digits."""
+    """A figure as text: digits in groups of three if whole, else ``digits`` significant digits."""
     if value is None:
         return "–"
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -170,7 +170,7 @@ def number(value: Any, digits: int = 4) -> str:
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A fraction in per cent, without the sign."""
+    """A fraction in per cent, without the % sign."""
     return "–" if value is None else f"{100 * value:.{digits}f}"
 
 
@@ -180,7 +180,7 @@ def points(value: float | None) -> str:
 
 
 def short(value: Any, figure: str) -> str:
-    """An expected or measured figure: per cent where it is a fraction."""
+    """An expected or measured figure as text: a fraction in per cent, a gain in points."""
     if figure == "gain":
         return f"{points(value)} points"
     if figure in ("avg_at_n", "pass_at_n", "maj_at_n"):
@@ -189,7 +189,7 @@ def short(value: Any, figure: str) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as people say them."""
+    """A duration as text: seconds, minutes, or hours and minutes."""
     if seconds is None:
         return "–"
     if seconds < 60:
@@ -199,5 +199,5 @@ def duration(seconds: float | None) -> str:
 
 
 def words(value: str) -> str:
-    """A reason or a figure's name for people: underscores are spaces."""
+    """A reason or a figure's name for display: underscores become spaces."""
     return str(value).replace("_", " ")

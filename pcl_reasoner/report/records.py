@@ -1,4 +1,4 @@
-"""What the report knows of one stage: its manifest and the small files that it left.
+"""The report's input from one stage: its manifest and its small files.
 
 A sample record, of a packing stage::
 
@@ -16,13 +16,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class StageRecord:
-    """One stage that ran before the report.
+    """One stage before the report.
 
     Args:
         recipe: Name of the recipe that the stage belongs to.
-        name: The stage's name in it.
-        manifest: Its manifest; None when the stage has not run.
-        files: Content of its JSON and JSONL files, by file name without ending.
+        name: The stage's name in that recipe.
+        manifest: Its manifest; None if the stage has not run.
+        files: Content of its JSON and JSONL files, by file name without suffix; from its Parquet
+            files ``verdict_counts`` and ``per_problem``.
     """
 
     recipe: str
@@ -37,19 +38,19 @@ class StageRecord:
 
     @property
     def type(self) -> str:
-        """The stage's type, e.g. ``evaluate`` for ``evaluate_before``; its name when unknown."""
+        """The stage's type, e.g. ``evaluate`` for ``evaluate_before``; its name if unknown."""
         return str((self.manifest or {}).get("stage", self.name))
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """The configuration that it ran with."""
+        """The configuration with which it ran."""
         identity = (self.manifest or {}).get("identity") or {}
         found: Mapping[str, Any] = identity.get("config") or {}
         return found
 
     @property
     def counts(self) -> Mapping[str, Any]:
-        """What became of its records; empty when it has not run."""
+        """The counts of its records; empty if it has not run."""
         found: Mapping[str, Any] = (self.manifest or {}).get("counts") or {}
         return found
 
@@ -62,6 +63,6 @@ def finite(value: Any) -> float | None:
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """The mean of the values that are there, or None when none is."""
+    """The mean of the values that are not None; None if there are none."""
     present = [value for value in values if value is not None]
     return sum(present) / len(present) if present else None

@@ -1,4 +1,4 @@
-"""results.html: scores beside published ones, every problem and sample, and responses to read."""
+"""Renders results.html: scores beside published ones, all problems and samples, some responses."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ if TYPE_CHECKING:
     from pcl_reasoner.evaluate.rescore import Rescored
 
 READ_EACH = 2
-"""Responses shown of a problem: disputed ones first, then an incorrect and a correct one."""
+"""Responses shown per problem: disputed ones first, then an incorrect and a correct one. If more
+responses are disputed, up to five of them are shown."""
 BARS = 24
 
 
 def render(found: Sequence[Rescored], comparisons: Sequence[dict[str, Any]]) -> str:
-    """The page: self-contained, without scripts.
+    """Render the page, which is self-contained and has no scripts.
 
     Args:
-        found: One a result file.
+        found: One entry per result file.
         comparisons: As in scores.json.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -47,7 +48,7 @@ def render(found: Sequence[Rescored], comparisons: Sequence[dict[str, Any]]) -> 
 
 
 def _scores(found: Sequence[Rescored]) -> Markup:
-    """Every score with what another run on the same problems would give."""
+    """Draw every score with its interval over samples: another run on the same problems."""
     estimates = [
         charts.Estimate(
             f"{one.model} {one.benchmark}"[:18],
@@ -61,7 +62,7 @@ def _scores(found: Sequence[Rescored]) -> Markup:
 
 
 def _side(one: Rescored) -> dict[str, Any]:
-    """What the page shows of one file."""
+    """Collect what the page shows for one result file."""
     rows: list[dict[str, Any]] = [
         {
             "id": question.id,
@@ -93,7 +94,7 @@ def _to_read(samples: Sequence[Sample]) -> list[tuple[int, Sample]]:
 
 
 def _lengths(samples: Sequence[Sample]) -> list[tuple[str, Markup]]:
-    """Length against correctness: a histogram of the correct ones, and one of the others."""
+    """Draw two histograms of length: of correct responses, and of the others."""
     known = [(one.tokens, one.correct) for one in samples if one.tokens is not None]
     if not known:
         return []

@@ -1,6 +1,6 @@
-"""Scores before and after training, and published results beside them.
+"""Compares scores before and after training, and results with the recipe's expected ones.
 
-A sample score, of one benchmark of one evaluation; all but counts and lengths are fractions::
+A sample score of one benchmark in one evaluation. All but counts and lengths are fractions::
 
     {"key": "v15_opg/evaluate_after", "benchmark": "heldout", "problems": 200, "n": 8,
      "avg_at_n": 0.903, "interval": [0.876, 0.928], "pass_at_n": 0.98, "maj_at_n": 0.95,
@@ -35,7 +35,7 @@ _FIGURES = (
 
 
 def collect_scores(records: Sequence[StageRecord]) -> list[dict[str, Any]]:
-    """One row a benchmark of every evaluation, in the order of the walk."""
+    """Collect one row per benchmark of every evaluation, in the order in which stages run."""
     rows = []
     for record in records:
         for benchmark, score in record.files.get("scores", {}).get("benchmarks", {}).items():
@@ -49,17 +49,17 @@ def collect_scores(records: Sequence[StageRecord]) -> list[dict[str, Any]]:
 def compare(
     scores: Sequence[Mapping[str, Any]], records: Sequence[StageRecord], recipe: str
 ) -> list[dict[str, Any]]:
-    """Before against after, a benchmark each.
+    """Compare the scores before and after training, one row per benchmark.
 
     Args:
         scores: As ``collect_scores`` gives them.
-        records: The same stages, for their scores by problem.
-        recipe: The recipe that the report is of; its evaluations come first.
+        records: The same stages, with their scores by problem.
+        recipe: The report's recipe. Only its evaluations are used; without any, all are.
 
     Returns:
-        ``before`` and ``after`` (None where there is one evaluation only), the gain and its 95 %
-        interval: of the problems' differences where both evaluations had the same problems, else
-        with both scores taken as independent.
+        ``before`` (None if there is only one evaluation) and ``after``, the gain and its 95 %
+        interval. The interval is that of the problems' differences if both evaluations had the
+        same problems; otherwise the two scores are taken as independent.
     """
     by_problem = {record.key: record.files.get("per_problem", {}) for record in records}
     own = [score for score in scores if score["recipe"] == recipe] or list(scores)
@@ -81,7 +81,7 @@ def _named(scores: Sequence[Mapping[str, Any]], word: str) -> Mapping[str, Any] 
 
 
 def _paired_error(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
-    """Standard error of the mean difference; None unless both had the same problems."""
+    """Standard error of the mean difference; None unless both had the same two or more problems."""
     if set(before) != set(after) or len(before) < 2:
         return None
     differences = [after[problem] - before[problem] for problem in sorted(before)]
@@ -125,16 +125,17 @@ def check_expected(
     comparison: Sequence[Mapping[str, Any]],
     records: Sequence[StageRecord],
 ) -> list[dict[str, Any]]:
-    """Compare the recipe's ``expect`` with what came out: a verdict, never a gate.
+    """Compare the recipe's ``expect`` with the results; a run never fails on it.
 
-    ``expect`` maps ``stage.benchmark.figure`` (nested or dotted; parts that are unique may be left
-    out) to a number, to [low, high], or to a mapping with any of ``value``, ``at_least``,
-    ``at_most`` and ``source``. Figures: those of a score, ``gain``, or a stage's ``kept``. A single
-    score is judged as evaluate/verdict.py judges it. Fractions over 1.5 are taken as per cent.
+    ``expect`` maps ``stage.benchmark.figure`` (nested or dotted; stage and benchmark may be left
+    out if the rest is unique) to a number, to [low, high], or to a mapping with any of ``value``,
+    ``at_least``, ``at_most`` and ``source``. A figure is one of a score's, ``gain``, or a stage's
+    ``kept``. A single value for ``avg_at_n`` or ``gain`` is judged as in evaluate/verdict.py; for
+    another fraction the verdict is unknown. Fractions over 1.5 are read as per cent.
 
     Returns:
-        A row each: name, wanted, got, verdict (met, above, below, too few to tell, unknown, not
-        measured), source.
+        One row per expected figure: name, figure, wanted, got, verdict (met, above, below, too few
+        to tell, unknown, not measured), source.
     """
     counts = [{"recipe": r.recipe, "stage": r.name, **r.counts} for r in records if r.counts]
     gains = [{**pair["after"], **pair} for pair in comparison]
@@ -163,7 +164,7 @@ def _flatten(expect: Mapping[str, Any], path: str = "") -> list[tuple[str, Any]]
 
 
 def _judge(wanted: Any, row: Mapping[str, Any], figure: str) -> dict[str, Any]:
-    """What was wanted, what came out, and whether it fits."""
+    """The expected bounds, the measured value, and the verdict."""
     if isinstance(wanted, list | tuple) and len(wanted) == 2:
         wanted = {"at_least": wanted[0], "at_most": wanted[1]}
     elif not isinstance(wanted, Mapping):
@@ -204,7 +205,7 @@ def _verdict(
 
 
 def _word(got: float, wanted: float, figure: str, row: Mapping[str, Any]) -> Word | None:
-    """What a fraction says about the one that was wanted; None where its error is not known."""
+    """The verdict on a fraction against the expected one; None if its error is not known."""
     gain_error, error = finite(row.get("gain_error")), finite(row.get("sampling_error"))
     if figure == "gain" and gain_error is not None:
         return word_of(100 * (got - wanted), NORMAL_95 * 100 * gain_error + ROUNDING)

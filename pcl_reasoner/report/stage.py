@@ -4,8 +4,8 @@
         report.html        one page, nothing loaded from elsewhere
         summary.json       the same numbers, {"funnel": [{"key": "v15_opg/pack", "kept": 510, …}]}
 
-``summary.json`` has the same bytes for the same inputs. ``report.html`` is the one artifact of
-which that is not asked: it shows the durations, hosts and commits of the manifests that it read,
+``summary.json`` has the same bytes for the same inputs. ``report.html`` is the only artifact for
+which that is not required: it shows the durations, hosts and commits of the manifests that it read,
 and two runs with equal results differ in those. Nothing else in the page depends on them.
 """
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 _JSON_FILES = ("histogram", "accounting", "scores", "sweep")
 _JSONL_FILES = ("metrics", "probe", "hits")
 _RESPONSES_SHOWN = 8
-"""Of one problem: more would bury the page."""
+"""Most responses per problem; more would make the page too long."""
 
 
 class ReportConfig(StageConfig):
-    """What the page shows."""
+    """Settings of the stage ``report``."""
 
     page: ClassVar[str | None] = "report.html"
 
     problems_shown: int = Field(6, ge=0, le=100)
     """Problems that are shown with their responses and grades, drawn at random."""
     seed: int = 0
-    """Which problems are drawn."""
+    """Seed for drawing these problems."""
 
 
 def report(
@@ -51,8 +51,8 @@ def report(
 
     Args:
         config: How many problems are shown, and which.
-        inputs: ``recipe/stage`` -> that stage's folder, in the order of the walk. A folder that
-            is not there, or has no manifest, is shown as not run.
+        inputs: ``recipe/stage`` -> that stage's folder, in the order in which stages run. A stage
+            whose folder does not exist or has no manifest is shown as not run.
         output: Gets report.html and summary.json.
         context: ``recipe`` holds the title, launch, choices, expected and published numbers.
 
@@ -86,7 +86,7 @@ def report(
 
 
 def _read_files(folder: Path) -> dict[str, Any]:
-    """What the report shows of a stage's small files, by file name without its ending."""
+    """Read a stage's small files, by file name without suffix, and figures of its tables."""
     found: dict[str, Any] = {}
     for name in _JSON_FILES:
         path = folder / f"{name}.json"
@@ -118,13 +118,13 @@ def _parse(path: Path, line: int, text: str) -> Any:
 def _read_examples(
     config: ReportConfig, records: list[StageRecord], folders: Mapping[str, Path], own: str
 ) -> list[Example]:
-    """Draw graded problems and read all that is known of them, and nothing of the others.
+    """Draw graded problems, and read the rows of these problems only.
 
     Args:
-        config: How many, and which.
+        config: How many problems, and the seed.
         records: Every stage.
         folders: ``recipe/stage`` -> folder.
-        own: The report's recipe: its stages are preferred to those of the recipes it takes from.
+        own: The report's recipe; its stages are preferred to those of recipes that it takes from.
     """
     from pcl_reasoner.report.examples import join_examples
 
@@ -148,7 +148,7 @@ def _read_examples(
 
 
 def _count_verdicts(folder: Path) -> dict[str, int]:
-    """Responses by verdict; empty for a stage that grades nothing."""
+    """Responses by verdict; empty for a stage without grading."""
     from pyarrow import dataset
 
     path = folder / "verdicts.parquet"
@@ -160,7 +160,7 @@ def _count_verdicts(folder: Path) -> dict[str, int]:
 
 
 def _scores_by_problem(folder: Path) -> dict[str, dict[str, float]]:
-    """Benchmark -> question -> the share of its correct answers; empty when nothing is scored."""
+    """Benchmark -> question id -> its share of correct responses; empty if nothing was scored."""
     from pyarrow import parquet
 
     path = folder / "per_problem.parquet"
@@ -179,19 +179,19 @@ def _rows(
     columns: list[str],
     problem_ids: list[str] | None,
 ) -> list[dict[str, Any]]:
-    """Some columns of some problems' rows; none when the table is not there.
+    """Read some columns of some problems' rows; empty if the table does not exist.
 
     Args:
         folders: Stage type -> its folder.
-        stage: Whose table.
-        path: The Parquet file, or the folder of Parquet files, in it.
-        columns: Read where the table has them.
-        problem_ids: Read these problems only; all when None.
+        stage: Type of the stage whose table is read.
+        path: The Parquet file, or the folder of Parquet files, in the stage's folder.
+        columns: Columns to read, if the table has them.
+        problem_ids: Read only these problems; None: all.
     """
     from pyarrow import dataset
 
     source = folders.get(stage, Path()) / path
-    # Of no problem nothing is read: Arrow gives an empty list no type.
+    # An empty list of problems ends here: Arrow could not infer its type.
     if stage not in folders or not source.exists() or problem_ids == []:
         return []
     table = dataset.dataset(source, format="parquet")

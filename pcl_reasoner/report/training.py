@@ -1,4 +1,4 @@
-"""What a training stage's metrics say: first against last tenth, and whether to worry.
+"""Summarises a training stage's metrics: first against last tenth of the steps, and warnings.
 
 A sample line of metrics.jsonl::
 
@@ -20,17 +20,17 @@ def digest(record: StageRecord) -> dict[str, Any]:
     """Summarise a training stage.
 
     Args:
-        record: A stage that left metrics.
+        record: A stage with metrics.
 
     Returns:
-        Its steps, its share of correct responses (None where none are graded), and every figure's
+        Its steps, its share of correct responses (None if none are graded), and every figure's
         mean over the first and over the last tenth of the steps.
     """
     metrics: Sequence[dict[str, Any]] = record.files["metrics"]
     tenth = max(1, len(metrics) // 10)
     correct = sum(finite(step.get("correct_count")) or 0.0 for step in metrics)
     incorrect = sum(finite(step.get("incorrect_count")) or 0.0 for step in metrics)
-    # Supervised training counts its segments as neither correct nor incorrect.
+    # Without incorrect responses and without p, correct_count alone is no sign of grading.
     graded = incorrect > 0 or any(finite(step.get("correct_p")) is not None for step in metrics)
     return {
         "key": record.key,
@@ -54,7 +54,7 @@ def digest(record: StageRecord) -> dict[str, Any]:
 
 
 def _mean_figure(steps: Sequence[dict[str, Any]], name: str) -> float | None:
-    """A figure's mean over steps; p of correct and incorrect by response, as their steps differ."""
+    """A figure's mean over steps; p is weighted by responses, as their number differs by step."""
     kind, _, figure = name.partition("_")
     if figure != "p":
         return mean(finite(step.get(name)) for step in steps)
@@ -65,7 +65,7 @@ def _mean_figure(steps: Sequence[dict[str, Any]], name: str) -> float | None:
 
 
 def warnings_about(training: dict[str, Any]) -> list[str]:
-    """Why a training stage's result is not to be trusted, one sentence each.
+    """Reasons not to trust a training stage's result, as one text each.
 
     Args:
         training: As ``digest`` gives it.
@@ -94,10 +94,10 @@ def warnings_about(training: dict[str, Any]) -> list[str]:
 
 
 def curve(record: StageRecord, name: str, file: str = "metrics") -> list[tuple[float, float]]:
-    """(step, value) of a figure, steps without it left out.
+    """(step, value) of a figure; steps without a finite value are left out.
 
     Args:
-        record: A stage that left metrics.
+        record: A stage with metrics.
         name: A key of the file's lines.
         file: ``metrics`` or ``probe``; a stage without it has no points.
     """

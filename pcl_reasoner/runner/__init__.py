@@ -1,1 +1,1 @@
-"""From a recipe to its artifacts: read, check, plan, walk the stages."""
+"""From a recipe to its artifacts: read it, check it, plan its stages and run them."""

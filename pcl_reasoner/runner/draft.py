@@ -1,9 +1,9 @@
-"""A recipe while it is put together: files, choices, overlay and overrides, one over the other.
+"""Merges a recipe's files, choices, overlay and overrides into one draft.
 
 Lowest precedence first: the recipe's top level (the published run), the chosen options of
 ``choices``, the profile's overlay, the launch file's ``hashed`` half, ``stage.key=value`` on the
-command line. Every value remembers the file it came from, so that an error can name it. What is
-wrong is collected in ``errors``; nothing here knows what a stage accepts.
+command line. The origin of every value is kept, so that an error can name the file or override.
+Errors are collected in ``errors``. This module does not know which settings a stage accepts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.stages import renamed_stage
 
 PAPER = "paper"
-"""The reserved profile name of a recipe's top level: the published run."""
+"""Reserved profile name for a recipe's top level, which is the published run."""
 
 _RECIPE_KEYS = [
     "name",
@@ -37,7 +37,7 @@ _ORIGINS_OF_A_SOURCE = {"path", "hub", "stage"}
 
 
 class Draft:
-    """A recipe being put together.
+    """A recipe whose files and overrides are being merged.
 
     Args:
         path: The recipe's file.
@@ -57,21 +57,21 @@ class Draft:
         self._overlay_path = path
 
     def where(self, group: str, key: str = "") -> str:
-        """The file or override that a stage's key (or ``sources``, name) came from."""
+        """The file or override that a stage's key (or the source ``sources``, name) came from."""
         if (group, key) in self._origins:
             return self._origins[group, key]
         here = group in self._declared or group not in self.value["stages"]
         return str(self.path if here else self._overlay_path)
 
     def _read(self, path: Path, known: list[str]) -> dict[str, Any]:
-        """Read a recipe or an overlay; what has the wrong shape is reported and left out."""
+        """Read a recipe or an overlay. Values of the wrong shape are reported and left out."""
         value = files.read_yaml(path)
         for key in value:
             if key not in known:
                 self.errors.append(f"{path}: {key}: unknown key.{files.nearest(str(key), known)}")
         read = {key: value[key] for key in value if key in known}
         for key in _MAPPINGS:
-            # An overlay's empty ``expect`` takes the published results away; none keeps them.
+            # An overlay with an empty ``expect`` removes the published results; without, they stay.
             if key in known and (key != "expect" or key in value or path == self.path):
                 read[key] = self._mapping(value.get(key), f"{path}: {key}")
         for name, entry in read["stages"].items():
@@ -79,7 +79,7 @@ class Draft:
         return read
 
     def _mapping(self, value: Any, where: str) -> dict[str, Any]:
-        """The value if it is a mapping; an empty one for nothing, and for what is reported."""
+        """The value if it is a mapping, else an empty one; a wrong value or key is reported."""
         if value is None:
             return {}
         if not isinstance(value, dict):
@@ -126,7 +126,7 @@ class Draft:
             self.errors.append(f"{where}: choices.{name}: unknown choice.{hint}")
 
     def apply_overrides_of_choices(self, overrides: tuple[str, ...]) -> None:
-        """``choices.schedule=readme`` must act before the choices' patches are applied."""
+        """Apply ``choices.schedule=readme``, which must act before the choices' patches do."""
         for override in overrides:
             key, equals, _ = override.partition("=")
             if equals and key.startswith("choices."):
@@ -151,7 +151,7 @@ class Draft:
                 self._set(key, value, f"{where}.{option}")
 
     def apply_overlay(self) -> None:
-        """Merge the profile's overlay over the top level, deeply; a source is replaced whole."""
+        """Merge the profile's overlay deeply over the top level; sources are replaced entirely."""
         where = str(self._overlay_path)
         for name, entry in self._overlay.get("stages", {}).items():
             self._origins.update({(name, key): where for key in entry})
@@ -167,7 +167,7 @@ class Draft:
             self.value["expect"] = self._overlay["expect"]
 
     def apply_launch(self, hashed: Mapping[str, Mapping[str, Any]], name: str) -> None:
-        """Put the launch file's hashed keys into every stage of their type."""
+        """Set the launch file's hashed keys in every stage of their type."""
         for stage, entry in self.value["stages"].items():
             kind = entry.get("stage", stage)
             if isinstance(kind, str):
@@ -206,15 +206,16 @@ class Draft:
             return
         kept = dict(known[name]) if isinstance(known[name], dict) else {}
         if rest[0] in _ORIGINS_OF_A_SOURCE:
-            # A new origin takes the old one's place; which files to take may stay true.
+            # A new origin replaces the old one, but ``files`` and ``kind`` may still apply.
             kept = {word: kept[word] for word in ("files", "kind") if word in kept}
         known[name] = {**kept, rest[0]: self._override_value(override)}
         self._origins["sources", name] = f"override {override}"
 
     def _set(self, dotted: str, value: Any, where: str) -> None:
-        """Set ``stage.key``; deeper keys reach into mappings, and mappings are merged.
+        """Set ``stage.key``. Deeper keys reach into mappings; mappings are merged.
 
-        ``expect.stage.…`` sets what is expected: published results contradict each other too.
+        ``expect.stage.…`` sets an expected result, because published results, too, contradict each
+        other.
         """
         stage, _, key = dotted.partition(".")
         if stage == "expect" and key:
@@ -244,7 +245,7 @@ def _nested(dotted: str, value: Any) -> dict[str, Any]:
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Merge mappings deeply; other values and lists are replaced; order is the base's first."""
+    """Merge mappings deeply. Lists and other values are replaced. The base's keys come first."""
     merged = dict(base)
     for key, value in over.items():
         both = isinstance(value, dict) and isinstance(merged.get(key), dict)

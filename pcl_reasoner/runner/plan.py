@@ -1,7 +1,7 @@
-"""What a run will do: every stage with its fingerprint, its folder, and why it is to run.
+"""The plan of a run: every stage with its fingerprint and its folder, and why it has to run.
 
-All fingerprints are known before anything runs: a stage's is the hash of its type, version,
-configuration and its inputs' fingerprints.
+All fingerprints are known before anything runs. A stage's fingerprint is the hash of its type,
+version, configuration, the content of the files that it names, and its inputs' fingerprints.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class PlannedInput:
     """One input of a planned stage.
 
     Args:
-        fingerprint: Of the artifact or source.
-        path: Where it is or will be.
-        origin: ``recipe/stage`` or the source's name, for people.
+        fingerprint: Fingerprint of the artifact or source.
+        path: Where the input is or will be.
+        origin: ``recipe/stage`` or the source's name, for messages.
     """
 
     fingerprint: str
@@ -39,7 +39,7 @@ class PlannedInput:
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """One stage of the walk."""
+    """One stage of a plan."""
 
     recipe: Recipe
     spec: StageSpec
@@ -47,7 +47,7 @@ class PlannedStage:
     fingerprint: str
     folder: Path
     identity: dict[str, Any]
-    """What the fingerprint is made of."""
+    """The values that the fingerprint is computed from."""
 
     @property
     def title(self) -> str:
@@ -56,12 +56,12 @@ class PlannedStage:
 
     @property
     def partial(self) -> Path:
-        """The folder that it is written in until it is whole."""
+        """The folder that the artifact is written in until it is complete."""
         return self.folder.with_name(f"{self.folder.name}.partial")
 
     @property
     def done(self) -> bool:
-        """True when its artifact is there, whole."""
+        """True if a complete artifact with this fingerprint exists."""
         manifest = artifact.read_manifest(self.folder)
         return manifest is not None and manifest.get("fingerprint") == self.fingerprint
 
@@ -71,7 +71,7 @@ def _identity(
 ) -> dict[str, Any]:
     named = spec.config.named_files()
     contents = {name: sources.content_of(path, memory) for name, path in named.items()}
-    # The report alone shows the recipe's facts, so it alone is made anew when they change.
+    # Only the report shows the recipe's facts, so only the report is rebuilt when they change.
     facts = {"recipe": recipe.facts()} if ALL_STAGES in spec.inputs else {}
     return {
         **facts,
@@ -85,10 +85,10 @@ def _identity(
 
 @dataclass
 class Plan:
-    """The walk: stages in order, sources that are not there, sources to fetch.
+    """A plan: stages in order, sources that are missing, sources to fetch.
 
     Args:
-        recipe: What is run; stages of other recipes that it takes from come first.
+        recipe: The recipe to run. The stages of other recipes that it reads come first.
         runs: Folder of all runs, absolute.
     """
 
@@ -99,7 +99,7 @@ class Plan:
     to_fetch: dict[Path, tuple[str, Source]] = field(default_factory=dict)
 
     def find(self, recipe: str, stage: str) -> PlannedStage | None:
-        """The planned stage of that recipe and name."""
+        """The planned stage of that recipe and name; None if there is none."""
         return next(
             (
                 planned
@@ -110,15 +110,15 @@ class Plan:
         )
 
     def report_file(self) -> Path | None:
-        """The last page that is written for a person, whether it is there or not."""
+        """The last page that a stage writes for a person, whether or not it exists yet."""
         pages = [one.folder / one.spec.config.page for one in self.stages if one.spec.config.page]
         return pages[-1] if pages else None
 
     def tokenizer_file(self, planned: PlannedStage) -> Path:
-        """The tokenizer of the nearest stage, this or above, that reads a policy.
+        """The tokenizer of the policy that this stage, or the nearest stage before it, reads.
 
         Raises:
-            InputError: None does.
+            InputError: None of these stages reads a policy.
         """
         by_folder = {stage.folder: stage for stage in self.stages}
         waiting = [planned]
@@ -132,14 +132,14 @@ class Plan:
 
 
 def make_plan(recipe: Recipe, runs: Path, until: str | None = None) -> Plan:
-    """Plan a run of a recipe, with the stages of other recipes that it takes from.
+    """Plan a run of a recipe, with the stages of other recipes that it reads.
 
     Args:
         recipe: The recipe.
         runs: Folder of all runs.
-        until: Last stage to run; all when None.
+        until: Last stage to run; all stages when None.
     """
-    # Absolute, because a stage may start processes in folders of their own.
+    # Absolute, because a stage may start processes in other working directories.
     runs = runs.expanduser().absolute()
     memory = sources.HashMemory(runs / ".hashes.json")
     planner = _Planner(recipe, runs, memory)
@@ -151,14 +151,14 @@ def make_plan(recipe: Recipe, runs: Path, until: str | None = None) -> Plan:
         )
     for name in recipe.stages if until is None else [until]:
         planner.stage(recipe, name)
-    # Another recipe's stages never read this one's, so they can stand together, first.
+    # Another recipe's stages never read this recipe's, so all of them can come first.
     planner.plan.stages.sort(key=lambda planned: planned.recipe.name == recipe.name)
     memory.save()
     return planner.plan
 
 
 class _Planner:
-    """Walks recipes depth first, each stage once."""
+    """Walks recipes depth first and plans each stage once."""
 
     def __init__(self, recipe: Recipe, runs: Path, memory: sources.HashMemory) -> None:
         self.plan = Plan(recipe, runs)
@@ -168,7 +168,7 @@ class _Planner:
         self.walking: list[str] = []
 
     def stage(self, recipe: Recipe, name: str) -> PlannedStage:
-        """Plan one stage after those it reads."""
+        """Plan the stages that a stage reads, then the stage itself."""
         known = self.plan.find(recipe.name, name)
         if known is not None:
             return known
@@ -200,7 +200,7 @@ class _Planner:
         for name, other in recipe.stages.items():
             if ALL_STAGES not in other.inputs:
                 self.stage(recipe, name)
-        # Other recipes first, as the walk has them.
+        # Other recipes first, as in the plan.
         walk = sorted(self.plan.stages, key=lambda planned: planned.recipe.name == recipe.name)
         for planned in walk:
             if ALL_STAGES not in planned.spec.inputs:
@@ -254,7 +254,7 @@ class _Planner:
 
 
 def check_others(recipe: Recipe, above: tuple[str, ...] = ()) -> list[str]:
-    """What is wrong with the recipes that this one takes stages from, and with the stages named.
+    """Errors in the recipes that this one reads stages from, and in the names of those stages.
 
     Args:
         recipe: The recipe.
@@ -287,9 +287,9 @@ def _no_such_stage(recipe: Recipe, owner: Recipe, name: str, source: Source) -> 
 
 
 def why(planned: PlannedStage) -> str:
-    """Why a stage is done or to run, in words.
+    """Why a stage is done or has to run, in words.
 
-    A stage that is to run is compared with its newest finished artifact under other settings.
+    A stage that has to run is compared with its newest finished artifact of other settings.
     """
     if planned.done:
         return "done"

@@ -1,8 +1,8 @@
-"""YAML -> a validated Recipe: what is run, from which sources, with which numbers.
+"""YAML -> a validated Recipe: which stages run, from which sources, with which settings.
 
-`draft.py` puts the files and overrides together; here every stage's configuration is checked
-against its types, and every name that a stage reads against the stages and sources there are.
-All that is wrong is said in one error, before anything heavy is imported.
+`draft.py` merges the files and overrides. This module checks every stage's configuration against
+its types, and every name that a stage reads against the existing stages and sources. One error
+reports all problems, before any heavy package is imported.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from pcl_reasoner.runner.draft import PAPER, Draft
 from pcl_reasoner.stages import ALL_STAGES, STAGES, renamed_stage
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-"""Names become folders' names and parts of overrides."""
+"""Names become folder names and parts of overrides."""
 
 _RESERVED_NAMES = {"hub"}
-"""Names of other folders in ``runs``."""
+"""Names that ``runs`` uses for other folders."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class StageSpec:
     type: str
     config: StageConfig
     inputs: dict[str, list[str]]
-    """Role -> names of stages or sources; a role that the recipe gives as a list has several."""
+    """Role -> names of stages or sources; several only if the recipe gives the role as a list."""
     several: frozenset[str] = frozenset()
     """Roles that the recipe gives as a list."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe with every precedence applied and every value checked."""
+    """A recipe with all overlays and overrides applied and all values checked."""
 
     path: Path
     name: str
@@ -63,7 +63,7 @@ class Recipe:
     seed_given: int | None = None
 
     def facts(self) -> dict[str, Any]:
-        """What of the recipe, beside stages and sources, the report shows."""
+        """The facts that the report shows, besides stages and sources."""
         return {
             "name": self.name,
             "title": self.title,
@@ -77,7 +77,7 @@ class Recipe:
         }
 
     def resolved(self) -> dict[str, Any]:
-        """The recipe as one mapping, for ``show``, ``diff`` and the manifest."""
+        """The recipe as one mapping, for ``show``, ``diff`` and ``run --dry-run``."""
         return {
             "name": self.name,
             "title": self.title,
@@ -116,7 +116,11 @@ def load_launch(name: str) -> Launch:
 
 
 def _read_launch(name: str) -> tuple[Launch | None, str, list[str]]:
-    """The launch file, the profile that it names even if it is wrong, and all that is wrong."""
+    """Read a launch file.
+
+    Returns:
+        The launch file (None if it is wrong), the profile that it names in any case, all errors.
+    """
     errors: list[str] = []
     try:
         path = files.find(name, "launch")
@@ -143,17 +147,17 @@ def load_recipe(
     overrides: tuple[str, ...] = (),
     seed: int | None = None,
 ) -> Recipe:
-    """Read a recipe with its profile, launch file and overrides, and check all of it at once.
+    """Read a recipe with its profile, launch file and overrides, and check all of them.
 
     Args:
         name: A path, or the name of a shipped recipe.
         launch: A path, or the name of a shipped launch file.
-        profile: Overlay to apply; the launch file's own when None; ``paper`` for none.
+        profile: Overlay to apply; ``paper``: no overlay; None: the profile of the launch file.
         overrides: ``stage.key=value``, ``choices.name=option``, ``sources.name.key=value``.
-        seed: Takes the place of the recipe's seed.
+        seed: Replaces the recipe's seed.
 
     Raises:
-        InputError: Everything that is wrong, in one error.
+        InputError: All problems, in one error.
     """
     draft = Draft(files.find(name, "recipes"))
     launched, its_profile, launch_errors = _read_launch(launch)
@@ -193,14 +197,14 @@ def load_recipe(
 
 
 def load_other(recipe: Recipe, name: str) -> Recipe:
-    """Load another recipe that this one takes a stage from: same profile, launch and seed.
+    """Load another recipe that this one reads a stage of, with the same profile, launch and seed.
 
     Args:
         recipe: The recipe that has a source ``{recipe: name, stage: …}``.
-        name: A path beside that recipe, or the name of a shipped one.
+        name: A path relative to that recipe's folder, another path, or a shipped recipe's name.
 
     Raises:
-        InputError: It is wrong, or has this recipe's own name.
+        InputError: The other recipe is wrong, or has the same name as this one.
     """
     beside = recipe.path.parent / name
     path = beside if beside.is_file() else Path(name)
@@ -214,7 +218,7 @@ def load_other(recipe: Recipe, name: str) -> Recipe:
 
 
 def _plain_errors(draft: Draft) -> Iterator[str]:
-    """What is wrong with the top-level keys that are single values, and with names."""
+    """Errors in names and in those top-level keys that no other function checks."""
     seed = draft.value["seed"]
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         yield f"{draft.where('seed')}: seed: must be a whole number of at least 0, got {seed!r}."
@@ -281,8 +285,8 @@ def _stage(
             draft.errors.append(
                 f"{draft.where(name, key)}: stage {name}: {key}: must be finite, got {value!r}."
             )
-    # What a layout must divide: the launch file's devices, and weights that are here already. And
-    # which roles the stage is given, as some settings need one.
+    # Some checks need more than the stage's own settings. A parallel layout must divide the launch
+    # file's devices and existing weights, and some settings need an input of a certain role.
     around = {
         "placement": launched.placement if launched else None,
         "folders": _folders(inputs, sources),
@@ -299,7 +303,7 @@ def _stage(
 
 
 def _folders(inputs: dict[str, list[str]], sources: dict[str, Source]) -> dict[str, Path]:
-    """Role -> folder of an input that is a path; what stages write and the hub has come later."""
+    """Role -> folder of an input that is a path. Artifacts and hub folders may not exist yet."""
     named = {role: sources[names[0]] for role, names in inputs.items() if names[0] in sources}
     return {
         role: Path(source.path).expanduser()
@@ -309,7 +313,7 @@ def _folders(inputs: dict[str, list[str]], sources: dict[str, Source]) -> dict[s
 
 
 def _not_finite(value: Any) -> bool:
-    """True when NaN or infinity is in it: neither has a stable encoding."""
+    """True if the value contains NaN or infinity: neither has a stable encoding."""
     if isinstance(value, dict):
         return any(_not_finite(item) for item in value.values())
     if isinstance(value, list):
@@ -320,7 +324,7 @@ def _not_finite(value: Any) -> bool:
 def _inputs(
     draft: Draft, name: str, kind: str, given: Any
 ) -> tuple[dict[str, list[str]], frozenset[str]]:
-    """Role -> names, and the roles that are lists."""
+    """Role -> names, and the roles that the recipe gives as lists."""
     where = f"{draft.where(name, 'inputs')}: stages.{name}.inputs"
     if given is not None and not isinstance(given, dict):
         draft.errors.append(f"{where}: must be a mapping of roles to names, got {given!r}.")
@@ -352,7 +356,7 @@ def _inputs(
 def _reference_errors(
     draft: Draft, stages: dict[str, StageSpec], sources: dict[str, Source]
 ) -> Iterator[str]:
-    """Names that a stage reads but that are neither a stage nor a source, or are both."""
+    """Errors for names that a stage reads and that are neither a stage nor a source, or both."""
     stage_names, source_names = list(draft.value["stages"]), list(draft.value["sources"])
     for name in sorted(set(stage_names) & set(source_names)):
         yield f"{draft.path}: {name}: is the name of a stage and of a source; rename one."
@@ -376,7 +380,7 @@ def _reference_errors(
 def _in_order(
     stages: dict[str, StageSpec], sources: dict[str, Source], path: Path
 ) -> dict[str, StageSpec]:
-    """Order stages so that each comes after those it reads; ties keep the recipe's order."""
+    """Order stages so that each comes after those that it reads; ties keep the recipe's order."""
     behind = {name: source.stage for name, source in sources.items() if not source.recipe}
     waiting = {}
     readers_of_all = {name for name, spec in stages.items() if ALL_STAGES in spec.inputs}

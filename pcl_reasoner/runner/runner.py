@@ -1,4 +1,4 @@
-"""Walk the stages: skip what is done, go on where a run was cut off, commit what is whole."""
+"""Runs the stages: skips finished ones, resumes interrupted ones, commits complete ones."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ _PACKAGES = (
 
 
 _FULL_BYTES = 1 << 16
-"""A disk with less than this free is full."""
+"""A disk with fewer free bytes than this counts as full."""
 
 
 class View(Progress, Protocol):
-    """What shows a run to a person."""
+    """Shows a run to a person."""
 
     def started(self, planned: PlannedStage, index: int, total: int) -> None:
-        """A stage begins."""
+        """A stage starts."""
 
     def skipped(self, planned: PlannedStage, index: int, total: int) -> None:
-        """A stage is done already."""
+        """A stage is skipped because it is done."""
 
     def finished(self, planned: PlannedStage, counts: Counts, seconds: float) -> None:
         """A stage is committed."""
 
     def warned(self, message: str) -> None:
-        """A stage has something to say."""
+        """A stage reports a warning."""
 
 
 Around = Callable[[PlannedStage, StageContext], AbstractContextManager[None]]
@@ -67,10 +67,10 @@ def _nothing_around(planned: PlannedStage, context: StageContext) -> AbstractCon
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a run directory; the lock goes with the process, however it ends.
+    """Hold the lock of a run directory. It is released when the process ends, however it ends.
 
     Raises:
-        LockedError: Another runner holds it; says which.
+        LockedError: Another runner holds the lock; the error names it.
         StageError: The folder cannot be written.
     """
     path = folder / ".lock"
@@ -104,17 +104,19 @@ def run(
     start: str | None = None,
     around: Around = _nothing_around,
 ) -> None:
-    """Run what was planned.
+    """Run a plan.
 
     Args:
         plan: The stages; those that are done are skipped.
         view: Shows what happens.
-        repeated: Stages that are run again though they are done, as `again` names them.
-        start: How training starts the processes of its hosts: ``ssh``, ``local`` or None.
-        around: What a stage needs elsewhere as long as it runs; may change its context.
+        repeated: Stages that run again although they are done, as returned by `again`.
+        start: How processes on the launch file's hosts are started: ``ssh``, ``local`` or None.
+        around: Gives a context manager that is held while a stage runs, e.g. for a Ray cluster on
+            other hosts. It may change the stage's context.
 
     Raises:
-        InputError: Sources or servers' keys are missing, all named at once.
+        InputError: Sources or servers' keys are missing; the error names all of them.
+        LockedError: Another runner holds the lock of the run directory.
         StageError: A stage could not do its work.
     """
     if plan.missing:
@@ -132,7 +134,7 @@ def run(
                 view.skipped(planned, index, len(plan.stages))
                 continue
             view.started(planned, index, len(plan.stages))
-            # Another recipe's stages are written in that recipe's own run directory.
+            # Another recipe's stages are written to that recipe's run directory, with its own lock.
             if planned.recipe.name == plan.recipe.name:
                 run_stage(planned, view, index, start, around)
             else:
@@ -141,7 +143,7 @@ def run(
 
 
 def _missing_keys(stages: list[PlannedStage]) -> list[str]:
-    """A sentence for each key that stages which ask servers need and the environment lacks."""
+    """One sentence per API key that these stages need and the environment does not have."""
     wanted: dict[str, str] = {}
     for planned in stages:
         placement = planned.recipe.launch.placement
@@ -151,10 +153,10 @@ def _missing_keys(stages: list[PlannedStage]) -> list[str]:
 
 
 def again(plan: Plan, from_stage: str | None) -> list[PlannedStage]:
-    """The stages that ``--from`` runs again though they may be done: that one and all after it.
+    """The stages that ``--from`` runs again, done or not: the named stage and all after it.
 
     Raises:
-        InputError: The stage is not one of those to run.
+        InputError: The stage is not one of the stages to run.
     """
     if from_stage is None:
         return []
@@ -178,7 +180,7 @@ def run_stage(
     """Run one stage in its partial folder and commit it.
 
     Raises:
-        StageError: What went wrong, with the stage's name.
+        PclError: The stage failed; the error has the stage's name.
     """
     stage = STAGES[planned.spec.type]
     started = time.monotonic()
@@ -201,7 +203,7 @@ def run_stage(
     except OSError as error:
         raise _disk_error(planned, error) from error
     except Exception as error:
-        # Libraries have errors of their own for a full disk.
+        # Libraries raise errors of their own for a full disk.
         if shutil.disk_usage(planned.partial).free < _FULL_BYTES:
             raise _disk_error(planned, OSError(errno.ENOSPC, str(error))) from error
         error.add_note(f"This happened in stage {planned.title}; its folder: {planned.partial}")
@@ -239,7 +241,7 @@ def _disk_error(planned: PlannedStage, error: OSError) -> StageError:
 
 
 def _check(planned: PlannedStage, counts: Counts, quarantined: Path) -> None:
-    """Nothing is lost without a count, and what is malformed stays under the limit."""
+    """Check that every record is counted and that malformed records stay under the limit."""
     total = counts.kept + sum(counts.dropped.values())
     if counts.read != total:
         raise StageError(
@@ -287,7 +289,7 @@ def _manifest(
 
 
 def versions() -> dict[str, str]:
-    """Installed versions of this package and of those whose numerics or formats matter."""
+    """Installed versions of this package and of packages whose numerics or formats matter."""
     found = {"pclr-ms": __version__}
     for name in _PACKAGES:
         try:
@@ -298,7 +300,7 @@ def versions() -> dict[str, str]:
 
 
 def git_commit() -> str | None:
-    """The checkout's commit, with ``+`` when it has uncommitted changes; None when installed."""
+    """The checkout's commit, with ``+`` if it has uncommitted changes; None without a checkout."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
@@ -310,6 +312,6 @@ def git_commit() -> str | None:
 
 
 def counts_of(folder: Path) -> Counts | None:
-    """The counts in a finished artifact's manifest."""
+    """The counts in a finished artifact's manifest; None if the artifact is not finished."""
     manifest = artifact.read_manifest(folder)
     return Counts.model_validate(manifest["counts"]) if manifest else None

@@ -1,4 +1,4 @@
-"""Sources: a path, a hub repository, or a stage's artifact; found, fetched and fingerprinted."""
+"""Finds, fetches and fingerprints sources that are paths or hub repositories."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pcl_reasoner.core.schema import Source
 
 
 class HashMemory:
-    """SHA-256 of files, remembered by path, inode, size and modification time.
+    """Remembers the SHA-256 of files by path, inode, size and modification time.
 
     ``runs/.hashes.json``: {"/data/a.parquet": [inode, size, mtime_ns, "sha256…"], …}
     """
@@ -29,7 +29,7 @@ class HashMemory:
             self._known = known
 
     def sha256(self, file: Path) -> str:
-        """The file's hash, computed only when the file is not the one remembered."""
+        """The file's hash; it is computed only if the file is new or has changed."""
         status = file.stat()
         identity = [status.st_ino, status.st_size, status.st_mtime_ns]
         key = str(file.resolve())
@@ -40,7 +40,7 @@ class HashMemory:
         return str(self._known[key][3])
 
     def save(self) -> None:
-        """Write the memory if anything is new; it is only a cache, so a read-only disk is fine."""
+        """Write the hashes if there are new ones. A read-only disk is no error: this is a cache."""
         if not self._changed:
             return
         try:
@@ -51,9 +51,9 @@ class HashMemory:
 
 
 def files_of(source: Source) -> list[Path]:
-    """The files of a path source, sorted; empty when there are none.
+    """The files of a path source, sorted; empty if there are none.
 
-    Hidden files and folders are left out: what download tools note in them differs every time.
+    Hidden files and folders are left out, because download tools write changing notes into them.
     """
     root = Path(str(source.path)).expanduser()
     if root.is_file():
@@ -67,13 +67,13 @@ def _hidden(path: Path) -> bool:
 
 
 def fingerprint_of(source: Source, memory: HashMemory) -> str | None:
-    """What identifies a path's or a hub repository's content.
+    """The fingerprint of the content of a path or a hub repository.
 
     A path is identified by its files' relative names and contents; a hub repository by its id,
-    revision and file pattern.
+    revision, kind and file pattern.
 
     Returns:
-        The fingerprint, or None when a path has no files.
+        The fingerprint; None if a path has no files.
     """
     if source.hub:
         return artifact.fingerprint([source.hub, source.revision, source.kind, source.files])
@@ -81,7 +81,7 @@ def fingerprint_of(source: Source, memory: HashMemory) -> str | None:
 
 
 def content_of(path: Path, memory: HashMemory) -> str | None:
-    """What identifies the content of a file or folder; None when there are no files."""
+    """The fingerprint of the content of a file or folder; None if there are no files."""
     return _content(path, files_of(Source(path=str(path))), memory)
 
 
@@ -95,7 +95,7 @@ def _content(root: Path, found: list[Path], memory: HashMemory) -> str | None:
 
 
 def missing(name: str, source: Source) -> str | None:
-    """Say what to do about a path source that is not there, or None when it is."""
+    """What to do about a path source that does not exist; None if it exists."""
     if source.hub or source.stage or files_of(source):
         return None
     pattern = f" with files {source.files!r}" if source.files else ""
@@ -106,23 +106,26 @@ def missing(name: str, source: Source) -> str | None:
 
 
 def hub_folder(source: Source, runs: Path) -> Path:
-    """Where a hub repository's files are kept."""
+    """The folder in which a hub repository's files are kept."""
     identity = f"{source.hub}@{source.revision}".replace("/", "--")
-    # Two sources may take different files of one repository.
+    # Two sources may use different files of one repository.
     part = f"--{artifact.fingerprint(source.files)[:8]}" if source.files else ""
     return runs / "hub" / f"{source.kind}--{identity}{part}"
 
 
 def fetched(folder: Path) -> bool:
-    """True when a hub repository's files are all there."""
+    """True if all files of a hub repository have been fetched."""
     return (folder / ".complete").exists()
 
 
 def fetch(name: str, source: Source, runs: Path) -> Path:
-    """Fetch a hub repository, going on with files that are half there; shows progress.
+    """Fetch a hub repository and show progress; partly fetched files are continued.
+
+    Returns:
+        The folder with the files.
 
     Raises:
-        StageError: The hub does not answer or does not have it.
+        StageError: The hub does not answer, or does not have the repository or such files.
     """
     folder = hub_folder(source, runs)
     if fetched(folder):

@@ -1,1 +1,1 @@
-"""n responses a problem, from the local sampler or from servers."""
+"""Draws n responses per problem, from the local sampler or from servers."""

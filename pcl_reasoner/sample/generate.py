@@ -1,9 +1,9 @@
-"""What ``sample`` and ``evaluate`` share: problems and settings -> n responses a problem.
+"""What ``sample`` and ``evaluate`` share: draw n responses per problem with given settings.
 
     Problem("5c18d5f0a1b2c3d4", "Tom has 3 apples …"), n = 8
-    -> keys ("5c18d5f0a1b2c3d4", 0) … ("5c18d5f0a1b2c3d4", 7), one record each (records.py)
+    -> keys ("5c18d5f0a1b2c3d4", 0) … ("5c18d5f0a1b2c3d4", 7), one record each (response_log.py)
 
-Records are appended as they come, and what is there is not asked for again.
+Records are appended as they arrive, and a response that is recorded is not requested again.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ def generate(
     Args:
         problems: Distinct by id, in an order that is the same in every run.
         settings: The sampling fields.
-        folder: The model's Hugging Face folder (of a server's model: for template and tokenizer).
-        log: The JSONL file that records are appended to.
+        folder: The model's Hugging Face folder; with a server, for its template and tokenizer.
+        log: The JSONL file to which records are appended.
         context: ``placement.server_urls`` names the servers, or ``placement.sampling`` says
-            how to start one; its words go to ``logs`` beside the stage's folder.
+            how to start one. Its output is logged to ``logs`` beside the stage's folder.
 
     Returns:
         The log with all ``len(problems) * settings.n`` responses.
 
     Raises:
-        StageError: An engine cannot work; what has been drawn stays in the log.
+        StageError: An engine cannot work; responses drawn so far stay in the log.
     """
     records = ResponseLog(log)
     dialogue = Dialogue(folder, settings)
@@ -77,14 +77,14 @@ def generate(
 
 
 def _title(output: Path) -> str:
-    """``sample-1a2b3c4d`` of the folder that it is written into."""
+    """The stage's title, e.g. ``sample-1a2b3c4d``, from the folder that it writes to."""
     return output.name.removesuffix(".partial")
 
 
 def describe(settings: SamplingConfig, folder: Path) -> dict[str, Any]:
     """What was sampled and how, for sampling.json: model, template and every sampling field.
 
-    The model's fingerprint is over the SHA-256 of config.json and the safetensors files.
+    The model's fingerprint covers the SHA-256 of config.json and of the safetensors files.
     """
     files = [folder / "config.json", *weight_files(folder)]
     template = load_template(folder, settings.template)
@@ -107,16 +107,16 @@ def draw_locally(
 ) -> None:
     """Draw with the local sampler, in batches that are the same in every run.
 
-    A batch of which any response is missing is drawn whole and only the missing ones are added,
-    so a run that was cut off ends with the same bytes as one that was not.
+    A batch that lacks any response is drawn completely, and only the missing responses are added.
+    Therefore an interrupted run ends with the same bytes as an uninterrupted one.
 
     Args:
-        prompts: All prompts, drawn already or not.
+        prompts: All prompts, whether drawn already or not.
         settings: The sampling fields.
         folder: The model's Hugging Face folder.
-        dialogue: Its tokenizer and template.
-        records: Where responses go.
-        context: For progress.
+        dialogue: The model's tokenizer and template.
+        records: The log that receives the responses.
+        context: Receives progress.
     """
     from pcl_reasoner.local_sampler.draw import Filters
     from pcl_reasoner.local_sampler.sampler import LocalSampler
@@ -145,7 +145,7 @@ def draw_locally(
 
 
 def _too_long(rooms: dict[str, int], n: int) -> Iterator[Record]:
-    """A prompt that leaves no room is recorded as failed, as a server would refuse it."""
+    """Records of prompts that leave no tokens for a response: failed, as a server refuses them."""
     for name, room in rooms.items():
         if room < 1:
             yield from (record((name, i), "", [], "error", 0, None, "local") for i in range(n))

@@ -1,6 +1,6 @@
-"""Stage ``sample``: n responses to every problem, from a server or from the local sampler.
+"""Stage ``sample``: n responses per problem, from a server or from the local sampler.
 
-responses/part-00000.parquet, one row a response:
+responses/part-00000.parquet, one row per response:
 
     problem_id 5c18d5f0a1b2c3d4, sample_index 0, response "<think>3+5=8</think>…", token_ids
     [27, …, 2], finish_reason stop, n_tokens 41, seed 7, seconds null, server local
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 _LOG = "responses.partial.jsonl"
 _LENGTHS = "mean_cot_tokens"
-"""Column of the problems where other models' responses were measured: how long ours may be."""
+"""Problems' column with the mean length of other models' responses: predicts our length."""
 _ROWS_A_GROUP = 64
-"""Rows that are in memory at once; a published response has up to 131 072 tokens."""
+"""Rows in memory at once; a published response has up to 131 072 tokens."""
 
 
 class SampleConfig(SamplingConfig):
-    """How responses are sampled; all fields are those that evaluation has too."""
+    """How responses are sampled; evaluation has all of these fields too."""
 
 
 def sample(
     config: SampleConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """Sample n responses a problem; writes responses/part-00000.parquet and sampling.json.
+    """Sample n responses per problem; writes responses/part-00000.parquet and sampling.json.
 
     Args:
         config: The sampling fields.
         inputs: ``problems`` (clean.parquet) and ``policy`` (a Hugging Face folder).
-        output: The stage's folder; a killed run's responses in it are kept.
+        output: The stage's folder; responses of a killed run in it are kept.
         context: ``placement.server_urls`` names the servers, or ``placement.sampling`` says
             how to start one.
 
@@ -52,7 +52,7 @@ def sample(
 
     problems, repeated = read_problems(inputs["problems"] / "clean.parquet")
     described = output / "sampling.json"
-    # The log goes last: where it is missing and this file is there, all was drawn and written.
+    # The log is deleted last: sampling.json without a log means that everything was written.
     if (output / _LOG).exists() or not described.exists():
         sampling = describe(config, inputs["policy"])
         records = generate(problems, config, inputs["policy"], output / _LOG, context)
@@ -72,10 +72,10 @@ def sample(
 
 
 def read_problems(path: Path) -> tuple[list[Problem], int]:
-    """Read the problems to be sampled, the first of each problem_id.
+    """Read the problems to sample: the first row of each problem_id.
 
     Returns:
-        The problems by problem_id, and how many rows repeat one of them.
+        The problems, sorted by problem_id; the number of rows that repeat a problem.
 
     Raises:
         StageError: The file is missing, or has no column problem_id or problem.
@@ -100,7 +100,7 @@ def read_problems(path: Path) -> tuple[list[Problem], int]:
 
 
 def _write_responses(folder: Path, records: ResponseLog) -> None:
-    """Write all records by problem_id and sample_index, a row group at a time."""
+    """Write all records, sorted by problem_id and sample_index, one row group at a time."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,1 +1,1 @@
-"""One child process, here or on a host: started, watched, logged, ended with its parent."""
+"""Child processes, here or on a host: started, watched, logged, and ended with their parent."""

@@ -1,4 +1,4 @@
-"""A process of this machine that ends with all that it started, however its starter ends.
+"""A child process of this machine that is killed when its parent dies.
 
 with Child([python, "-m", "pcl_reasoner.worker", "mindformers.yaml"], folder, log, env) as child:
     while child.poll() is None: …
@@ -16,17 +16,19 @@ from types import TracebackType
 from pcl_reasoner.supervise.processes import die_with_parent
 
 STOP_SECONDS = 5.0
-"""A process's time to end by itself; then its group is killed."""
+"""Seconds that a process has to end after SIGTERM; then its group is killed."""
 
 
 class Child:
-    """A running process, in a session of its own; leaving the context ends it.
+    """A running process in its own session. Leaving the context ends it and its process group.
+
+    If the parent is killed, only the process itself is killed with it, not what it started.
 
     Args:
         words: The command.
         folder: Its working directory.
-        log: File that takes what it prints.
-        environment: Its whole environment.
+        log: File that its output is written to; an existing file is overwritten.
+        environment: Its complete environment.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class Child:
             )
 
     def __enter__(self) -> Child:
-        """The child."""
+        """Return the child."""
         return self
 
     def __exit__(
@@ -55,22 +57,25 @@ class Child:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End it."""
+        """End the process."""
         self.stop()
 
     def poll(self) -> int | None:
-        """Its exit code, negative for a signal; None while it runs."""
+        """The exit code, negative for a signal; None while the process runs."""
         return self.process.poll()
 
     def wait(self, limit: float | None = None) -> int | None:
-        """Its exit code; None where it still runs after ``limit`` seconds."""
+        """The exit code; None if the process still runs after ``limit`` seconds."""
         try:
             return self.process.wait(limit)
         except subprocess.TimeoutExpired:
             return None
 
     def stop(self, seconds: float = STOP_SECONDS) -> None:
-        """End it and everything that it started."""
+        """End the process and its group, unless the process has already ended.
+
+        The group gets SIGTERM. If the process still runs after ``seconds``, the group is killed.
+        """
         if self.poll() is None:
             os.killpg(self.process.pid, signal.SIGTERM)
             if self.wait(seconds) is None:

@@ -1,9 +1,9 @@
-"""Running a command on a host: on this machine, or over OpenSSH by key alone.
+"""Builds commands for a host: for this machine, or over OpenSSH with key login only.
 
     ssh -o BatchMode=yes … node02 'exec /opt/venv/bin/python -m pcl_reasoner.hosts.keeper'
 
-Nothing is ever asked: a host whose key is not known, or that does not take ours, is an error that
-says so. User, port and key stand in the OpenSSH configuration file that the launch file names.
+There are no prompts. If a host's key is unknown, or the host refuses our key, the error says so.
+User, port and key are set in the OpenSSH configuration file that the launch file names.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _REASONS = (
 
 
 def command_on(host: str, words: list[str], how: str, ssh: Ssh, notice_seconds: float) -> list[str]:
-    """The command of this machine that runs words on a host.
+    """The command of this machine that runs another command on a host.
 
     Args:
-        host: Its name.
-        words: Program and arguments there.
+        host: The host's name.
+        words: Program and arguments to run on the host.
         how: ``local`` or ``ssh``.
         ssh: The configuration file, and how long to wait for an answer.
-        notice_seconds: A cut link ends the connection after so long.
+        notice_seconds: Seconds after which a cut link ends the connection.
     """
     if how == LOCAL:
         return words
@@ -59,7 +59,7 @@ def command_on(host: str, words: list[str], how: str, ssh: Ssh, notice_seconds: 
         "ConnectTimeout": ssh.connect_seconds,
         "ServerAliveInterval": interval,
         "ServerAliveCountMax": _ALIVE_COUNT,
-        # A connection of its own: one that others share may be older than the trouble.
+        # Always a new connection: a shared one may be older than the failure.
         "ControlMaster": "no",
         "ControlPath": "none",
         "ForwardAgent": "no",
@@ -73,7 +73,7 @@ def command_on(host: str, words: list[str], how: str, ssh: Ssh, notice_seconds: 
 
 
 def reason_in(text: str) -> str:
-    """Why a connection failed, in words, from what ``ssh`` printed."""
+    """Why a connection failed, in words, from the output of ``ssh``."""
     for part, reason in _REASONS:
         if part in text:
             return reason

@@ -1,4 +1,4 @@
-"""The environment of a command on a host, as the steps of a shell line.
+"""Shell steps that set up the environment of a command on a host.
 
 source /usr/local/Ascend/ascend-toolkit/set_env.sh && export HCCL_CONNECT_TIMEOUT=3600
 """
@@ -18,18 +18,18 @@ def environment_steps(
     python: str | None = None,
     further: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """What sets up a host's environment: a shell file, variables, the place of ``python``.
+    """The steps that set up a host's environment: a shell file, PATH for ``python``, variables.
 
     Args:
-        placement: The launch file's.
-        host: One of its hosts or spare hosts.
-        python: Path of ``python`` where ``per_host`` names none; None: from PATH.
-        further: Environment under the launch file's.
+        placement: The launch file's placement.
+        host: One of its hosts or spare hosts; empty: without ``per_host``.
+        python: Path of ``python`` if ``per_host`` names none; None: from PATH.
+        further: Environment variables that the launch file's environment overrides.
     """
     own = placement.per_host.get(host, HostSettings())
     set_env = own.set_env or placement.set_env
     steps = [f"source {shlex.quote(set_env)}"] if set_env else []
-    # After the shell file: CANN's may put another Python in front.
+    # After the shell file, because CANN's may put another Python first.
     program = own.python or python
     if program:
         steps.append(f"export PATH={shlex.quote(str(Path(program).parent))}:$PATH")

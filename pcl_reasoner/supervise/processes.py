@@ -1,10 +1,10 @@
-"""Processes of this machine by /proc: who is whose child, which belong to a run, how one ended.
+"""Processes of this machine, from /proc: their children, their run, and how they ended.
 
     /proc/4242/stat                4242 (python) S 4100 …        its state
     /proc/4242/task/4242/children  4250 4251
     /proc/4242/environ             PCL_RUN=1f2e…\0MS_ROLE=MS_WORKER\0…
 
-Standard library alone: the keeper starts with it on every host.
+Uses only the standard library, because the keeper imports it on every host.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _WAIT_SECONDS = 0.02
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended; both None where nobody could tell any more."""
+    """How a process ended; both fields are None if that cannot be determined."""
 
     code: int | None
     signal: int | None
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant that loses its own, wherever it has gone."""
+    """Become the parent of every descendant that loses its own, in any session or group."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent() -> None:
-    """In a child: be killed when its parent is."""
+    """Let this process be killed when its parent dies; to be called in the child."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def children_of(process: int) -> list[int]:
-    """Processes that a process, with all its threads, started and that are not taken leave of."""
+    """Children of a process and of all its threads that have not been reaped."""
     found = []
     for path in Path(f"/proc/{process}/task").glob("*/children"):
         try:
@@ -50,9 +50,9 @@ def children_of(process: int) -> list[int]:
 
 
 def descendants(process: int) -> list[int]:
-    """Processes that a process started, and those that they started; parents first."""
+    """Running children of a process, their running children, and so on; parents first."""
     found = [child for child in children_of(process) if _lives(child)]
-    for one in found:  # grows on the way
+    for one in found:  # the list grows during the loop
         found += [child for child in children_of(one) if _lives(child)]
     return found
 
@@ -66,7 +66,7 @@ def _lives(process: int) -> bool:
 
 
 def name_of(process: int) -> str:
-    """The name of a process's program; empty where it has ended."""
+    """The name of a process's program; empty if the process has ended."""
     try:
         return Path(f"/proc/{process}/comm").read_text(encoding="utf-8").strip()
     except OSError:
@@ -74,7 +74,7 @@ def name_of(process: int) -> str:
 
 
 def environment_of(process: int) -> dict[str, str]:
-    """The environment that a process was started with; empty where it cannot be read."""
+    """The environment that a process was started with; empty if it cannot be read."""
     try:
         data = Path(f"/proc/{process}/environ").read_bytes()
     except OSError:
@@ -84,21 +84,21 @@ def environment_of(process: int) -> dict[str, str]:
 
 
 def with_variable(name: str, value: str) -> list[int]:
-    """Processes, this one left out, that were started with that environment variable."""
+    """Running processes, except this one, that were started with this environment variable."""
     everyone = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
     found = [one for one in everyone if environment_of(one).get(name) == value]
     return [one for one in found if one != os.getpid() and _lives(one)]
 
 
 def kill_all(name: str, value: str) -> int:
-    """Kill this process's descendants and every process of a run, until there are none.
+    """Kill this process's descendants and every process of a run, until none is left.
 
     Args:
         name: Environment variable that marks the run.
         value: Its value.
 
     Returns:
-        How many were killed.
+        Number of killed processes.
     """
     killed: set[int] = set()
     own = os.getpid()
@@ -115,10 +115,10 @@ def kill_all(name: str, value: str) -> int:
 
 
 def reap(keep: int | None) -> None:
-    """Take leave of adopted children that have ended.
+    """Reap adopted children that have ended.
 
     Args:
-        keep: A child whose end another part of the program waits for.
+        keep: A child that is not reaped, because another part of the program waits for it.
     """
     while True:
         try:
@@ -131,7 +131,7 @@ def reap(keep: int | None) -> None:
 
 
 def how_it_ended(process: int) -> Ended:
-    """How a process ended that its parent has not taken leave of yet."""
+    """How a process ended that its parent has not reaped yet."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:

@@ -1,15 +1,16 @@
-"""Run a command, and end all of it when it ends or when whoever started this process is gone.
+"""Runs a command, and ends all its processes when it ends or when the starter is gone.
 
     python watch.py SECONDS SILENCE NAME COMMAND [ARGUMENT …]   standard input: held by the starter
 
-The first line that comes is the value of the environment variable NAME ("": no line comes), as
-everyone on a machine reads its commands.
+The starter is the process that runs this file. The first line of standard input is the value of
+the environment variable NAME ("": there is no such line). It is not an argument, because every user
+of a machine can read command lines.
 
-A server's engines are processes of their own: SIGKILL of its front process leaves them, with the
-memory of the devices. This one sees its pipe close, however the starter ended, and leaves nothing.
-On another host a cut link closes nothing: there the starter writes a byte now and then, and SILENCE
-seconds without one (0: however long) mean that it is gone.
-Run as a file, not imported: it needs the standard library alone and starts in milliseconds.
+A server's engines are separate processes: after SIGKILL of the front process they keep running and
+keep the memory of the devices. This process sees its standard input close, however the starter
+ended, and then ends all of them. On another host a cut link closes nothing. There the starter
+writes a byte at regular intervals, and after SILENCE seconds without one (0: no limit) it counts as
+gone. This file is run, not imported: it needs only the standard library and starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ def main(seconds: float, silence: float, name: str, command: list[str]) -> int:
     """Run a command to its end.
 
     Args:
-        seconds: The command's time to end by itself after SIGTERM.
-        silence: Seconds without a byte from the starter after which it is gone; 0: never.
+        seconds: Seconds that the command has to end after SIGTERM.
+        silence: Seconds without a byte after which the starter counts as gone; 0: no limit.
         name: Environment variable whose value the starter writes first; empty: none.
-        command: What to run.
+        command: Program and arguments.
 
     Returns:
-        Its exit code; negative for a signal.
+        The command's exit code; negative for a signal.
     """
-    # Processes that lose their parent become this one's children, wherever they have gone.
+    # Descendants that lose their parent become this process's children, in any session or group.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    # The group may be told to end as a whole: this process ends last. A function, as an ignored
-    # signal would be ignored in the command too.
+    # A signal may go to the whole group, and this process must end last. The handler is a function,
+    # because the command would inherit an ignored signal.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: None)
     environment = {**os.environ, name: _first_line(silence)} if name else None
@@ -69,7 +70,7 @@ def main(seconds: float, silence: float, name: str, command: list[str]) -> int:
 
 
 def _first_line(silence: float) -> str:
-    """What the starter writes first; the process ends where it is gone before."""
+    """Read the first line from the starter; exit if the starter is gone before it comes."""
     line = b""
     while not line.endswith(b"\n"):
         there = select.select([0], [], [], silence or None)[0]
@@ -91,7 +92,7 @@ def _wait(child: subprocess.Popen[bytes], seconds: float) -> None:
 
 
 def _kill_all_others() -> None:
-    """Kill this group's other processes and all children, until there are none."""
+    """Kill the other processes of this group and all children, until none is left."""
     while others := _others():
         for process in others:
             try:
@@ -102,7 +103,7 @@ def _kill_all_others() -> None:
 
 
 def _reap() -> None:
-    """Take leave of children that have ended: not every machine's first process does it."""
+    """Reap children that have ended, because not every machine's first process does so."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -111,7 +112,7 @@ def _reap() -> None:
 
 
 def _others() -> list[int]:
-    """Processes of this group, and children of this process, that have not ended."""
+    """Running processes that are in this group or are children of this process."""
     own, found = os.getpid(), []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -1,6 +1,6 @@
-"""A command under watch.py, here or on a host: it ends, with all that it started, when we do.
+"""A command under watch.py, here or on a host. All its processes end when this process ends.
 
-Watched(["vllm", "serve", …], log, environment)                    on this machine
+Watched.here(["vllm", "serve", …], log, environment)               on this machine
 Watched.on("node02", line, placement, log)                          over SSH, with heartbeats
 """
 
@@ -23,9 +23,9 @@ from pcl_reasoner.supervise.connection import SSH, command_on
 from pcl_reasoner.supervise.environment import environment_steps
 
 STOP_SECONDS = 15.0
-"""A command's time to end by itself; then its processes are killed."""
+"""Seconds that a command has to end after SIGTERM; then its processes are killed."""
 _BEATS = 4
-"""Bytes to a command on another host in ``notice_seconds``."""
+"""Heartbeat bytes to a command on another host per ``notice_seconds``."""
 _TAIL_LINES = 20
 
 
@@ -33,11 +33,12 @@ class Watched:
     """A running command.
 
     Args:
-        words: The command of this machine, which starts watch.py.
-        log: File to which all that it prints is appended.
-        environment: Of the process here; None: this one's.
-        beat_seconds: Between bytes to it; None: none are sent, as a pipe that closes is enough.
-        secret: What watch.py waits for; None where it does not.
+        words: The command of this machine that starts watch.py.
+        log: File that all output is appended to.
+        environment: Environment of the process on this machine; None: this process's.
+        beat_seconds: Seconds between heartbeat bytes. None: no heartbeats, because on this machine
+            the pipe that closes is enough.
+        secret: The first line, which watch.py waits for; None if it waits for none.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Watched:
                 start_new_session=True,
             )
         if secret is not None and self.process.stdin is not None:
-            with suppress(OSError):  # it has ended
+            with suppress(OSError):  # the process has ended
                 self.process.stdin.write(f"{secret}\n".encode())
                 self.process.stdin.flush()
         if beat_seconds is not None:
@@ -88,11 +89,11 @@ class Watched:
         """Start a shell line on a host.
 
         Args:
-            host: One of the launch file's.
-            line: As `host_line` gives it.
-            placement: How it is reached.
-            log: File to which all that it prints is appended.
-            secret: An environment variable and its value, which no command shows.
+            host: One of the launch file's hosts.
+            line: The shell line, as returned by `host_line`.
+            placement: How the host is reached.
+            log: File that all output is appended to.
+            secret: An environment variable and its value, which no command line contains.
         """
         own = placement.per_host.get(host, HostSettings())
         silence = placement.notice_seconds
@@ -103,41 +104,41 @@ class Watched:
         return cls(start, log, beat_seconds=silence / _BEATS, secret=value)
 
     def _beat(self, seconds: float) -> None:
-        """Tell the command's host that somebody is here."""
+        """Send heartbeats, so that the command's host knows that this process runs."""
         assert self.process.stdin is not None
         while self.process.poll() is None:
             try:
                 self.process.stdin.write(b".")
                 self.process.stdin.flush()
-            except (OSError, ValueError):  # let go
+            except (OSError, ValueError):  # the pipe was closed by let_go
                 return
             time.sleep(seconds)
 
     @property
     def ended(self) -> bool:
-        """Has it ended?"""
+        """Whether the command has ended."""
         return self.process.poll() is not None
 
     def last_lines(self) -> str:
-        """The end of its log, for an error."""
+        """The last lines of the log, for an error."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return f"Its log is {self.log}; the last lines:\n" + "\n".join(lines[-_TAIL_LINES:])
 
     def let_go(self) -> None:
-        """Tell it to end, and do not wait for it."""
+        """Tell the command to end, and do not wait for it."""
         if self.process.stdin is not None:
-            with suppress(OSError):  # a connection that is cut, with a byte under way
+            with suppress(OSError):  # the connection was cut with a byte under way
                 self.process.stdin.close()  # watch.py ends the command
 
     def stop(self) -> None:
-        """End it and everything that it started."""
+        """End the command and everything that it started."""
         self.let_go()
         try:
             self.process.wait(2 * STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
         finally:
-            # watch.py itself may have been killed: the group has its number.
+            # watch.py itself may have been killed. Its process id is also its group's id.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
@@ -151,15 +152,15 @@ def host_line(
     further: Mapping[str, str] | None = None,
     own: Mapping[str, str] | None = None,
 ) -> str:
-    """The shell line of a host: its environment, then the command in the shell's place.
+    """The shell line for a host: it sets up the environment, then replaces the shell (exec).
 
     Args:
-        placement: The launch file's.
+        placement: The launch file's placement.
         host: One of its hosts.
         words: The command.
-        program: Its folder comes first in PATH, before that of ``per_host``.
-        further: Environment under the launch file's.
-        own: Environment over the host's.
+        program: Path of the program. Its folder comes first in PATH, before that of ``per_host``.
+        further: Environment variables that the launch file's environment overrides.
+        own: Environment variables that override the host's.
     """
     steps = environment_steps(placement, host, program, further)
     path = f"export PATH={shlex.quote(str(Path(program).parent))}:$PATH"

@@ -1,1 +1,1 @@
-"""A task, its data and a base model, made from a seed."""
+"""A synthetic task, its data and a base model, generated from a seed."""

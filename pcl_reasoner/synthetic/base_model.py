@@ -1,4 +1,4 @@
-"""A small Qwen2 with drawn weights and a tokenizer trained on the task's own words.
+"""A small Qwen2 with random weights, and a tokenizer trained on the task's own texts.
 
 The folder is a Hugging Face folder like any other: config.json, generation_config.json,
 model.safetensors, tokenizer.json, tokenizer_config.json (with the chat template).
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 PAD, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
-# The pattern by which Qwen2's tokenizer splits text; servers replace any other by it.
+# The pattern by which Qwen2's tokenizer splits text; servers replace any other pattern by it.
 QWEN2_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -32,11 +32,11 @@ CHAT_TEMPLATE = (
 
 
 def train_tokenizer(texts: list[str], vocab_size: int) -> Any:
-    """Train a byte-level BPE tokenizer of Qwen2's kind.
+    """Train a byte-level BPE tokenizer like Qwen2's.
 
     Args:
-        texts: What it is trained on.
-        vocab_size: Tokens, special ones included.
+        texts: Training texts.
+        vocab_size: Number of tokens, special tokens included.
 
     Returns:
         A ``tokenizers.Tokenizer``.
@@ -65,7 +65,11 @@ def train_tokenizer(texts: list[str], vocab_size: int) -> Any:
 
 
 def model_config(vocab_size: int, hidden: int, layers: int, max_length: int) -> dict[str, Any]:
-    """The config.json of a small Qwen2: heads of 32, two queries a key, feed-forward 3 × hidden."""
+    """Return the config.json of a small Qwen2.
+
+    The head size is 32, each key/value head serves two query heads, and the feed-forward size is
+    3 × hidden.
+    """
     heads = hidden // 32
     return {
         "architectures": ["Qwen2ForCausalLM"],
@@ -97,12 +101,12 @@ PREVIOUS_TOKEN_PAIRS = 4
 
 
 def random_weights(config: dict[str, Any], seed: int) -> dict[str, NDArray[np.float32]]:
-    """Draw weights: normal matrices, zero biases, norms of one; names as transformers has them.
+    """Draw weights: normal matrices, zero biases, norms of one. Names are those of transformers.
 
-    What a pre-trained base model has and this task needs is put in as a beginning: two heads from
-    which training makes a circuit that continues a phrase that occurred before ("Monday" ->
-    " loses", as in the prompt). Without them, copying is learned at a step that differs much from
-    seed to seed. They do not copy by themselves yet.
+    Two heads are initialised as the start of a circuit that a pre-trained base model has and this
+    task needs: training turns them into a circuit that continues a phrase which occurred before
+    ("Monday" -> " loses", as in the prompt). Without them, the step at which copying is learned
+    differs much between seeds. Before training, the heads do not copy.
     """
     rng = np.random.default_rng(seed)
     weights = {
@@ -122,10 +126,11 @@ def random_weights(config: dict[str, Any], seed: int) -> dict[str, NDArray[np.fl
 def _look_at_the_token_before(
     weights: dict[str, NDArray[np.float32]], config: dict[str, Any]
 ) -> None:
-    """Set biases of the first layer's first head so that rotary scores peak one place back.
+    """Set biases of the first layer's first head so that its scores peak at the previous token.
 
-    With key bias (b, 0) and query bias b·(cos f, −sin f) in the pair of frequency f, the score of
-    a key d places back is b²·cos(f·(d − 1)) summed over the pairs: largest at d = 1.
+    With key bias (b, 0) and query bias b·(cos f, −sin f) in the rotary pair of frequency f, the
+    score of a key d positions back is b²·cos(f·(d − 1)), summed over the pairs. It is largest at
+    d = 1.
     """
     head_size = config["hidden_size"] // config["num_attention_heads"]
     half = head_size // 2
@@ -141,12 +146,13 @@ def _look_at_the_token_before(
 def _continue_what_occurred_before(
     weights: dict[str, NDArray[np.float32]], config: dict[str, Any], rng: np.random.Generator
 ) -> None:
-    """Lay out the first heads of the first two layers as the beginning of an induction circuit.
+    """Initialise the first heads of the first two layers as the start of an induction circuit.
 
-    The first layer's head writes what the token before was into directions ``before``; the second
-    layer's head prefers, weakly at the start, tokens whose ``before`` is the present token, and
-    adds what it finds there to the output, whose matrix starts as a copy of the embedding. Queries
-    and keys use the slow half of the rotary pairs, which distance hardly turns.
+    The first layer's head writes the previous token into the directions ``before``. The second
+    layer's head prefers, weakly before training, positions whose ``before`` is the current token.
+    It adds the token at those positions to the output, whose matrix starts as a copy of the
+    embedding. Queries and keys use the slow half of the rotary pairs, which distance hardly
+    rotates.
     """
     hidden = config["hidden_size"]
     size = hidden // config["num_attention_heads"]
@@ -156,7 +162,7 @@ def _continue_what_occurred_before(
     slow = [i for i in range(size) if i % (size // 2) >= size // 4]
     first, second = "model.layers.0.self_attn", "model.layers.1.self_attn"
     weights[f"{first}.v_proj.weight"][:size] = here
-    # As large as the embedding's own part of the residual stream, so that neither hides the other.
+    # As large as the embedding's part of the residual stream, so that neither dominates the other.
     weights[f"{first}.o_proj.weight"][:, :size] = 0.12 * before.T
     for name, direction in (("q", here), ("k", before)):
         weights[f"{second}.{name}_proj.weight"][:size] = 0.0
@@ -191,7 +197,7 @@ def _shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
 def write_model_folder(
     folder: Path, texts: list[str], vocab_size: int, hidden: int, layers: int, seed: int
 ) -> None:
-    """Write the whole Hugging Face folder."""
+    """Write the complete Hugging Face folder."""
     from safetensors.numpy import save_file
 
     folder.mkdir(parents=True, exist_ok=True)

@@ -3,12 +3,12 @@
     nemotron/part-0000N.parquet   messages [{role, content}], metadata '{"expected_answer": "8"}'
     conversations/math.jsonl      {"conversations": [{"from": "human", "value": …}, {…}]}
     benchmark.jsonl               {"id": "embedded-0001", "problem": …, "answer": "8"}
-    base_model/                   a Hugging Face folder with drawn weights
-    planted.json                  what was planted for each stage to catch, counted
+    base_model/                   a Hugging Face folder with random weights
+    planted.json                  the number of cases planted for the stages to catch
 
-Every stage of the paper's run has something to catch here: problems solved 16 and 32 times, short
-chains of thought, repeated rows, blank ground truths, questions of the benchmark copied, wrapped
-and paraphrased, and malformed rows of every kind.
+The data contains cases for every stage of the paper's run to catch: problems solved 16 and 32
+times, short chains of thought, repeated rows, blank ground truths, questions of the benchmark
+(copied, wrapped and paraphrased), and malformed rows of several kinds.
 """
 
 from __future__ import annotations
@@ -29,24 +29,28 @@ WRAPPER = "<|im_start|>user\n{}\nPlease reason step by step.<|im_end|>\n<|im_sta
 
 
 class SyntheticConfig(StageConfig):
-    """How much is made, and how hard it is."""
+    """Amount and difficulty of the synthetic data."""
 
     seed: int
-    """Of everything that is drawn."""
+    """Seed of all random draws."""
     benchmark_problems: int = Field(160, gt=0)
-    """Held-out problems."""
+    """Number of held-out problems."""
     sft_problems: int = Field(4000, gt=0)
-    """Problems of the SFT data, one response each."""
+    """Number of problems in the SFT data, with one response each."""
     rl_problems: int = Field(320, gt=0)
-    """Problems that are good for RL: solved sometimes, with long chains of thought."""
+    """Number of problems that suit RL: solved in some samples, with long chains of thought."""
     changes: list[int] = [3, 4, 5]
-    """Numbers of changes of the SFT data."""
+    """Numbers of changes that a problem of the SFT data may have."""
     hard_changes: list[int] = [4, 5]
-    """Numbers of changes of the benchmark and of the RL problems."""
+    """Numbers of changes that a problem of the benchmark or of the RL data may have."""
     hasty: float = Field(0.32, ge=0, le=1)
-    """Chance that the teacher stops after the third change where there are more."""
+    """Probability that the teacher stops after the third change of a problem that has more."""
     planted: int = Field(10, ge=0)
-    """How many cases of each kind are planted."""
+    """Planted cases per kind.
+
+    Half as many problems are solved 20 times, and half as many 32 times. Three times as many
+    problems have short chains of thought. The number of malformed rows is fixed.
+    """
     vocab_size: int = Field(512, gt=300)
     hidden_size: int = Field(128, gt=0, multiple_of=32)
     layers: int = Field(2, gt=0)
@@ -55,7 +59,7 @@ class SyntheticConfig(StageConfig):
 def synthetic(
     config: SyntheticConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """Make all synthetic sources from the seed."""
+    """Generate all synthetic sources from the seed."""
     from pcl_reasoner.synthetic import base_model
 
     rng = random.Random(config.seed)
@@ -90,7 +94,7 @@ def synthetic(
 
 
 def nemotron_row(problem: str, cot: str, answer: str | None) -> dict[str, Any]:
-    """One row of the Nemotron schema."""
+    """Return one row in the Nemotron schema."""
     return {
         "uuid": "",
         "messages": [
@@ -105,7 +109,7 @@ def nemotron_row(problem: str, cot: str, answer: str | None) -> dict[str, Any]:
 def nemotron_rows(
     config: SyntheticConfig, rng: random.Random, benchmark: list[task.Problem], taken: set[str]
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """All Nemotron-like rows in a drawn order, and how many of each kind were planted."""
+    """Return all Nemotron-like rows in random order, and the planted number per kind."""
     rows: list[dict[str, Any]] = []
     planted: dict[str, int] = {}
 
@@ -149,7 +153,7 @@ def nemotron_rows(
 def _add_blank(
     rows: list[dict[str, Any]], planted: dict[str, int], problems: list[task.Problem]
 ) -> None:
-    """Ground truths that are empty, blank, or null; every other problem has a good row too."""
+    """Add rows with empty, blank or null ground truths; half the problems have a valid row, too."""
     blanks: list[str | None] = ["", "  ", None]
     for index, item in enumerate(problems):
         rows.append(nemotron_row(item.problem, item.response(), blanks[index % 3]))
@@ -162,7 +166,7 @@ def _add_blank(
 def _add_malformed(
     rows: list[dict[str, Any]], planted: dict[str, int], problems: list[task.Problem]
 ) -> None:
-    """Rows that convert must refuse, two of each kind."""
+    """Add rows that convert must quarantine, two per kind."""
     first = [nemotron_row(item.problem, item.response(), item.answer) for item in problems]
     first[0]["metadata"] = '{"expected_answer": "4"'
     first[1]["metadata"] = '{"problem_source": "synthetic"}'
@@ -179,7 +183,10 @@ def conversation_lines(
     problems: list[task.Problem],
     benchmark: list[task.Problem],
 ) -> tuple[list[bytes], dict[str, int]]:
-    """All V1-like lines, with the hasty teacher's responses and planted cases."""
+    """Return all V1-like lines in random order, and the planted number per kind.
+
+    The responses are the hasty teacher's; the planted cases are among the lines.
+    """
     hasty = [
         len(item.changes) > task.HASTY_STOP and rng.random() < config.hasty for item in problems
     ]
@@ -220,7 +227,7 @@ def _write_benchmark(path: Path, problems: list[task.Problem]) -> None:
     with path.open("w", encoding="utf-8") as handle:
         for index, item in enumerate(problems):
             record = {
-                # Random streams start from ids: another name would be another draw of responses.
+                # The id seeds a problem's random streams: another id would give other responses.
                 "id": f"embedded-{index:04d}",
                 "problem": item.problem,
                 "answer": item.answer,
@@ -229,7 +236,7 @@ def _write_benchmark(path: Path, problems: list[task.Problem]) -> None:
 
 
 def _write_parquet(folder: Path, rows: list[dict[str, Any]], files: int = 2) -> None:
-    """Write rows into several files, as the real data set has."""
+    """Write rows into several files, as in the real data set."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -6,13 +6,13 @@
               Thursday finally drops two 8-2=6</think><answer>\\boxed{6}</answer>
     answer    6
 
-The teacher whose responses the policy learns from is hasty: where there are more than three
-changes it sometimes stops after the third and boxes the total so far. So the trained policy is
-correct in part of its samples, and there is one bad decision for reinforcement learning to remove.
-Problems differ in form, place, person, thing, verbs and number of changes (so in length).
+The policy learns from the responses of a hasty teacher: if a problem has more than three changes,
+the teacher sometimes stops after the third and boxes the total at that point. So the trained
+policy is correct in part of its samples, and reinforcement learning has one bad decision to remove.
+Problems differ in form, location, person, thing, verbs and number of changes (so in length).
 
-Two properties make the rest quick to learn, at every seed: no verb occurs twice in a problem, so
-that a word says which one follows it; and the last change says that it is the last.
+Two properties make the rest quick to learn, at every seed: no verb occurs twice in a problem, so a
+word determines the word that follows it; and the last change is marked as the last ("finally").
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ NUMBERS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight
 LOWEST, HIGHEST = 1, 9
 SMALLEST_CHANGE, LARGEST_CHANGE = 2, 5
 HASTY_STOP = 3
-"""Changes after which the hasty teacher stops."""
+"""Number of changes after which the hasty teacher stops."""
 
 FORMS = (
     "At the {place}, {name} has {start} {thing}. {changes}. How many {thing} now?",
@@ -109,9 +109,9 @@ class Problem:
     Args:
         problem: The question.
         paraphrase: The same question in other words.
-        totals: The start and the total after each change.
-        changes: Signed changes.
-        verbs: The word of each change.
+        totals: The initial number and the total after each change.
+        changes: The signed changes.
+        verbs: The verb of each change.
     """
 
     problem: str
@@ -126,16 +126,16 @@ class Problem:
         return str(self.totals[-1])
 
     def change(self, index: int) -> str:
-        """The words of a change, as problem and response have them."""
+        """Return the text of a change, as it occurs in the problem and in the response."""
         last = " finally" if index == len(self.changes) - 1 else ""
         return f"{DAYS[index]}{last} {self.verbs[index]} {NUMBERS[abs(self.changes[index])]}"
 
     def response(self, hasty: bool = False, remark: str = "") -> str:
-        """A response that reckons the changes one by one.
+        """Return a response that applies the changes one by one.
 
         Args:
-            hasty: Stop after the third change; the answer is incorrect where there are more.
-            remark: Words before the reckoning, so that chains of thought differ in length.
+            hasty: Stop after the third change; the answer is incorrect if there are more changes.
+            remark: Text before the calculation, so that chains of thought differ in length.
         """
         count = min(len(self.changes), HASTY_STOP) if hasty else len(self.changes)
         steps = [
@@ -151,7 +151,7 @@ def make_problem(rng: random.Random, changes: int) -> Problem:
 
     Args:
         rng: Source of randomness.
-        changes: How many changes it has.
+        changes: Number of changes that the problem has.
     """
     totals, signed = _walk(rng, changes)
     while len(totals) > HASTY_STOP + 1 and totals[HASTY_STOP] == totals[-1]:
@@ -175,7 +175,7 @@ def make_problem(rng: random.Random, changes: int) -> Problem:
 
 
 def _walk(rng: random.Random, changes: int) -> tuple[list[int], list[int]]:
-    """Totals and signed changes that stay within the range."""
+    """Draw totals within LOWEST to HIGHEST, and the signed changes between them."""
     totals, signed = [rng.randint(LOWEST, HIGHEST)], []
     for _ in range(changes):
         size = rng.randint(SMALLEST_CHANGE, LARGEST_CHANGE)
@@ -196,9 +196,9 @@ def make_problems(
 
     Args:
         rng: Source of randomness.
-        count: How many.
+        count: Number of problems to draw.
         changes: Numbers of changes to draw from.
-        taken: Questions that are used already; those drawn are added.
+        taken: Questions that are already used; the questions drawn are added.
     """
     found: list[Problem] = []
     choices = sorted(changes)

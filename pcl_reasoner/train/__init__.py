@@ -1,1 +1,1 @@
-"""Training as the runner sees it: settings, the MindFormers YAML, the process, its results."""
+"""The runner's side of training: settings, the MindFormers YAML, the process and its results."""

@@ -1,4 +1,4 @@
-"""Which keys of a MindFormers configuration a CPU cannot run, and what they become there."""
+"""Replaces the settings of a MindFormers configuration that a CPU cannot run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 CPU_MODEL_KEYS: dict[str, Any] = {
     "fused_rms_norm": False,  # RmsNorm has no CPU kernel
-    "use_rope_slice": True,  # rotary embedding by matrix product has a shape fault without
+    "use_rope_slice": True,  # without it, rotary embedding by matrix product has a shape error
     "disable_lazy_inline": True,
     # Always on: without it a packed mask is added to the scores as 0 and 1, causality is lost
     # without an error, and every gradient is wrong.
@@ -25,14 +25,14 @@ Put = Callable[[str, Any], None]
 
 
 def adapt_to_cpu(config: dict[str, Any], ranks: int) -> list[str]:
-    """Change what a CPU cannot run: kernels, precisions, tensor and pipeline parallelism.
+    """Change settings that a CPU cannot run: kernels, precisions, tensor and pipeline parallelism.
 
     Args:
         config: A MindFormers configuration, changed in place.
-        ranks: Processes that train.
+        ranks: Number of training processes.
 
     Returns:
-        ``key: before -> now`` of everything that was changed, to be shown.
+        ``key: before -> now`` for each changed setting, to be shown to the user.
     """
     changed: list[str] = []
 
@@ -56,7 +56,7 @@ def adapt_to_cpu(config: dict[str, Any], ranks: int) -> list[str]:
         put(f"model.model_config.{key}", value)
     put("runner_wrapper.type", "PclTrainOneStepCell")
     put("runner_config.sink_mode", False)
-    # MindSpore refuses more than there are cores; one keeps up with a model that a CPU trains.
+    # MindSpore refuses more workers than cores; one is fast enough for a model on a CPU.
     put("train_dataset.num_parallel_workers", 1)
     put("train_dataset.python_multiprocessing", False)
     _without_model_parallelism(put, ranks)
@@ -65,7 +65,7 @@ def adapt_to_cpu(config: dict[str, Any], ranks: int) -> list[str]:
 
 
 def _without_model_parallelism(put: Put, ranks: int) -> None:
-    """Only data parallelism (parallel mode 0) runs on a CPU."""
+    """Turn off everything but data parallelism (parallel mode 0): no other runs on a CPU."""
     for key in ("model_parallel", "pipeline_stage", "micro_batch_num"):
         put(f"parallel_config.{key}", 1)
     for key in ("use_seq_parallel", "optimizer_shard"):
@@ -82,7 +82,7 @@ def _without_model_parallelism(put: Put, ranks: int) -> None:
 
 
 def _mask(config: dict[str, Any], put: Put) -> None:
-    """Rows under 2 048 tokens cannot use the compressed mask; they get the dense one."""
+    """Give rows under 2 048 tokens the dense mask: they cannot use the compressed one."""
     model = config["model"]["model_config"]
     if not model.get("use_eod_attn_mask_compression"):
         return

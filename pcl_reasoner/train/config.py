@@ -20,12 +20,12 @@ from pcl_reasoner.weights.model_config import ModelShape, read_config_json
 
 
 class Probe(SamplingConfig):
-    """A few problems that the policy answers while it is trained; fields as those of ``sample``."""
+    """A few problems that the policy answers during training; fields as in ``sample``."""
 
     every: int = Field(gt=0)
-    """Optimizer steps from one to the next; the first is before training."""
+    """Optimizer steps between two probes; the first probe is before training."""
     problems: int = Field(16, gt=0)
-    """The first so many problems of the input ``probe``."""
+    """Number of problems, from the beginning of the input ``probe``."""
     engine: Literal["local", "server"] = "local"
     n: int = Field(1, gt=0)
     temperature: float = Field(1.0, ge=0)
@@ -44,62 +44,62 @@ class Probe(SamplingConfig):
 
 
 class TrainConfig(StageConfig):
-    """What is trained and how; the parallel layout comes from the launch file."""
+    """Settings of ``train``: what is trained and how; the launch file has the parallel layout."""
 
     runs_on_hosts: ClassVar[bool] = True
 
     loss: str
-    """Which loss of pcl_reasoner/losses."""
+    """Name of a loss in pcl_reasoner/losses."""
     loss_parameters: dict[str, float] = Field(default_factory=dict)
-    """Those of the loss that are not at their defaults."""
+    """Parameters of the loss that differ from their defaults."""
     seed: int
-    """Of the order of rows."""
+    """Seed of the rows' order."""
     epochs: int = Field(gt=0)
     """Passes over the packed rows."""
     max_steps: int | None = Field(None, gt=0)
-    """Stop after so many optimizer steps; all when left out."""
+    """Stop after this many optimizer steps; all steps if left out."""
     learning_rate: float = Field(gt=0)
     learning_rate_end: float = Field(ge=0)
     warmup_ratio: float = Field(ge=0, lt=1)
-    """Share of all steps in which the rate rises."""
+    """Share of all steps in which the learning rate rises."""
     global_batch_size: int = Field(gt=0)
-    """Packed rows an optimizer step, over all ranks."""
+    """Packed rows per optimizer step, over all ranks."""
     micro_batch_size: int = Field(1, gt=0)
-    """Packed rows a rank at a time."""
+    """Packed rows per rank and micro-batch."""
     seq_length: int = Field(gt=0)
-    """Tokens a packed row."""
+    """Tokens per packed row."""
     max_segments: int = Field(128, gt=0)
-    """Places for segments in a row: the width of the compressed mask."""
+    """Limit on the segments per row: the width of the compressed mask."""
     balance_rows: bool = False
-    """Deal the rows of each step to the ranks so that attention costs them alike."""
+    """Distribute the rows of each step to the ranks so that their attention costs are even."""
     betas: tuple[float, float] = (0.9, 0.95)
     eps: float = Field(1e-8, gt=0)
     weight_decay: float = Field(0.0, ge=0)
     clip_grad: float | None = Field(1.0, gt=0)
-    """Largest global gradient norm; null for none."""
+    """Largest global gradient norm; null for no clipping."""
     checkpoint_steps: int = Field(100, gt=0)
     keep_checkpoints: int = Field(10, gt=0)
     model: ModelShape | None = None
-    """The shape that is expected; must agree with the weights."""
+    """The expected shape; it must agree with the weights."""
     p_drop_warning: float = Field(0.02, ge=0)
-    """Warn when mean p of correct answers falls by more than this."""
+    """Warn when the mean p of correct responses falls by more than this."""
     stop_if: Annotated[Stop, NOT_HASHED] = Stop()
-    """What ends a run before its last step. No part of the fingerprint: with another rule it goes
-    on from its last checkpoint."""
+    """Rules that end a run before its last step. They are not in the fingerprint: with other rules,
+    a run resumes from its last checkpoint."""
     entropy: bool = True
     """Compute the entropy of every token for metrics.jsonl."""
     logits_chunk_tokens: int | None = Field(None, gt=0)
-    """Tokens of a rank whose logits exist at a time; null for all, faster where they are small."""
+    """Tokens per rank whose logits exist at a time; null for all, which is faster if these are few."""
     probe: Probe | None = None
-    """Problems that are answered every so many steps; on a CPU only."""
+    """Problems that are answered at intervals during training; only on a CPU."""
 
     device: Literal["CPU", "Ascend"] = "Ascend"
     precision: Literal["float32", "bfloat16", "float16"] = "bfloat16"
     """Compute type; parameters, norms, softmax and rotary embedding stay float32."""
     loss_scale: int = Field(4096, gt=0)
-    """First loss scale, for float16."""
+    """Initial loss scale, for float16."""
     compressed_mask: bool = True
-    """End-of-document-compressed mask (TND attention); false: a dense mask a row."""
+    """End-of-document-compressed mask (TND attention); false for one dense mask per row."""
     data_parallel: int = Field(1, gt=0)
     model_parallel: int = Field(1, gt=0)
     pipeline_stage: int = Field(1, gt=0)
@@ -107,7 +107,7 @@ class TrainConfig(StageConfig):
     optimizer_shard: bool = False
     gradient_aggregation_group: int = Field(4, gt=0)
     recompute: bool | int | list[int] = False
-    """MindFormers' recompute: all, a number of layers a stage, or one number for each stage."""
+    """MindFormers' recompute: all layers, layers per pipeline stage, or a number for each stage."""
     select_recompute: bool | list[str] = False
     swap: bool = False
     """Swap activations to host memory."""
@@ -116,16 +116,16 @@ class TrainConfig(StageConfig):
     max_device_memory: str = "58GB"
     parallel_speed_up_json: str = ""
     mindformers: dict[str, Any] = Field(default_factory=dict)
-    """Native MindFormers keys, merged last, untouched."""
+    """Native MindFormers keys, merged last and unchanged."""
 
     @property
     def devices(self) -> int:
-        """Ranks: data × tensor × pipeline."""
+        """Number of ranks: data × tensor × pipeline."""
         return self.data_parallel * self.model_parallel * self.pipeline_stage
 
     @property
     def micro_batch_num(self) -> int:
-        """Micro-batches a step and rank."""
+        """Micro-batches per step and rank."""
         return self.global_batch_size // (self.data_parallel * self.micro_batch_size)
 
     @field_validator("loss")
@@ -143,7 +143,7 @@ class TrainConfig(StageConfig):
         cls, parameters: dict[str, float], info: ValidationInfo
     ) -> dict[str, float]:
         loss = info.data.get("loss")
-        if loss is None:  # incorrect itself, and said already
+        if loss is None:  # the loss itself is incorrect; this is reported already
             return parameters
         known = LOSSES[loss]
         for name, value in parameters.items():
@@ -155,14 +155,14 @@ class TrainConfig(StageConfig):
                     f"{loss} has no parameter {name!r}.{nearest(name, names)} "
                     f"It has: {', '.join(names) or 'none'}"
                 )
-            # Weights, shares and clips; only a baseline is moved downwards.
+            # These are weights, shares and clips; only the baseline's shift may be negative.
             if value < 0 and name != "delta":
                 raise ValueError(f"{loss}'s {name} must be at least 0, got {value}")
         return parameters
 
     @model_validator(mode="after")
     def _layout(self, info: ValidationInfo) -> TrainConfig:
-        """All that is wrong with the layout, at once; with a recipe, by its launch file, too."""
+        """Report all problems of the layout at once; in a recipe, those with its launch file, too."""
         around = info.context or {}
         placement, policy = around.get("placement"), around.get("folders", {}).get("policy")
         found = [
@@ -188,13 +188,13 @@ class TrainConfig(StageConfig):
 
     def _setting_problems(self) -> Iterator[str]:
         if not self.compressed_mask and self.pipeline_stage > 1 and self.data_parallel > 1:
-            # MindSpore would scatter the mask over the ranks, and has no such operator for uint8.
+            # MindSpore would scatter the mask over the ranks, but its operator does not take uint8.
             yield (
                 "compressed_mask false does not compile with pipeline_stage and data_parallel over "
                 f"1, got {self.pipeline_stage} and {self.data_parallel}: set it to true"
             )
         counted = self.recompute if isinstance(self.recompute, list) else None
-        # With swap on, MindFormers takes the list for numbers of layers.
+        # With swap on, MindFormers takes the list as the indices of layers.
         if counted is not None and not self.swap and len(counted) != self.pipeline_stage:
             yield (
                 "recompute must be one number for each pipeline stage, got "
@@ -207,7 +207,7 @@ class TrainConfig(StageConfig):
             )
 
     def layout_problems(self, shape: ModelShape | None) -> list[str]:
-        """What of this shape the parallel layout cannot divide, one sentence each."""
+        """List what the parallel layout cannot divide in this shape, one sentence each."""
         model = {
             **(shape.model_dump() if shape else {}),
             "batch_size": self.micro_batch_size,
@@ -219,10 +219,10 @@ class TrainConfig(StageConfig):
         )
 
     def weights_problems(self, policy: Path) -> list[str]:
-        """How weights contradict the recipe, or cannot be divided; none where there are none yet.
+        """List how the weights contradict the recipe or cannot be divided; empty before they exist.
 
         Args:
-            policy: Their Hugging Face folder.
+            policy: Hugging Face folder of the weights.
         """
         try:
             value = read_config_json(policy)
@@ -242,9 +242,9 @@ class TrainConfig(StageConfig):
 
 
 class ExportConfig(StageConfig):
-    """How the trained weights are written."""
+    """Settings of ``export``: how the trained weights are written."""
 
     max_shard_bytes: int = Field(5_000_000_000, gt=0)
-    """Largest safetensors file."""
+    """Largest size of a safetensors file, in bytes."""
     logits: bool = False
-    """Compare a probe batch's logits by transformers and by MindFormers, too."""
+    """Also compare the logits of transformers and of MindFormers on a probe batch."""

@@ -1,11 +1,11 @@
-"""What a loss does to single responses, for given weights and without training.
+"""Shows the effect of a loss on single responses, for given weights and without training.
 
     Inspected(problem_id="9f0c…", sample_index=3, reward=1.0, advantage=1.29, length=41, m=-0.21,
               p=0.81, weight=0.05, entropy=0.3, tokens=[Token(18, "=", -1.2, 0.004), …])
 
-A token's figure is |∂loss / ∂z|, z being the token's own logit: |∂loss / ∂ log π| · (1 − π). What
-the model says with certainty moves nothing, however much its response weighs. A response's weight
-is Σ_t |∂loss / ∂ log π(y_t)| of the responses that are looked at, taken as one global batch.
+A token's figure is |∂loss / ∂z|, z being the token's own logit: |∂loss / ∂ log π| · (1 − π). So a
+token that the model predicts with certainty has no effect, whatever the weight of its response. A
+response's weight is Σ_t |∂loss / ∂ log π(y_t)|, with all inspected responses as one global batch.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ TOKENS_SHOWN = 5
 
 @dataclass(frozen=True)
 class Token:
-    """One of a response's tokens.
+    """One token of a response.
 
     Args:
-        place: 0-based in prompt and response together.
-        text: Decoded.
+        place: 0-based index in prompt and response together.
+        text: The decoded token.
         log_prob: log π.
         figure: |∂loss / ∂ its own logit|.
     """
@@ -48,7 +48,7 @@ class Token:
 
 @dataclass(frozen=True)
 class Inspected:
-    """One response; ``advantage`` and ``pass_rate`` are None where the data have none."""
+    """One response's figures; ``advantage`` and ``pass_rate`` are None if the data have none."""
 
     problem_id: str
     sample_index: int
@@ -64,10 +64,10 @@ class Inspected:
 
 
 def find_train(plan: Plan, name: str) -> PlannedStage:
-    """The train stage of a plan that ends with it.
+    """Return the last stage of a plan, which must be a train stage.
 
     Raises:
-        InputError: The stage is of another kind.
+        InputError: The stage is of another type.
     """
     planned = plan.stages[-1]
     if not isinstance(planned.spec.config, TrainConfig):
@@ -76,10 +76,10 @@ def find_train(plan: Plan, name: str) -> PlannedStage:
 
 
 def find_samples(plan: Plan, train: PlannedStage) -> PlannedStage:
-    """The stage whose samples the rows of training are packed from.
+    """Return the stage whose samples are packed into the rows for training.
 
     Raises:
-        InputError: The packed rows come from a source.
+        InputError: The packed rows come from a source, not from a stage.
     """
     by_folder = {stage.folder: stage for stage in plan.stages}
     packs = by_folder.get(train.inputs["packs"].path)
@@ -93,7 +93,7 @@ def find_samples(plan: Plan, train: PlannedStage) -> PlannedStage:
 
 
 def chosen(count: int, wanted: int) -> list[int]:
-    """Evenly spaced places among ``count``, at most ``wanted`` of them."""
+    """Return at most ``wanted`` evenly spaced indices below ``count``."""
     wanted = min(count, wanted)
     return [index * count // wanted for index in range(wanted)]
 
@@ -101,19 +101,20 @@ def chosen(count: int, wanted: int) -> list[int]:
 def inspect(
     what: Evaluation, tokenizer_file: Path, folder: Path, env: dict[str, str]
 ) -> list[Inspected]:
-    """Evaluate samples and look at each.
+    """Evaluate samples and compute the figures of each.
 
     Args:
-        what: Samples, weights and the loss; with ``gradient``.
+        what: Samples, weights and the loss; ``gradient`` must be True.
         tokenizer_file: The model's tokenizer.json.
-        folder: For the work; the caller removes it.
-        env: Further environment of the process.
+        folder: Folder for intermediate files; the caller removes it.
+        env: Additional environment variables of the process.
 
     Returns:
-        An Inspected a sample, in their order.
+        One Inspected per sample, in their order.
 
     Raises:
-        StageError: The loss needs what the samples lack, or the evaluation failed.
+        StageError: There is no tokenizer.json, the loss needs a column that the samples lack, or
+            the evaluation failed.
     """
     from tokenizers import Tokenizer
 
@@ -131,12 +132,12 @@ def inspect(
 def look(
     record: dict[str, Any], values: Sequence[NDArray[np.float32]], tokenizer: Any
 ) -> Inspected:
-    """One response's figures.
+    """Compute one response's figures.
 
     Args:
         record: A row of a tokenized folder.
-        values: [length] each: log π of each token, entropy in nats, ∂loss / ∂ log π.
-        tokenizer: Decodes.
+        values: Arrays of shape [length]: log π of each token, entropy in nats, ∂loss / ∂ log π.
+        tokenizer: The tokenizer that decodes the tokens.
     """
     log_probs, entropies, gradient = values
     places = [i for i, label in enumerate(record["labels"]) if i and label != -100]

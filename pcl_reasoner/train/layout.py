@@ -1,7 +1,8 @@
-"""What a parallel layout must divide evenly, checked before anything is built.
+"""Checks what a parallel layout must divide evenly, before anything is built.
 
-MindFormers and MindSpore say some of it only while they compile, and some of it not at all: a
-vocabulary that the tensor-parallel ranks cannot share is kept whole on each of them, silently.
+MindFormers and MindSpore report some of these problems only while they compile, and some not at
+all: a vocabulary that the tensor-parallel ranks cannot divide stays complete on each rank, without
+a message.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ def device_problems(
     hosts: int,
     devices_per_host: int,
 ) -> list[str]:
-    """Say that ranks are not the devices that a launch file offers.
+    """Check that there are as many ranks as the launch file has devices.
 
     Args:
-        data_parallel: Data-parallel ranks.
-        model_parallel: Tensor-parallel ranks.
-        pipeline_stage: Pipeline stages.
-        hosts: That the launch file names.
-        devices_per_host: Devices of each.
+        data_parallel: Number of data-parallel ranks.
+        model_parallel: Number of tensor-parallel ranks.
+        pipeline_stage: Number of pipeline stages.
+        hosts: Number of hosts in the launch file.
+        devices_per_host: Devices per host.
 
     Returns:
-        One sentence, or none.
+        One sentence if the numbers differ, else an empty list.
     """
     ranks, offered = data_parallel * model_parallel * pipeline_stage, hosts * devices_per_host
     if ranks == offered:
@@ -44,17 +45,17 @@ def device_problems(
 def batch_problems(
     global_rows: int, micro_rows: int, data_parallel: int, pipeline_stage: int, device: str
 ) -> list[str]:
-    """Say how rows cannot be dealt to ranks and micro-batches.
+    """Check that rows can be divided among ranks and micro-batches.
 
     Args:
-        global_rows: Rows an optimizer step.
-        micro_rows: Rows a rank at a time.
-        data_parallel: Data-parallel ranks.
-        pipeline_stage: Pipeline stages.
+        global_rows: Rows per optimizer step.
+        micro_rows: Rows per rank and micro-batch.
+        data_parallel: Number of data-parallel ranks.
+        pipeline_stage: Number of pipeline stages.
         device: ``CPU`` or ``Ascend``.
 
     Returns:
-        One sentence a problem.
+        One sentence per problem.
     """
     micro_batches, rest = divmod(global_rows, data_parallel * micro_rows)
     got = f"{micro_rows} x {data_parallel} for {global_rows}"
@@ -70,7 +71,7 @@ def batch_problems(
             f"got {micro_batches}"
         )
     if rest:
-        return found  # what follows would say the same again
+        return found  # the next checks would report the same again
     if device == "Ascend" and pipeline_stage == 1 and micro_batches != 1:
         found.append(
             "MindFormers takes one micro-batch without a pipeline: micro_batch_size x "
@@ -87,18 +88,18 @@ def batch_problems(
 def layout_problems(
     model: Mapping[str, Any], model_parallel: int, pipeline_stage: int, sequence_parallel: bool
 ) -> list[str]:
-    """Say what cannot be divided.
+    """Check that the layout divides the model evenly.
 
     Args:
-        model: MindFormers' ``model_config``, or as much of it as is known: the shape by
-            ModelShape's names, ``batch_size``, ``seq_length``, and ``offset`` (layers that a stage
-            has more or fewer than its equal share).
-        model_parallel: Tensor-parallel ranks.
-        pipeline_stage: Pipeline stages.
-        sequence_parallel: Whether activations are cut along their tokens.
+        model: MindFormers' ``model_config``, or its known part: the shape by ModelShape's names,
+            ``batch_size``, ``seq_length``, and ``offset`` (the difference between a stage's layers
+            and its equal share).
+        model_parallel: Number of tensor-parallel ranks.
+        pipeline_stage: Number of pipeline stages.
+        sequence_parallel: Whether activations are divided along their tokens.
 
     Returns:
-        One sentence a problem.
+        One sentence per problem.
     """
     return [
         *_heads(model),
@@ -145,12 +146,12 @@ def _tokens(model: Mapping[str, Any], model_parallel: int) -> Iterator[str]:
 
 
 def stage_layers(num_layers: int, stages: int, offset: int | list[int] = 0) -> list[int]:
-    """Layers of each pipeline stage, as MindFormers deals them.
+    """Return the layers of each pipeline stage, as MindFormers distributes them.
 
     Args:
-        num_layers: Of the whole model.
-        stages: Pipeline stages.
-        offset: MindFormers' ``offset``: added to every stage's share, or one number a stage.
+        num_layers: Layers of the complete model.
+        stages: Number of pipeline stages.
+        offset: MindFormers' ``offset``: added to every stage's share, or one number per stage.
     """
     offsets = offset if isinstance(offset, list) else [offset] * stages
     if len(offsets) != stages:

@@ -1,4 +1,4 @@
-"""Whether packed rows have what a loss needs."""
+"""Checks that packed rows have the columns that a loss needs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _MADE_BY = {
 
 
 def check_columns(loss: str, packs: Path) -> None:
-    """Refuse packed rows that lack what a loss needs: it would be trained on zeros.
+    """Refuse packed rows that lack a column of the loss: it would be trained on zeros.
 
     Args:
-        loss: In LOSSES.
-        packs: The pack artifact.
+        loss: A key of LOSSES.
+        packs: Folder of the pack artifact.
 
     Raises:
-        StageError: A column is not there, or a segment has no value in it.
+        StageError: A column is missing, or a segment has no value in it.
     """
     import pyarrow.compute as pc
 

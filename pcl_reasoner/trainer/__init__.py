@@ -1,1 +1,1 @@
-"""What MindFormers' Trainer is made of here: model, loader, step, callbacks, CPU operators."""
+"""Parts given to MindFormers' Trainer: model, loader, training step, callbacks, CPU operators."""

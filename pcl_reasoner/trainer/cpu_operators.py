@@ -1,7 +1,8 @@
-"""What stands in for MindFormers' attention and optimizer on a CPU, with the same contracts.
+"""Attention and AdamW for MindFormers on a CPU, with the contracts of the operators they replace.
 
-Attention has no kernel there. AdamW has one, of some twenty small operators a weight, whose results
-together are several times the model; the one here changes weights and moments where they lie.
+Attention has no CPU kernel. MindFormers' AdamW runs on a CPU as some twenty small operators per
+weight, and their results together take several times the model's memory. The AdamW here updates
+weights and moments in place.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ __all__ = ["CpuAdamW", "CpuFlashAttentionScore"]
 
 
 class CpuFlashAttentionScore(nn.Cell):
-    """The contract of FlashAttentionScore: BNSD and TND, grouped queries, no dropout.
+    """FlashAttentionScore for a CPU: layouts BNSD and TND, grouped queries, no dropout.
 
     ``attn_mask`` is 1 where attention is forbidden; ``actual_seq_qlen`` holds cumulative segment
-    ends. Computed by segments (segment_attention.py), in float32.
+    ends. Attention is computed segment by segment, in float32 (segment_attention.py).
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class CpuFlashAttentionScore(nn.Cell):
         actual_seq_qlen=None,
         actual_seq_kvlen=None,
     ):
-        """query [B, N, S, D] or [T, N, D] -> four outputs, the last of query's shape."""
+        """query [B, N, S, D] or [T, N, D] -> (None, None, None, output in query's shape)."""
         if self.layout == "TND":
             mask = actual_seq_qlen
         elif self.causal:
@@ -71,7 +72,7 @@ class CpuFlashAttentionScore(nn.Cell):
 
 
 class _Attention:
-    """Attention of a layout's arrays, forward and backward, for ``ops.Custom``."""
+    """Attention on the arrays of one layout, forward and backward, for ``ops.Custom``."""
 
     def __init__(self, layout: str, causal: bool, scale: float) -> None:
         self._tokens_first, self._causal, self._scale = layout == "TND", causal, scale
@@ -83,7 +84,7 @@ class _Attention:
         return self._back(segments.attend(first, second, third, tiles, self._scale), query.dtype)
 
     def backward(self, query: Any, key: Any, value: Any, mask: Any, out: Any, given: Any) -> Any:
-        """Gradients of query's, key's and value's shapes."""
+        """Gradients by query, key and value, each in the shape of its array."""
         first, second, third, given = (
             self._heads_first(array) for array in (query, key, value, given)
         )
@@ -110,7 +111,7 @@ class _Attention:
 
 
 def _operator(attention: _Attention) -> Any:
-    """An operator of a graph that calls Python; its gradient is one, too."""
+    """Make a graph operator that calls Python; its gradient is also such an operator."""
 
     def forward(query, key, value, mask):
         return attention.forward(query, key, value, mask)
@@ -134,11 +135,11 @@ def _operator(attention: _Attention) -> Any:
 
 
 class CpuAdamW(AdamW):
-    """MindFormers' AdamW by MindSpore's Adam kernel, which works in place.
+    """MindFormers' AdamW, computed by MindSpore's Adam kernel, which works in place.
 
         x ← x (1 − rate · decay);   x ← x − rate · (m / (1 − β₁ᵗ)) / (√(v / (1 − β₂ᵗ)) + ε)
 
-    The kernel divides by √v + ε', so ε' = ε √(1 − β₂ᵗ) makes the two alike.
+    The kernel divides by √v + ε'. With ε' = ε √(1 − β₂ᵗ) its result is the same.
     """
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
@@ -147,7 +148,7 @@ class CpuAdamW(AdamW):
 
     @staticmethod
     def get_actual_adamw_cls(use_fused: bool) -> type[CpuAdamW]:
-        """MindFormers asks the registered class for the one to build."""
+        """Return this class: MindFormers asks the registered class which one to build."""
         return CpuAdamW
 
     def construct(self, gradients):
@@ -179,6 +180,6 @@ class CpuAdamW(AdamW):
                 gradient,
             )
             updated += (result[0].shape[0] > 0,)  # type: ignore[assignment]
-            # One after the other: else the decayed weights of all would be there at once.
+            # One after the other: otherwise all decayed weights would be in memory at once.
             gradients = ops.depend(gradients, result[0])
         return updated

@@ -1,10 +1,10 @@
-"""A run's curves in TensorBoard and SwanLab, from the lines that PclMetrics writes.
+"""Writes a run's curves to TensorBoard and SwanLab, from the lines that PclMetrics writes.
 
 callbacks:
   - {type: PclMetrics, path: metrics.jsonl}
   - {type: PclCurves, metrics: metrics.jsonl, tensorboard: curves}
 
-In a run of a recipe the launch file asks for it, so that the curves are no part of what is hashed:
+In a recipe's run the launch file requests the curves, so that they do not change any fingerprint:
 ``placement: {env: {PCL_TENSORBOARD: /data/curves, PCL_SWANLAB: my-project}}``.
 """
 
@@ -21,21 +21,21 @@ from mindspore.train.callback import Callback
 from pcl_reasoner.core.errors import require
 
 TENSORBOARD, SWANLAB = "PCL_TENSORBOARD", "PCL_SWANLAB"
-"""Environment variables: a folder, and a project's name."""
+"""Environment variables: TensorBoard's folder, and the name of a SwanLab project."""
 
 
 @MindFormerRegister.register(MindFormerModuleType.CALLBACK)
 class PclCurves(Callback):
-    """Writes every number of each step's line; rank 0 alone.
+    """Writes every number of each step's line; only rank 0 writes.
 
     Args:
-        metrics: The file of PclMetrics, which is called before this wherever a YAML has the two.
-        tensorboard: Folder of event files; None for none.
-        swanlab: A project's name; None for none.
-        swanlab_mode: ``cloud``, ``local``, ``offline`` or ``disabled``, as swanlab.init takes it.
+        metrics: The file of PclMetrics, which runs before this callback in any order of the YAML.
+        tensorboard: Folder for event files; None: no TensorBoard.
+        swanlab: Name of a SwanLab project; None: no SwanLab.
+        swanlab_mode: ``cloud``, ``local``, ``offline`` or ``disabled``, as for swanlab.init.
 
     Raises:
-        StageError: SwanLab is asked for and not installed.
+        StageError: SwanLab is requested but not installed.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class PclCurves(Callback):
         self.metrics = Path(metrics)
         self.tensorboard, self.swanlab, self.mode = tensorboard, swanlab, swanlab_mode
         self.writes = os.environ.get("RANK_ID", "0") == "0"
-        # Now, and not after the graph has been compiled.
+        # Imported now, so that it fails before the graph is compiled.
         self.library = require("swanlab", "swanlab") if swanlab and self.writes else None
         self.writer: Any = None
         self.run: Any = None
@@ -81,7 +81,7 @@ class PclCurves(Callback):
         if self.writer is None:
             from tensorboardX import SummaryWriter
 
-            # A resumed run makes the steps after its checkpoint again: TensorBoard drops them.
+            # A resumed run repeats the steps after its checkpoint: TensorBoard drops the old ones.
             self.writer = SummaryWriter(
                 self.tensorboard, purge_step=step, filename_suffix=f".{step}", flush_secs=10
             )
@@ -89,7 +89,7 @@ class PclCurves(Callback):
 
 
 def add_curves(config: dict[str, Any]) -> None:
-    """Add the callback where the environment asks for it and the YAML has none.
+    """Add PclCurves if the environment requests it and the YAML has PclMetrics but no PclCurves.
 
     Args:
         config: A MindFormers configuration, changed in place.

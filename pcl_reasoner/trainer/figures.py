@@ -1,13 +1,13 @@
-"""What is kept of a step, apart for correct and incorrect responses.
+"""The figures recorded for each step, separately for correct and incorrect responses.
 
     columns   count tokens      m     p  weight  entropy  no_advantage  clipped
     correct   [     2     30   -1.0   1.2     0.4     21.0             0        0 ]   sums over the
     incorrect   [     1     10   -3.0   0.1     0.0      9.0             1        0 ]   step's
     segments
 
-A response's gradient weight is Σ_t |∂loss / ∂ log π(y_t)|, the weight of its segment in the global
-batch included: by how much the step leans on it. A token is clipped where the loss has a clip, the
-advantage is not 0 and yet the token has no gradient.
+A response's gradient weight is Σ_t |∂loss / ∂ log π(y_t)|, with its segment's weight in the global
+batch included. It says how much the step depends on the response. A token counts as clipped if the
+loss has a clip, the advantage is not 0 and the token still has no gradient.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from pcl_reasoner.losses.columns import ADVANTAGES, PASS_RATES
 
 COLUMNS = ("count", "tokens", "m", "p", "weight", "entropy", "no_advantage", "clipped")
 VERDICTS = ("correct", "incorrect")
-"""A reward of at least 0.5 is correct."""
+"""A response is correct if its reward is at least 0.5."""
 CLIP = "eps_low"
-"""A loss with this parameter takes the gradient from tokens whose ratio has gone too far."""
+"""A loss with this parameter gives no gradient to tokens whose ratio has moved too far."""
 
 
 class StepFigures(nn.Cell):
-    """Sums over segments, [2, columns]; two matrix products, as every small kernel costs time.
+    """Sums over segments, [2, columns], by two matrix products, as every small kernel costs time.
 
     Args:
-        loss_name: In LOSSES.
-        loss: Its Cell.
+        loss_name: A name in LOSSES.
+        loss: The Cell of that loss.
         places: G, segments that a row can hold.
-        gradients: Whether gradient weights and clips are made. MindSpore 2.7 cannot compile a
-            gradient inside of ``construct`` where it cuts operators over ranks.
+        gradients: Whether gradient weights and clipped tokens are computed. MindSpore 2.7 cannot
+            compile a gradient inside ``construct`` if it splits operators over ranks.
     """
 
     def __init__(self, loss_name: str, loss: Any, places: int, gradients: bool = True) -> None:
@@ -68,9 +68,9 @@ class StepFigures(nn.Cell):
         advantages,
         *others,
     ):
-        """T [B, G], entropies [B, S], and what a loss takes -> [2, columns]."""
+        """Trained tokens T [B, G], entropies [B, S] and a loss's columns -> [2, columns]."""
         by_token, by_mean = ops.zeros_like(log_probs), ops.zeros_like(mean)
-        silent = ops.zeros_like(log_probs)  # nothing is clipped where no gradient is made
+        silent = ops.zeros_like(log_probs)  # nothing is clipped without a gradient
         if self.has_gradients:
             found = self.gradients(self.loss)(
                 log_probs,
@@ -90,7 +90,7 @@ class StepFigures(nn.Cell):
         member = self.one_hot(segment_ids, self.places, self.on, self.off)  # [B, S, G]
         sums = self.by_segment(of_tokens, member)  # [B, 3, G]
         flat = self._no_advantage(pass_rates, advantages)
-        # A loss goes through tokens or through means: the other gradient is 0 everywhere.
+        # A loss depends on tokens or on means: the gradient by the other is 0 everywhere.
         clipped = sums[:, 1] * (by_mean == 0).astype(ms.float32) * (1.0 - flat)
         weight = sums[:, 0] + by_mean
         kept = (ops.ones_like(mean), tokens, mean, ops.exp(mean), weight, sums[:, 2], flat, clipped)
@@ -100,7 +100,7 @@ class StepFigures(nn.Cell):
         return self.by_verdict(verdicts, ops.stack(kept, 1)).sum(0)
 
     def _no_advantage(self, pass_rates, advantages):
-        """1 where the group's rewards are all equal, so that there is nothing to prefer: [B, G]."""
+        """[B, G], 1 where all rewards of the group are equal, so that no response is preferred."""
         if self.by_advantage:
             return (advantages == 0).astype(ms.float32)
         if self.by_pass_rate:

@@ -1,4 +1,4 @@
-"""What the trainer's model says of given rows: log-probs, entropies, the loss's gradient."""
+"""Evaluates the trainer's model on rows: log-probs, entropies, the loss's gradient."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pcl_reasoner.losses.segments import SegmentsToTokens
 
 
 class Forward(nn.Cell):
-    """The model without its loss.
+    """The trainer's model, evaluated on rows without training.
 
     Args:
         model: PclQwen2ForCausalLM.
         places: G, segments that a row can hold.
-        compressed: Whether the last column is ``actual_seq_len`` in place of a dense mask.
-        gradient: Give entropies and the gradient of the model's loss by log π, too.
+        compressed: Whether the last column is ``actual_seq_len`` instead of a dense mask.
+        gradient: Whether to also return entropies and the gradient of the loss by log π.
     """
 
     def __init__(self, model: Any, places: int, compressed: bool, gradient: bool) -> None:
@@ -42,7 +42,7 @@ class Forward(nn.Cell):
         old_log_probs_mean,
         mask,
     ):
-        """The loader's columns, in its order -> one or three times [B, S] float32."""
+        """The loader's columns, in their order -> one or three arrays [B, S] float32."""
         dense, ends = (None, mask) if self.compressed else (mask, None)
         log_probs, entropies = self.model.label_log_probs(
             input_ids, labels, position_ids, dense, ends
@@ -64,7 +64,7 @@ class Forward(nn.Cell):
             old_log_probs,
             old_log_probs_mean,
         )
-        # Of the mean every trained token has an equal share.
+        # Every trained token has an equal share of its segment's mean.
         share = found[1] / ops.maximum(tokens, 1.0)
         by_token = found[0] + self.to_tokens(share, segment_ids) * trained
         return log_probs, entropies, by_token

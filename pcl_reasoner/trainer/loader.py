@@ -4,11 +4,11 @@ data_loader:
   type: PclPackedDataLoader
   load_func: load_from_disk
   path: runs/…/pack-1a2b3c4d
-  epochs: 5                  # shuffled anew each epoch, end to end: runner_config.epochs is 1
+  epochs: 5                  # in one pass, each shuffled anew: runner_config.epochs is 1
   seed: 0
-  global_batch_size: 128     # rows a step over all ranks
+  global_batch_size: 128     # rows per step over all ranks
   max_segments: 128
-  balance_rows: False        # True: the rows of a step are dealt to ranks by attention's cost
+  balance_rows: False        # True: a step's rows are balanced over ranks by attention cost
   create_compressed_eod_mask: True
 """
 
@@ -41,7 +41,7 @@ class OrderedRows:
         self.dataset = dataset
         self.order = order
         self.max_segments = max_segments
-        # The names by which MindFormers knows what kind of mask the batch function gets.
+        # MindFormers reads this attribute to know the kind of mask in a batch.
         self.create_compressed_eod_mask = compressed
         self.column_names = column_names(compressed)
         segments = np.maximum(batch_totals(order, counts[:, 0]), 1)
@@ -54,7 +54,7 @@ class OrderedRows:
         return len(self.order.rows)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        """The model's columns of one place in the order."""
+        """The model's columns for the row at one index of the order."""
         step = int(index) // self.order.global_batch_size
         columns = rows.model_row(
             self.dataset[int(self.order.rows[index])],
@@ -68,11 +68,11 @@ class OrderedRows:
 
 @MindFormerRegister.register(MindFormerModuleType.DATASET_LOADER)
 class PclPackedDataLoader(HFDataLoader):
-    """MindFormers' Hugging Face loader, with float columns and the order fixed in advance."""
+    """MindFormers' Hugging Face loader with float columns and an order fixed in advance."""
 
     @staticmethod
     def _build_config(**kwargs: Any) -> Any:
-        """Keep our keys apart; what is left belongs to the function that loads."""
+        """Separate our keys; the others are arguments of the load function."""
         ours = {key: kwargs.pop(key) for key in _OURS if key in kwargs}
         kwargs.pop("mock_config", None)
         if kwargs.get("load_func") == "load_from_disk" and "path" in kwargs:
@@ -91,7 +91,7 @@ class PclPackedDataLoader(HFDataLoader):
         python_multiprocessing: bool = False,
         num_parallel_workers: int = 1,
     ) -> GeneratorDataset:
-        """Wrap the packed rows; ranks take every N-th row, so a step is N · batch rows."""
+        """Wrap the packed rows; each of N ranks takes every N-th row: N · batch rows per step."""
         ours = config.ours
         order = data_order(
             len(dataset),
@@ -108,7 +108,7 @@ class PclPackedDataLoader(HFDataLoader):
             order,
             int(ours.get("max_segments", 128)),
             bool(config.create_compressed_eod_mask),
-            # Where ranks average their gradients (gradients_mean) the sum is N times too small.
+            # If ranks average their gradients (gradients_mean), the sum is N times too small.
             float(ours.get("gradient_scale", 1.0)),
         )
         return GeneratorDataset(

@@ -1,8 +1,8 @@
-"""What is peculiar to MindFormers 1.8 on MindSpore 2.7, one file a version.
+"""Code specific to MindFormers 1.8 on MindSpore 2.7; each version has a file like this.
 
-On a CPU some operators have no kernel. ``prepare_before_import`` and ``install_cpu_operators`` put
-others in their place (cpu_operators.py); both do nothing on any other device. What a configuration
-needs is in adapt.py.
+Some operators have no CPU kernel. ``prepare_before_import`` and ``install_cpu_operators`` replace
+them (cpu_operators.py); neither changes anything on another device. The changes that a
+configuration needs for a CPU are in adapt.py.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def on_cpu() -> bool:
 
 
 def prepare_before_import() -> None:
-    """Replace MindSpore's barrier by an all-reduce; must run before mindformers is imported.
+    """Replace MindSpore's barrier by an all-reduce on a CPU; call before importing mindformers.
 
     MindFormers imports the symbol, so a later replacement would not reach it.
     """
@@ -42,13 +42,13 @@ def prepare_before_import() -> None:
 
 
 def sort_before_checkpoints(callbacks: Sequence[type]) -> None:
-    """Let callbacks have done with a step when its checkpoint is begun, wherever a YAML has them.
+    """Make callbacks finish a step before its checkpoint starts, whatever the order in the YAML.
 
     MindFormers sorts CheckpointMonitor before callbacks that it does not know. A run killed between
-    the two would go on after a step whose line was never written.
+    the two would resume after a step whose line was never written.
 
     Args:
-        callbacks: Classes, in the order that they are to have.
+        callbacks: Classes, in the order in which they are to run.
     """
     from mindformers.core.callback.callback import CheckpointMonitor
     from mindformers.trainer.base_trainer import CALLBACK_HAS_SORT
@@ -58,13 +58,13 @@ def sort_before_checkpoints(callbacks: Sequence[type]) -> None:
 
 
 def translate_older(config: dict[str, Any]) -> list[str]:
-    """Rename what MindFormers 1.5's loader of packed rows (V1's) took and 1.8's does not.
+    """Rename or drop keys that 1.5's loader of packed rows (used for V1) took and 1.8's does not.
 
     Args:
         config: A MindFormers configuration, changed in place.
 
     Returns:
-        What was changed, to be shown.
+        The changes, as lines to print.
     """
     loader = config.get("train_dataset", {}).get("data_loader", {})
     if loader.get("type") not in ("CommonDataLoader", "HFDataLoader"):
@@ -82,9 +82,9 @@ def translate_older(config: dict[str, Any]) -> list[str]:
 
 
 def complete_tensorboard(config: dict[str, Any]) -> None:
-    """Give the step's wrapper a loss scale where MindFormers' TensorBoard is on and it has none.
+    """Set the step's loss scale if MindFormers' TensorBoard is on and the YAML has no scale.
 
-    It writes that key down without looking whether it is there; 1 is what there is without it.
+    MindFormers records that key without checking that it exists. Without the key the scale is 1.
 
     Args:
         config: A MindFormers configuration, changed in place.
@@ -95,18 +95,18 @@ def complete_tensorboard(config: dict[str, Any]) -> None:
 
 
 def refuse_wrong_masks(config: dict[str, Any], where: str) -> None:
-    """Refuse what MindFormers would train on with a wrong mask and no error.
+    """Refuse configurations that MindFormers would train with a wrong mask and without an error.
 
-    Without flash attention its Llama adds a mask that the data bring to the scores as 0 and 1: a
-    forbidden token is seen, a little more than others. And ``actual_seq_len`` is heeded only
-    where the compressed mask is on: without, a row's segments see each other.
+    There are two. Without flash attention its Llama adds the data's mask to the scores as 0 and 1:
+    a forbidden token is seen, even a little more than others. And ``actual_seq_len`` is used only
+    with the compressed mask: without it, a row's segments see each other.
 
     Args:
         config: A MindFormers configuration.
         where: Its file, for the error.
 
     Raises:
-        InputError: It is one of the two.
+        InputError: The configuration is one of the two.
     """
     model = config["model"].get("model_config") or {}
     dataset = config.get("train_dataset") or {}
@@ -129,7 +129,7 @@ def refuse_wrong_masks(config: dict[str, Any], where: str) -> None:
 
 
 def install_cpu_operators() -> None:
-    """Put the CPU's operators in the place of MindFormers' own; call before a model is built."""
+    """Replace MindFormers' operators by those for a CPU; call before a model is built."""
     if not on_cpu():
         return
     import mindformers.modules.flash_attention as flash_attention

@@ -1,4 +1,4 @@
-"""MindFormers' LlamaForCausalLM with the recipe's loss in the place of the stock one.
+"""MindFormers' LlamaForCausalLM with the recipe's loss instead of the stock one.
 
 MindFormers never calls a LOSS that a YAML names for this model, so the model itself is extended:
 hidden states -> logits -> log π of the labels -> segment means -> the loss Cell.
@@ -22,10 +22,10 @@ from pcl_reasoner.trainer.figures import COLUMNS, VERDICTS, StepFigures
 
 @MindFormerRegister.register(MindFormerModuleType.CONFIG)
 class PclQwen2Config(LlamaConfig):
-    """LlamaConfig, the loss's name and parameters, and the places for segments in a row.
+    """LlamaConfig plus the loss's name and parameters, and the segments that a row can hold.
 
-    ``entropy`` says whether the entropy of every token is computed, for the step's figures, and
-    ``logits_chunk_tokens`` for how many tokens of a rank logits exist at a time; None for all.
+    ``entropy``: whether the entropy of every token is computed, for the step's figures.
+    ``logits_chunk_tokens``: for how many of a rank's tokens logits exist at a time; None: for all.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class PclQwen2Config(LlamaConfig):
 
 
 def cuts_operators() -> bool:
-    """Whether MindSpore cuts every operator over ranks, by its strategy."""
+    """Whether MindSpore splits every operator over ranks, by the operator's strategy."""
     modes = (ms.ParallelMode.SEMI_AUTO_PARALLEL, ms.ParallelMode.AUTO_PARALLEL)
     return ms.get_auto_parallel_context("parallel_mode") in modes
 
 
 def chunked_log_probs(config: Any) -> ChunkedLogProbs:
-    """The Cell for a model's shape and layout, in the pipeline stage of the output weights."""
+    """Build the Cell for a model's shape and layout, in the output weights' pipeline stage."""
     rows, length = config.batch_size, config.seq_length
     parts = vocabulary_parts(config.parallel_config, config.vocab_size) if cuts_operators() else 1
     cell = ChunkedLogProbs(
@@ -71,9 +71,9 @@ def chunked_log_probs(config: Any) -> ChunkedLogProbs:
 
 @MindFormerRegister.register(MindFormerModuleType.MODELS)
 class PclQwen2ForCausalLM(LlamaForCausalLM):
-    """Qwen2 by MindFormers' Llama (as V1 was trained), with our loss while training."""
+    """Qwen2 as MindFormers' Llama (as V1 was trained), with our loss for training."""
 
-    # The configuration goes by keyword: lazy inline looks for it there in parallel modes.
+    # The configuration is a keyword argument: lazy inline needs that in parallel modes.
     def __init__(self, config: Any = None) -> None:
         super().__init__(config=config)
         self.token_log_probs = TokenLogProbs()
@@ -89,12 +89,12 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
         self.is_compressed = bool(config.use_eod_attn_mask_compression)
         self.entropy = bool(config.entropy)
         self.log_softmax = ops.LogSoftmax(-1)
-        # Full logits cannot be normalised where the vocabulary is cut over ranks.
+        # Full logits cannot be normalised if the vocabulary is split over ranks.
         self.is_chunked = config.logits_chunk_tokens is not None or cuts_operators()
         if self.is_chunked:
             self.chunked_log_probs = chunked_log_probs(config)
         if cuts_operators():
-            # Without a strategy MindSpore would deal the two rows to two ranks.
+            # Without a strategy MindSpore would split the two rows over two ranks.
             self.keep_figures.shard(((1, 1), (1, 1)))
             for _, cell in self.cells_and_names():
                 if isinstance(cell, (SegmentMeans, SegmentsToTokens)):
@@ -117,8 +117,8 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
         actual_seq_len=None,
         **kwargs,
     ):
-        """The loader's columns, in its order -> scalar loss; those not used are not computed on."""
-        # Also where MindFormers is started by another program than ours, which checks the YAML.
+        """The loader's columns, in their order -> scalar loss; a loss uses only those it needs."""
+        # Our program checks the YAML; this also covers other programs that start MindFormers.
         if attention_mask is not None and not self.is_flash:
             raise ValueError(
                 "use_flash_attention is False, and the data bring attention_mask: MindFormers "
@@ -147,11 +147,11 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
         )
         loss = self.policy_loss(log_probs, mean, *columns)
         figures = self.step_figures(tokens, entropies, log_probs, mean, *columns)
-        # No gradient goes through what is only written down.
+        # The figures are only recorded: no gradient goes through them.
         return ops.depend(loss, self.keep_figures(self.figures, ops.stop_gradient(figures)))
 
     def label_log_probs(self, input_ids, labels, position_ids, attention_mask, actual_seq_len):
-        """log π of each label and the entropy of its distribution (0 where not made), [B, S]."""
+        """log π of each label and the entropy of its distribution (0 if not computed), [B, S]."""
         hidden = self.model(
             input_ids,
             attention_mask=attention_mask,

@@ -1,4 +1,4 @@
-"""The callback by which the training process answers the probe's problems."""
+"""The callback that answers the probe's problems in the training process."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from pcl_reasoner.weights.names import expected_shapes, mindformers_name
 
 @MindFormerRegister.register(MindFormerModuleType.CALLBACK)
 class PclProbe(Callback):
-    """Answers problems before the first step and after every so many; rank 0 does.
+    """Answers problems before the first step and then every ``every`` steps, on rank 0 only.
 
     Args:
         path: probe.jsonl.
-        problems: File of the problems, a JSON line each.
+        problems: File of the problems, one JSON line per problem.
         policy: The Hugging Face folder that training starts from.
-        settings: Those of ``Probe`` that are not at their defaults.
+        settings: The fields of ``Probe`` that differ from their defaults.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class PclProbe(Callback):
         self.steps_before = 0
 
     def on_train_begin(self, run_context: Any) -> None:
-        """Cut what will be made again; ask where the last checkpoint's answers are not there."""
+        """Cut lines of steps to be repeated; ask if the starting step is due and has no line."""
         args = run_context.original_args()
         self.steps_before = int(args.train_dataset.get_init_step())
         if not self.works:
@@ -52,7 +52,7 @@ class PclProbe(Callback):
             self._ask(self.steps_before, args.train_network)
 
     def on_train_step_end(self, run_context: Any) -> None:
-        """Ask where it is time to."""
+        """Ask if a probe is due at this step."""
         args = run_context.original_args()
         step = self.steps_before + int(args.cur_step_num)
         if self.works and step % self.settings.every == 0:

@@ -1,10 +1,10 @@
-"""A file a rank with the seconds of its last step, for whoever looks for a slow one.
+"""Writes one file per rank with the seconds of its last step, to find a slow rank.
 
     work/rank_times/rank_3      412 3.081 1795287667.2      step, seconds, when it ended
 
-A run that is started on its hosts from one place asks for it by the environment variable
-PCL_RANK_TIMES, a folder. Ranks wait for one another in every step, so their seconds differ by
-what they do between their exchanges alone: reading rows, and what Python does.
+A run whose hosts are all started from one machine requests it by the environment variable
+PCL_RANK_TIMES, a folder. Ranks wait for one another in every step. Their seconds therefore differ
+only by their work between exchanges: reading rows, and running Python.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _SECONDS_BETWEEN = 1.0
 
 @MindFormerRegister.register(MindFormerModuleType.CALLBACK)
 class PclRankTimes(Callback):
-    """Writes the seconds of a rank's last step, at most once a second.
+    """Writes the seconds of a rank's last step, at most once per second.
 
     Args:
-        folder: Where; shared by all ranks.
+        folder: Folder of the files, shared by all ranks.
     """
 
     def __init__(self, folder: str, **kwargs: Any) -> None:
@@ -52,14 +52,14 @@ class PclRankTimes(Callback):
 
 
 def add_rank_times(config: dict[str, Any]) -> None:
-    """Add the callback where the environment asks for it.
+    """Add the callback if the environment requests it.
 
     Args:
         config: A MindFormers configuration, changed in place.
     """
     folder = os.environ.get(RANK_TIMES)
     if folder:
-        # First: what other callbacks do is no part of a step's seconds.
+        # First in the list: a step's seconds then end before the other callbacks run.
         config["callbacks"] = [
             {"type": "PclRankTimes", "folder": folder},
             *(config.get("callbacks") or []),

@@ -1,12 +1,12 @@
 """One packed row of the pack artifact -> the columns that the model's ``construct`` takes.
 
 pack:    input_ids   [a b c d e . .]     two segments: a b c and d e, then padding
-         labels      [- b c - e - -]     unshifted: a label stands on its own token
+         labels      [- b c - e - -]     unshifted: a label is at its own token
          actual_seq_len [3 5]
-model:   labels      [b c - e - - -]     shifted: each place predicts the next token
+model:   labels      [b c - e - - -]     shifted: each position predicts the next token
          position_ids[0 1 2 0 1 0 1]     restart in each segment
          segment_ids [0 0 0 1 1 2 2]     padding is a segment of its own, never trained
-         old_log_probs                shifted as the labels are: of token i + 1, at place i
+         old_log_probs                shifted like the labels: token i + 1's is at position i
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ IGNORED_LABEL = -100
 
 
 def shift_labels(labels: NDArray[np.int32], segment_ids: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Move every label one place to the left, so that place i predicts token i + 1.
+    """Move every label one position to the left, so that position i predicts token i + 1.
 
     Raises:
         ValueError: A segment's first token is labelled: it would be predicted from another segment.
@@ -40,7 +40,7 @@ def position_ids(ends: NDArray[np.int32], length: int) -> NDArray[np.int32]:
 
     Args:
         ends: Cumulative ends of the segments.
-        length: Tokens of the row.
+        length: Tokens per row, padding included.
     """
     starts = np.concatenate([[0], ends[ends < length]]).astype(np.int64)
     reset = np.zeros(length, np.int64)
@@ -57,23 +57,23 @@ def attention_mask(segment_ids: NDArray[np.int32]) -> NDArray[np.uint8]:
 
 
 def compressed_ends(ends: NDArray[np.int32], length: int, places: int) -> NDArray[np.int32]:
-    """``actual_seq_len`` for the end-of-document-compressed mask: padded with the row's length.
+    """``actual_seq_len`` for the compressed end-of-document mask, padded with the row's length.
 
     Args:
         ends: Cumulative ends of the segments.
-        length: Tokens of the row.
+        length: Tokens per row, padding included.
         places: The mask's width (128 upstream).
     """
     padded = np.full(places, length, np.int32)
-    # Where all places are taken the last segment ends with the row: what follows it is padding,
-    # which it cannot see, and MindFormers counts the next row of a batch from the last end.
+    # If all places are taken, the last segment ends with the row. Only padding is added to it,
+    # which it cannot see, and MindFormers offsets the next row of a batch by the last end.
     inner = ends[: places - 1]
     padded[: len(inner)] = inner
     return padded
 
 
 def pad_places(values: list[float | None] | None, places: int) -> NDArray[np.float32]:
-    """One number a segment -> [places] float32, 0 where there is no segment or no number."""
+    """One number per segment -> [places] float32, 0 where the segment or its number is missing."""
     padded = np.zeros(places, np.float32)
     # A missing number is None and becomes NaN.
     given = np.asarray(values or [], np.float32)
@@ -84,11 +84,11 @@ def pad_places(values: list[float | None] | None, places: int) -> NDArray[np.flo
 def shift_log_probs(
     log_probs: list[float] | None, trained: NDArray[np.bool_]
 ) -> NDArray[np.float32]:
-    """Move every log-prob to the place that predicts its token; 0 where nothing is trained.
+    """Move every log-prob to the position that predicts its token; 0 where nothing is trained.
 
     Args:
-        log_probs: Of each token, unshifted; None where the data have none.
-        trained: [S], places whose (shifted) label is trained on.
+        log_probs: One per token, unshifted; None if the data have none.
+        trained: [S], true at positions whose (shifted) label is trained on.
     """
     shifted = np.zeros(len(trained), np.float32)
     if log_probs is not None:
@@ -103,14 +103,14 @@ def model_row(
     token_weight: float,
     compressed_mask: bool,
 ) -> dict[str, NDArray[Any]]:
-    """Make the columns of one row, by the names of ``column_names``.
+    """Make the columns of one row, named as in ``column_names``.
 
     Args:
-        row: A row of the pack artifact; a column of OPTIONAL_COLUMNS that it lacks becomes 0.
+        row: A row of the pack artifact; a missing column of OPTIONAL_COLUMNS becomes 0.
         places: G, segments that a row can hold.
-        segment_weight: 1 / number of trained segments of the row's global batch.
-        token_weight: 1 / number of trained tokens of the row's global batch.
-        compressed_mask: ``actual_seq_len`` [G] in place of the dense mask [1, S, S].
+        segment_weight: gradient_scale / number of trained segments in the row's global batch.
+        token_weight: gradient_scale / number of trained tokens in the row's global batch.
+        compressed_mask: True: ``actual_seq_len`` [G]; False: the dense mask [1, S, S].
     """
     segments = np.asarray(row["segment_ids"], np.int32)
     ends = np.asarray(row["actual_seq_len"], np.int32)
@@ -141,6 +141,6 @@ def trained_counts(row: dict[str, Any]) -> tuple[int, int]:
     """(segments with a trained token, trained tokens) of a row of the pack artifact."""
     labels = np.asarray(row["labels"], np.int32)
     segments = np.asarray(row["segment_ids"], np.int32)
-    # The very first label of a row is lost by the shift; packing sets it to -100 anyway.
+    # The shift drops a row's first label; packing sets it to -100 anyway.
     trained = labels[1:] != IGNORED_LABEL
     return len(np.unique(segments[1:][trained])), int(trained.sum())

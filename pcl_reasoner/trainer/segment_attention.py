@@ -1,10 +1,10 @@
-"""Attention that computes only what a token may look at: causal, inside its own segment.
+"""Attention computed only where it is allowed: causal, inside a token's own segment.
 
     out_t = Σ_s p_ts v_s,   p_t = softmax over s of scale · q_t·k_s,   s ≤ t, same segment
 
-A row of segments [0, 3), [3, 7) costs 3² + 4² pairs, not 7². Rows are worked through in tiles of a
-few hundred queries, so scores are never held for a whole row. In NumPy, for CPUs: MindSpore has no
-fused attention there.
+A row of segments [0, 3), [3, 7) costs 3² + 4² pairs, not 7². A row is processed in tiles of a few
+hundred queries, so that its scores are never in memory all at once. The code is in NumPy, for CPUs:
+MindSpore has no fused attention there.
 
 Shapes: query [B, N, S, D]; key and value [B, K, S, D], N a multiple of K (grouped queries).
 """
@@ -19,23 +19,23 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
 Spans = list[tuple[int, int]]
-"""First token of a segment, and one past its last."""
+"""For each segment: its first token, and one past its last token."""
 
 TILE = 256
-"""Queries at a time."""
+"""Queries per tile."""
 LOW = np.float32(-1e30)
-"""Added to a forbidden score: finite, so that a row in which all is forbidden stays a number."""
+"""Added to a forbidden score. It is finite: a query without allowed keys gives no NaN."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Some queries and the keys that they may look at.
+    """Some queries and the keys that they may attend to.
 
     Args:
-        row: Of the batch.
-        queries: Of the row's tokens.
-        keys: Of the row's tokens.
-        bias: [queries, the last so many keys] float32: 0, or LOW where looking is forbidden.
+        row: Index of the row in the batch.
+        queries: Slice of the row's tokens.
+        keys: Slice of the row's tokens.
+        bias: [queries, n] float32 for the last n keys: 0, or LOW where attention is forbidden.
     """
 
     row: int
@@ -45,10 +45,10 @@ class Tile:
 
 
 def spans_of_ends(ends: NDArray[np.int32], length: int) -> Spans:
-    """Segments of a row by their cumulative ends; what is after the last is a segment of its own.
+    """Find a row's segments from their cumulative ends; tokens after the last end are one segment.
 
     Args:
-        ends: [G], rising; repeated where there are fewer segments than places.
+        ends: [G], ascending; repeated values, 0 and S are ignored.
         length: S.
     """
     inside = sorted({int(end) for end in ends if 0 < end < length})
@@ -56,10 +56,10 @@ def spans_of_ends(ends: NDArray[np.int32], length: int) -> Spans:
 
 
 def spans_of_mask(forbidden: NDArray[np.uint8]) -> Spans | None:
-    """Segments of a row by its mask; None where it is not causal inside segments.
+    """Find a row's segments from its mask; None if the mask is not causal inside segments.
 
     Args:
-        forbidden: [S, S], 1 where a token may not look.
+        forbidden: [S, S], 1 where attention is forbidden.
     """
     places = np.arange(len(forbidden), dtype=np.int32)
     first = np.argmin(forbidden, axis=1).astype(np.int32)
@@ -80,7 +80,7 @@ def tiles(row: int, spans: Spans) -> Iterator[Tile]:
 
 
 def masked_tiles(row: int, forbidden: NDArray[np.uint8]) -> Iterator[Tile]:
-    """The tiles of a row with any other mask: all keys."""
+    """The tiles of a row with any other mask; each tile has all keys."""
     length = len(forbidden)
     for first in range(0, length, TILE):
         rows = slice(first, min(first + TILE, length))
@@ -88,10 +88,10 @@ def masked_tiles(row: int, forbidden: NDArray[np.uint8]) -> Iterator[Tile]:
 
 
 def tiles_of_masks(forbidden: NDArray[np.uint8]) -> list[Tile]:
-    """The tiles of a batch by its masks.
+    """The tiles of a batch, from its masks.
 
     Args:
-        forbidden: [B, 1, S, S] or [B, S, S], 1 where a token may not look.
+        forbidden: [B, 1, S, S] or [B, S, S], 1 where attention is forbidden.
     """
     found: list[Tile] = []
     for row, mask in enumerate(forbidden.reshape(-1, *forbidden.shape[-2:])):
@@ -101,14 +101,14 @@ def tiles_of_masks(forbidden: NDArray[np.uint8]) -> list[Tile]:
 
 
 def attend(query: Array, key: Array, value: Array, of: Sequence[Tile], scale: float) -> Array:
-    """Attention, [B, N, S, D].
+    """Compute attention, [B, N, S, D].
 
     Args:
         query: [B, N, S, D].
         key: [B, K, S, D].
         value: [B, K, S, D].
-        of: Tiles in which every query is once.
-        scale: Of the scores; 1/√D as a rule.
+        of: Tiles that together contain every query exactly once.
+        scale: Factor of the scores, usually 1/√D.
     """
     out = np.empty(query.shape, np.float32)
     for tile in of:
@@ -121,9 +121,9 @@ def attend(query: Array, key: Array, value: Array, of: Sequence[Tile], scale: fl
 def attend_backward(
     query: Array, key: Array, value: Array, given: Array, of: Sequence[Tile], scale: float
 ) -> tuple[Array, Array, Array]:
-    """Gradients by query, key and value.
+    """Compute the gradients by query, key and value.
 
-    The shares p are made again, and with g = ∂loss/∂out:
+    The attention weights p are computed again. With g = ∂loss/∂out:
 
         ∂v_s = Σ_t p_ts g_t;   d_ts = g_t·v_s;   ∂(q_t·k_s) = scale · p_ts (d_ts − Σ_u p_tu d_tu)
 
@@ -132,8 +132,8 @@ def attend_backward(
         key: [B, K, S, D].
         value: [B, K, S, D].
         given: g, [B, N, S, D].
-        of: The tiles of ``attend``.
-        scale: Of the scores.
+        of: The tiles that ``attend`` was given.
+        scale: Factor of the scores.
     """
     by_query = np.empty(query.shape, np.float32)
     by_key, by_value = np.zeros(key.shape, np.float32), np.zeros(value.shape, np.float32)
@@ -153,7 +153,7 @@ def attend_backward(
 
 
 def _grouped(heads: Array, tile: Tile, groups: int) -> Array:
-    """A tile's queries of all heads that share a key head, one after the other: [K, N/K·T, D]."""
+    """A tile's queries of all heads that share a key head, concatenated: [K, N/K·T, D]."""
     return heads[tile.row, :, tile.queries].reshape(groups, -1, heads.shape[-1])
 
 

@@ -1,4 +1,4 @@
-"""The training step and what is written down of each one."""
+"""The training step, and the metrics that are written for each step."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def _total_tensor(gradient):
 
 @MindFormerRegister.register(MindFormerModuleType.WRAPPER)
 class PclTrainOneStepCell(MFTrainOneStepCell):
-    """MindFormers' step; on a CPU the overflow check looks for gradients that are not finite.
+    """MindFormers' step; on a CPU the overflow check tests whether all gradients are finite.
 
-    The stock check reads the NPU's float status, which has no CPU kernel. Elsewhere this class is
-    the stock one.
+    The stock check reads the NPU's float status, which has no CPU kernel. On other devices this
+    class behaves like the stock one.
     """
 
     def __init__(self, network: Any, optimizer: Any, **kwargs: Any) -> None:
@@ -45,7 +45,7 @@ class PclTrainOneStepCell(MFTrainOneStepCell):
     def get_overflow_status(self, status, compute_output):
         """True when the step must be skipped."""
         if self.check_gradients:
-            # A sum is finite only if every term is; one small operator a gradient.
+            # A sum is finite only if every term is. This takes one small operator per gradient.
             total = ops.addn(self.hyper_map(_total, compute_output))
             return ops.logical_not(ops.isfinite(total))
         return super().get_overflow_status(status, compute_output)
@@ -53,22 +53,23 @@ class PclTrainOneStepCell(MFTrainOneStepCell):
 
 @MindFormerRegister.register(MindFormerModuleType.CALLBACK)
 class PclMetrics(Callback):
-    """One JSON line a step: loss, learning rate, gradient norm, correct and incorrect apart.
+    """Writes a JSON line per step: loss, learning rate, gradient norm, figures by verdict.
 
     {"step": 1, "loss": 0.48, "learning_rate": 1e-4, "grad_norm": 0.9, "overflow": 0, "tokens": 812,
      "correct_count": 10, "correct_m": -0.2, "correct_p": 0.8, "correct_weight": 0.5,
      "correct_length": 51.0, "correct_entropy": 0.3, "incorrect_count": 6, …,
      "no_advantage": null, "clipped": null}
 
-    Rank 0 writes, and its figures are of the whole global batch. A step's line is on the disk
-    before its checkpoint is begun, and a resumed run cuts the lines after the checkpoint that it
-    starts from: no step is missing and none stands twice.
+    One rank writes, and its figures cover the complete global batch. A step's line is on disk
+    before its checkpoint is started, and a resumed run cuts the lines after the checkpoint that it
+    starts from. So no step is missing and none is recorded twice.
 
     Args:
-        path: The file; beside it ``stopped.txt`` says why a run was stopped.
-        rank: Which writes: 0, or in a pipeline the first of the last stage, which has the loss.
-        loss_divisor: What the loss is too large by in a pipeline.
-        stop_if: What ends the run, by the names of ``Stop``; a loss that is not finite always does.
+        path: The file; ``stopped.txt`` in the same folder says why a run was stopped.
+        rank: The rank that writes: 0, or in a pipeline the last stage's first, which has the loss.
+        loss_divisor: The factor by which the loss is too large in a pipeline.
+        stop_if: Rules that end the run, as fields of ``Stop``. A loss that is not finite always
+            ends it.
     """
 
     def __init__(
@@ -90,20 +91,20 @@ class PclMetrics(Callback):
         self.records: list[dict[str, Any]] = []
 
     def on_train_begin(self, run_context: Any) -> None:
-        """Find the model's figures, and drop the steps that are about to be made again."""
+        """Find the model's figures, and cut the lines of steps that will be repeated."""
         args = run_context.original_args()
         parameters = args.train_network.get_parameters()
         self.figures = next((p for p in parameters if p.name.endswith("step_figures")), None)
         self.known = known_of(args.train_network)
-        # MindSpore counts a resumed run's steps from 0; what it skips says how many were made.
+        # MindSpore counts a resumed run's steps from 0; the data set says how many it skips.
         self.steps_before = int(args.train_dataset.get_init_step())
         self.records = cut_lines(self.path, self.steps_before, self.writes)
 
     def on_train_step_end(self, run_context: Any) -> None:
-        """Write the step's line; end the run where a rule says so.
+        """Write the step's line; end the run if a rule says so.
 
         Raises:
-            RuntimeError: The run is to end; on every rank, as all have the same figures.
+            RuntimeError: A rule ends the run. Every rank raises it, as all have the same figures.
         """
         args = run_context.original_args()
         loss, overflow, scale, learning_rate, norm = args.net_outputs[:5]
@@ -133,7 +134,7 @@ class PclMetrics(Callback):
 
 @dataclass(frozen=True)
 class Known:
-    """Which figures have a meaning for the model that is trained."""
+    """Which figures are defined for the model that is trained."""
 
     entropy: bool = False
     advantage: bool = False
@@ -142,7 +143,7 @@ class Known:
 
 
 def known_of(network: Any) -> Known:
-    """What the model in a training network keeps of a step."""
+    """Find out which figures the model in a training network records."""
     cells = [cell for _, cell in network.cells_and_names()]
     figures = next((cell for cell in cells if isinstance(cell, StepFigures)), None)
     if figures is None:
@@ -152,12 +153,12 @@ def known_of(network: Any) -> Known:
 
 
 def cut_lines(path: Path, last: int, writes: bool) -> list[dict[str, Any]]:
-    """The lines of a file of steps up to a step; later and torn ones are cut off.
+    """Read the lines of a file of steps up to a step; cut later and incomplete lines off the file.
 
     Args:
-        path: A line a step, with ``step``.
+        path: A file with one line per step, each with ``step``.
         last: The last step that is kept.
-        writes: False for a process that only reads.
+        writes: False for a process that only reads the file.
     """
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
     whole = [(line, json.loads(line)) for line in lines if line.endswith("\n")]
@@ -168,7 +169,7 @@ def cut_lines(path: Path, last: int, writes: bool) -> list[dict[str, Any]]:
 
 
 def data_parallel_ranks() -> int:
-    """Ranks that each see rows of their own; 1 in MindSpore's other modes, which add up alone."""
+    """Ranks that each see their own rows; 1 in MindSpore's other modes, which sum by themselves."""
     if ms.get_auto_parallel_context("parallel_mode") != ms.ParallelMode.DATA_PARALLEL:
         return 1
     return int(get_group_size())
@@ -191,15 +192,16 @@ def _number(value: Any) -> float:
 
 
 def by_verdict(figures: np.ndarray, ranks: int, known: Known) -> dict[str, Any]:
-    """Turn a step's sums into counts and means, correct and incorrect apart.
+    """Turn a step's sums into counts and means, separately for correct and incorrect.
 
     Args:
         figures: [2, columns] float32, as StepFigures makes them, summed over ranks.
-        ranks: Ranks whose gradients are averaged: by so much the weights of segments are too large.
-        known: Which figures have a meaning.
+        ranks: Ranks whose gradients are averaged; segment weights are too large by this factor.
+        known: Which figures are defined.
 
     Returns:
-        Means are None where there is no such response, or where the figure was not made.
+        Keys of a step's line. A mean is None if there is no such response, or if the figure was
+        not computed.
     """
     rows = [dict(zip(COLUMNS, map(float, row), strict=True)) for row in figures]
     count, tokens, flat, clipped = (
@@ -226,6 +228,6 @@ def by_verdict(figures: np.ndarray, ranks: int, known: Known) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> float | None:
-    """A number, or None where there is none or a step overflowed: JSON has no NaN."""
+    """A number, or None if it is missing or not finite (the step overflowed): JSON has no NaN."""
     number = float("nan") if value is None else _number(value)
     return number if np.isfinite(number) else None

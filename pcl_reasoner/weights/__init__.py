@@ -1,1 +1,1 @@
-"""A model's shape and weights: Hugging Face's folder to MindFormers' files and back."""
+"""A model's shape and weights: conversion from Hugging Face's folder to MindFormers' and back."""

@@ -1,13 +1,14 @@
-"""A model's weights from Hugging Face's folder to MindFormers' and back, and the proof of it.
+"""Converts weights from Hugging Face's folder to MindFormers' and back, and verifies the result.
 
-parity.json, beside the weights that were written:
+parity.json is written into the folder of the converted weights:
 
     {"tensors": {"lm_head.weight": {"mindformers": "lm_head.weight", "dtype": "BF16",
                                     "shape": [272, 64], "sha256": "9f86d0…"}, …},
      "left_out": {"adam_m": 339, …},
      "logits": {"tokens": [2, 32], "largest": 11.2, "difference": 1.4e-05, …}}
 
-``sha256`` is of the tensor's bytes as they were read, and as they were found again after writing.
+``sha256`` is the hash of the tensor's bytes as read from the source. The written file is read back,
+and its hash must be the same.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _OTHER_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".ind
 
 
 def write_mindformers(policy: Path, file: Path) -> None:
-    """Write a Hugging Face folder's weights under MindFormers' names, all in one file."""
+    """Write a Hugging Face folder's weights to one file, under MindFormers' names."""
     found = read_files(weight_files(policy))
     names = match(found, shape_in(policy), "huggingface", policy).names
     tensors = {mindformers_name(name): found[stored] for name, stored in names.items()}
@@ -49,12 +50,12 @@ def write_mindformers(policy: Path, file: Path) -> None:
 
 
 def write_trained(checkpoint: Path, policy: Path, file: Path) -> None:
-    """Write what a training run saved as one file: whole tensors, no optimizer state.
+    """Write a training run's checkpoint to one file: complete tensors, no optimizer state.
 
     Args:
-        checkpoint: MindFormers' output folder, with a folder a rank.
-        policy: The Hugging Face folder that training started from.
-        file: The safetensors file.
+        checkpoint: MindFormers' output folder, with one folder per rank.
+        policy: The Hugging Face folder from which training started.
+        file: The safetensors file to write.
 
     Raises:
         StageError: The checkpoint does not hold the policy's tensors.
@@ -65,10 +66,10 @@ def write_trained(checkpoint: Path, policy: Path, file: Path) -> None:
 
 
 def shape_in(folder: Path) -> ModelShape:
-    """The model's shape from the folder's config.json.
+    """Read the model's shape from the folder's config.json.
 
     Raises:
-        StageError: There is none, or it is not a Qwen2 model's.
+        StageError: The file is absent or cannot be read, or is not that of a Qwen2 model.
     """
     shape = read_shape(folder)
     if shape is None:
@@ -86,21 +87,23 @@ def write_model(
     to: Style,
     limit: int,
 ) -> dict[str, Any]:
-    """Write a model's weights under the other names, read them back, and compare.
+    """Write a model's weights under the other framework's names, read them back, and compare.
 
     Args:
-        found: The stored tensors; MindFormers' names when ``to`` is Hugging Face, and back.
+        found: The stored tensors, by MindFormers' names if ``to`` is ``huggingface``, and by
+            Hugging Face's if ``to`` is ``mindformers``.
         shape: The model's shape.
-        where: Where ``found`` is, for errors.
-        output: Folder that is written into.
-        to: Whose names are written.
-        limit: Largest file, bytes.
+        where: Folder of ``found``, for error messages.
+        output: Folder to write into.
+        to: The framework whose names are written.
+        limit: Maximum size of a file, bytes.
 
     Returns:
-        What goes into parity.json.
+        The content of parity.json.
 
     Raises:
-        StageError: A tensor is missing, unexpected, mis-shapen, or another after writing.
+        StageError: A tensor is missing, unexpected, of the wrong shape, or different after
+            writing.
     """
     style: Style = "mindformers" if to == "huggingface" else "huggingface"
     matched = match(found, shape, style, where)
@@ -123,7 +126,7 @@ def write_model(
 
 
 def _compare(tensors: Mapping[str, StoredTensor], read: Mapping[str, str], output: Path) -> None:
-    """Hold what the files say now against what was read while they were written."""
+    """Compare the written files with the tensors and hashes from which they were written."""
     back = read_files(weight_files(output))
     wrong = sorted(back.keys() ^ tensors.keys())
     wrong += [
@@ -140,12 +143,12 @@ def _compare(tensors: Mapping[str, StoredTensor], read: Mapping[str, str], outpu
 
 
 def check_recorded(folder: Path, parity: Mapping[str, Any]) -> None:
-    """Hold what was read against the parity.json that an earlier conversion left beside it.
+    """Compare the tensors that were read with the parity.json of an earlier conversion, if any.
 
-    Two tensors of one shape that changed places have no other sign.
+    Nothing else detects that two tensors of the same shape were swapped.
 
     Raises:
-        StageError: A tensor is another; where its values are a second one's, both are named.
+        StageError: A tensor has changed; if it has another tensor's values, both are named.
     """
     path = folder / PARITY
     if not path.is_file():
@@ -167,7 +170,11 @@ def check_recorded(folder: Path, parity: Mapping[str, Any]) -> None:
 
 
 def copy_others(folder: Path, output: Path) -> None:
-    """Copy configuration, tokenizer and generation settings: all files that are no weights."""
+    """Copy configuration, tokenizer and generation settings: all files other than weights.
+
+    Weight indexes, parity.json and a stage's own files (manifest.json, quarantined.jsonl) are not
+    copied either.
+    """
     for path in sorted(folder.iterdir()):
         other = path.name in _NOT_COPIED or path.name.endswith(_OTHER_WEIGHTS)
         if path.is_file() and not other:
@@ -183,22 +190,22 @@ def write_parity(parity: Mapping[str, Any], output: Path) -> None:
 def convert(
     source: Path, destination: Path, to: Style, limit: int, like: Path | None, logits: bool
 ) -> dict[str, Any]:
-    """Convert a folder; the destination is there only when it is whole and compared.
+    """Convert a folder. The destination appears only after it is complete and verified.
 
     Args:
         source: A Hugging Face folder; or a MindFormers folder, checkpoint or training output.
-        destination: A folder that is not there yet.
-        to: Whose names the destination has.
-        limit: Largest file, bytes.
-        like: Folder with config.json and tokenizer; the source itself when None.
-        logits: True to compare a probe batch's logits, too.
+        destination: A folder that does not exist yet.
+        to: The framework whose names the destination has.
+        limit: Maximum size of a file, bytes.
+        like: Folder with config.json and tokenizer; None: the source.
+        logits: True: compare the logits of a probe batch too.
 
     Returns:
-        What is in parity.json.
+        The content of parity.json.
 
     Raises:
-        InputError: A folder is not there, or the destination is.
-        StageError: The weights are not the model's, or differ after writing.
+        InputError: The source or ``like`` does not exist, or the destination exists.
+        StageError: The weights are not the model's, or differ after writing, or the logits differ.
     """
     model = like or source
     for folder in (source, model):
@@ -227,8 +234,12 @@ def convert(
 
 
 def compare_logits(source: Path, output: Path, to: Style) -> dict[str, Any]:
-    """Compare a probe batch's logits: transformers with the Hugging Face folder, MindFormers with
-    the other; slices, which it could not load here, it takes from the Hugging Face folder."""
+    """Compare a probe batch's logits by transformers and by MindFormers.
+
+    transformers loads the Hugging Face folder, and MindFormers loads the other one. If the other
+    one is a checkpoint by rank, MindFormers cannot load its slices here, and loads the Hugging Face
+    folder's files instead.
+    """
     if to == "mindformers":
         return compare_apart(source, weight_files(output))
     return compare_apart(

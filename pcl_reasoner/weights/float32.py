@@ -1,6 +1,6 @@
-"""All tensors of a small model in memory, as float32.
+"""Reads all tensors of a small model into memory, as float32.
 
-Read here because the safetensors library's NumPy form refuses bfloat16.
+This module exists because the safetensors library's NumPy interface rejects bfloat16.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 def read_weights(folder: Path) -> dict[str, NDArray[np.float32]]:
-    """All tensors of a model's folder, by name; bfloat16 and float16 are widened.
+    """All tensors of a model's folder, by name; bfloat16 and float16 are widened to float32.
 
     Raises:
-        StageError: A file is missing or damaged, or a tensor is of another type.
+        StageError: A file is missing or damaged, or a tensor has another type.
     """
     tensors = read_files(weight_files(folder))
     return {name: _as_float32(folder, name, tensor) for name, tensor in tensors.items()}

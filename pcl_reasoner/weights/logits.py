@@ -1,6 +1,6 @@
-"""Logits of a probe batch by transformers and by MindFormers, compared.
+"""Compares the logits of a probe batch by transformers and by MindFormers.
 
-They are computed by ``python -m pcl_reasoner.worker.logits``, in a process of its own: both
+``python -m pcl_reasoner.worker.logits`` computes them in a separate process, because both
 frameworks keep their memory until the process ends.
 """
 
@@ -19,22 +19,24 @@ from pcl_reasoner.weights.stream import read_files, weight_files
 
 PROGRAM = "pcl_reasoner.worker.logits"
 TOLERANCE = 1e-4
-"""Largest difference, as a share of the largest logit: float32 sums in another order."""
+"""Largest allowed difference, as a share of the largest logit: the order of float32 sums varies."""
 
 
 def compare_apart(hugging_face: Path, mindformers: list[Path]) -> dict[str, Any]:
-    """Compare logits in a process of its own.
+    """Compute and compare the logits in a separate process.
 
     Args:
         hugging_face: The folder that transformers loads.
-        mindformers: The safetensors files that MindFormers loads, by its own names or Hugging
-            Face's, which it then translates itself.
+        mindformers: The safetensors files that MindFormers loads. Their names are MindFormers' or
+            Hugging Face's; MindFormers translates the latter.
 
     Returns:
-        ``tokens``, ``largest`` logit, ``difference``: the largest between the two, ``tolerance``.
+        ``tokens``: shape of the probe batch. ``largest``: transformers' largest absolute logit.
+        ``difference``: largest absolute difference of a logit. ``tolerance``: TOLERANCE.
 
     Raises:
-        StageError: They do not fit this machine's memory, differ, or could not be computed.
+        StageError: The models do not fit into this machine's memory, the logits could not be
+            computed, or they differ.
     """
     _check_memory(hugging_face)
     with tempfile.TemporaryDirectory() as place:
@@ -59,7 +61,7 @@ def compare_apart(hugging_face: Path, mindformers: list[Path]) -> dict[str, Any]
 
 
 def check_difference(found: dict[str, Any], hugging_face: Path) -> None:
-    """Raise StageError where logits differ by more than rounding, or are not numbers."""
+    """Raise StageError if logits differ by more than TOLERANCE allows, or are not numbers."""
     if not found["difference"] <= TOLERANCE * found["largest"]:
         raise StageError(
             f"{hugging_face}: logits by transformers and by MindFormers differ by "
@@ -69,7 +71,10 @@ def check_difference(found: dict[str, Any], hugging_face: Path) -> None:
 
 
 def _check_memory(hugging_face: Path) -> None:
-    """Both models in float32, one of them twice while it is loaded."""
+    """Raise StageError if memory is too small for both models in float32.
+
+    Three copies are counted, because one model is in memory twice while it is loaded.
+    """
     values = sum(
         tensor.size // tensor.item_bytes
         for tensor in read_files(weight_files(hugging_face)).values()

@@ -1,4 +1,4 @@
-"""What a model's folder says of it: its shape, by MindFormers' names, and its end tokens.
+"""Reads a model's shape (by MindFormers' names) and its end tokens from the model's folder.
 
 {"num_layers": 28, "hidden_size": 3584, "num_heads": 28, "n_kv_heads": 4, …}
 """
@@ -18,7 +18,7 @@ ARCHITECTURE = "qwen2"
 
 
 class ModelShape(StageConfig):
-    """A Qwen2 model's shape, by MindFormers' names; read from the weights' config.json."""
+    """A Qwen2 model's shape, by MindFormers' names; read from config.json."""
 
     num_layers: int = Field(gt=0)
     hidden_size: int = Field(gt=0)
@@ -35,27 +35,27 @@ class ModelShape(StageConfig):
 
     @property
     def head_dim(self) -> int:
-        """Numbers in a head."""
+        """Width of an attention head."""
         return self.hidden_size // self.num_heads
 
 
 def read_shape(policy: Path) -> ModelShape | None:
-    """The model's shape from its own config.json; None where there is no such file yet."""
+    """Read the model's shape from its config.json; None if there is no such file yet."""
     value = read_config_json(policy)
     return None if value is None else ModelShape(**value)
 
 
 def read_config_json(policy: Path) -> dict[str, Any] | None:
-    """The shape that a folder of weights says of itself, by the names of ModelShape.
+    """Read the fields of ModelShape from the config.json of a folder of weights.
 
     Args:
         policy: A Hugging Face folder.
 
     Returns:
-        None where there is no config.json yet.
+        Field of ModelShape -> value; None if there is no config.json yet.
 
     Raises:
-        StageError: It is of another architecture, or cannot be read.
+        StageError: The file is for another architecture, lacks a key, or cannot be read.
     """
     path = policy / "config.json"
     if not path.is_file():
@@ -99,10 +99,10 @@ def _first(value: Any, default: int) -> int:
 
 
 def end_tokens(folder: Path) -> list[int]:
-    """Ids that end a response: generation_config.json's, else config.json's.
+    """Token ids that end a response, from generation_config.json, or else from config.json.
 
     Raises:
-        StageError: Neither file names one.
+        StageError: Neither file has an ``eos_token_id``.
     """
     for name in ("generation_config.json", "config.json"):
         value = read_json(folder / name).get("eos_token_id")
@@ -115,7 +115,7 @@ def end_tokens(folder: Path) -> list[int]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object of a model's folder; an absent file is an empty one."""
+    """Read a JSON object from a model's folder; {} if the file is absent or not an object."""
     if not path.is_file():
         return {}
     try:

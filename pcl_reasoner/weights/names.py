@@ -1,9 +1,9 @@
-"""Which tensors a Qwen2 model has, by Hugging Face's names and by MindFormers'.
+"""The tensors of a Qwen2 model, by Hugging Face's names and by MindFormers'.
 
     model.layers.0.self_attn.q_proj.weight   <->   model.layers.0.attention.wq.weight
     lm_head.weight                           <->   lm_head.weight
 
-Shapes and layouts are the same, so only names change and a round trip is bit-exact.
+Shapes and layouts are the same, so only names change, and a conversion there and back is bit-exact.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _PARTS = (
 EMBEDDINGS = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
 FIGURES = "step_figures"
-"""The last part of the name of what the model keeps of a step: not a weight."""
+"""End of the name of the parameter in which the model keeps a step's figures: not a weight."""
 _SHOWN = 8
 
 
 def mindformers_name(hugging_face: str) -> str:
-    """Hugging Face's name of a parameter -> MindFormers'."""
+    """Translate a parameter's name from Hugging Face's to MindFormers'."""
     name = hugging_face
     for theirs, ours in _PARTS:
         name = name.replace(theirs, ours)
@@ -46,10 +46,10 @@ def mindformers_name(hugging_face: str) -> str:
 
 
 def expected_shapes(shape: ModelShape) -> dict[str, tuple[int, ...]]:
-    """Every tensor of a Qwen2 model: Hugging Face's name -> dimensions.
+    """All tensors of a Qwen2 model: Hugging Face's name -> dimensions.
 
     Args:
-        shape: What config.json says; with tied embeddings there is no ``lm_head.weight``.
+        shape: The model's shape; with tied embeddings there is no ``lm_head.weight``.
     """
     hidden, inner = shape.hidden_size, shape.intermediate_size
     grouped = hidden // shape.num_heads * shape.n_kv_heads
@@ -77,17 +77,18 @@ def expected_shapes(shape: ModelShape) -> dict[str, tuple[int, ...]]:
 
 
 def is_weight(mindformers: str) -> bool:
-    """True for the model's own tensors: not optimizer states, counters, or step figures."""
+    """True for the model's own tensors; False for optimizer states, counters and step figures."""
     return mindformers.startswith(("model.", "lm_head.")) and not mindformers.endswith(FIGURES)
 
 
 @dataclass(frozen=True)
 class Match:
-    """Which stored tensor is which of the model's.
+    """The stored tensor for each tensor of the model.
 
     Args:
         names: Hugging Face name -> name under which the tensor is stored.
-        left_out: What is no weight of the model, by kind: ``{"adam_m": 339, "global_step": 1}``.
+        left_out: Number of stored tensors that are not weights of the model, by kind:
+            ``{"adam_m": 339, "global_step": 1}``.
     """
 
     names: dict[str, str]
@@ -95,16 +96,17 @@ class Match:
 
 
 def match(found: Mapping[str, StoredTensor], shape: ModelShape, style: Style, where: Path) -> Match:
-    """Find each tensor of the model among stored ones.
+    """Find each tensor of the model among the stored tensors.
 
     Args:
         found: Stored tensors, by name.
         shape: The model's shape.
-        style: Whose names ``found`` has.
-        where: Their folder, for errors.
+        style: The framework whose names ``found`` has.
+        where: Their folder, for error messages.
 
     Raises:
-        StageError: A tensor is missing, unexpected or of another shape; each is named.
+        StageError: A tensor is missing, unexpected or of another shape, or an ``lm_head.weight``
+            differs from the embeddings to which it is tied. The message names the tensors.
     """
     wanted = expected_shapes(shape)
     names = {name: name if style == "huggingface" else mindformers_name(name) for name in wanted}
@@ -141,12 +143,12 @@ def _misfits(
 
 
 def _left_out_as(name: str, style: Style, tied: bool) -> str | None:
-    """The kind under which a tensor that the model has not is counted; None for an error."""
+    """The kind under which a tensor outside of the model is counted; None: it is an error."""
     if name == HEAD and tied:
         return HEAD
     if style == "mindformers" and not is_weight(name):
         return FIGURES if name.endswith(FIGURES) else name.split(".")[0]
-    # Transformers 4.30 and older wrote the constant table of rotary embedding.
+    # Transformers 4.30 and older saved the constant table of the rotary embedding.
     return "rotary_emb.inv_freq" if name.endswith("rotary_emb.inv_freq") else None
 
 

@@ -1,12 +1,13 @@
-"""Whole tensors from what the ranks of a distributed run saved.
+"""Builds complete tensors from the slices that the ranks of a distributed run saved.
 
     checkpoint/rank_0/policy_rank_0-1_20.safetensors    a rank's slices, MindFormers' names
-    strategy/ckpt_strategy_rank_0.ckpt                  how MindSpore cut every tensor
+    strategy/ckpt_strategy_rank_0.ckpt                  how MindSpore sliced every tensor
 
-Under tensor and pipeline parallelism and optimizer sharding a rank holds a slice of some tensors.
-The layout of a tensor over the N ranks of a pipeline stage is a device matrix, e.g. [2, 4] for
-data x tensor parallelism, and for each dimension the axes of that matrix that cut it, counted from
-the last. Optimizer sharding cuts the slice once more along its first dimension:
+Under tensor and pipeline parallelism and optimizer sharding, a rank holds a slice of some tensors.
+The layout of a tensor over the N ranks of a pipeline stage consists of a device matrix, e.g. [2, 4]
+for data x tensor parallelism, and, for each dimension of the tensor, the axes of the matrix that
+split it. Axes are counted from the last. Optimizer sharding splits the slice again along its first
+dimension:
 
     part = rank // step % size
 """
@@ -34,14 +35,14 @@ from pcl_reasoner.weights.stream import (
 
 @dataclass(frozen=True)
 class Layout:
-    """How the ranks of one pipeline stage hold a tensor.
+    """How a tensor is sliced over the ranks of one pipeline stage.
 
     Args:
-        devices: The device matrix; its product is the stage's ranks.
-        axes: For each dimension the axes of the matrix that cut it, outermost first, counted from
-            the matrix's last; none for a dimension that is whole.
-        step: Ranks between two parts of an optimizer shard.
-        size: Parts of an optimizer shard; 1 without.
+        devices: The device matrix; its product is the number of ranks of the stage.
+        axes: For each dimension of the tensor, the axes of the matrix that split it, outermost
+            first, counted from the matrix's last axis; empty for a dimension that is not split.
+        step: Distance in ranks between two consecutive optimizer shards.
+        size: Number of optimizer shards; 1 without optimizer sharding.
     """
 
     devices: tuple[int, ...]
@@ -51,20 +52,20 @@ class Layout:
 
     @property
     def ranks(self) -> int:
-        """Ranks of the pipeline stage."""
+        """Number of ranks of the pipeline stage."""
         return math.prod(self.devices)
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """Into how many parts each dimension is cut."""
+        """Number of parts of each dimension."""
         found = [math.prod(self.devices[-1 - axis] for axis in axes) for axes in self.axes]
         return (found[0] * self.size, *found[1:]) if found else ()
 
     def place(self, rank: int) -> tuple[int, ...]:
-        """Which part of each dimension a rank of the stage holds.
+        """The index, in each dimension, of the part that a rank holds.
 
         Args:
-            rank: Within the stage, from 0.
+            rank: Rank within the stage, from 0.
         """
         coordinates = []
         rest = rank
@@ -82,17 +83,17 @@ class Layout:
 
 
 Layouts = Mapping[str, Mapping[int, Layout]]
-"""Name -> pipeline stage -> layout."""
+"""Name of a tensor -> pipeline stage -> layout."""
 
 
 def read_layouts(folder: Path) -> Layouts:
-    """Read the strategy files that MindSpore wrote while it compiled.
+    """Read the strategy files that MindSpore wrote during compilation.
 
     Args:
-        folder: ``strategy`` in MindFormers' output folder; every pipeline stage must be there.
+        folder: ``strategy`` in MindFormers' output folder, with files of all pipeline stages.
 
     Raises:
-        StageError: A file is damaged, or cuts a tensor in a way that is not known here.
+        StageError: A file is damaged, or slices a tensor into uneven parts.
     """
     import mindspore as ms
 
@@ -111,11 +112,11 @@ def read_layouts(folder: Path) -> Layouts:
 
 
 def _layout(value: Any, where: str) -> Layout:
-    """MindSpore's ParallelLayouts -> Layout."""
+    """Convert MindSpore's ParallelLayouts to a Layout."""
     if value.field or any(part.dim for part in value.param_split_shape):
         raise StageError(f"{where}: cut into uneven parts; only even ones are merged.")
     devices = tuple(value.dev_matrix[0].dim)
-    # One list with an axis a dimension, or, where axes go together, a list a dimension.
+    # One list with one axis per dimension; or one list per dimension if several axes split one.
     maps = [tuple(part.dim) for part in value.tensor_map]
     dimensions = [(axis,) for axis in maps[0]] if len(maps) == 1 else maps
     axes = tuple(tuple(axis for axis in some if axis >= 0) for some in dimensions)
@@ -128,13 +129,13 @@ def _layout(value: Any, where: str) -> Layout:
 
 
 def rank_files(folder: Path) -> dict[int, Path]:
-    """Each rank's newest file, of the newest step that is whole on every rank.
+    """Each rank's file of the newest step whose checkpoint is complete on every rank.
 
     Args:
         folder: MindFormers' ``checkpoint`` folder, with ``rank_0``, ``rank_1``, …
 
     Returns:
-        Rank -> file; empty where no step is whole.
+        Rank -> file; empty if no step is complete.
     """
     ranks = {int(path.name[5:]): path for path in folder.glob("rank_*") if path.name[5:].isdigit()}
     found = sorted(
@@ -157,24 +158,25 @@ def _inner(folder: Path) -> Path:
 
 
 def is_by_rank(folder: Path) -> bool:
-    """True for a checkpoint with a folder a rank."""
+    """True for a checkpoint with one folder per rank."""
     return (_inner(folder) / "rank_0").is_dir()
 
 
 def whole_files(folder: Path) -> list[Path]:
-    """The files of a checkpoint that is not by rank; ``folder`` as for ``open_checkpoint``."""
+    """The files of a checkpoint without rank folders; ``folder`` as in ``open_checkpoint``."""
     return weight_files(_inner(folder))
 
 
 def open_checkpoint(folder: Path) -> dict[str, StoredTensor]:
-    """The whole tensors of a checkpoint, whichever way it was saved; nothing is read yet.
+    """Open the complete tensors of a checkpoint in any form; tensor values are not read yet.
 
     Args:
-        folder: With weights; or with ``checkpoint`` in it; or with a folder a rank, whose strategy
-            files are in ``strategy`` beside them.
+        folder: A folder with weights or with one folder per rank, or a folder whose subfolder
+            ``checkpoint`` is one. Strategy files are in ``strategy`` next to or in the folder with
+            the rank folders.
 
     Raises:
-        StageError: There is no whole checkpoint, or its slices do not make whole tensors.
+        StageError: There is no complete checkpoint, or its slices do not form complete tensors.
     """
     if not is_by_rank(folder):
         return read_files(whole_files(folder))
@@ -189,7 +191,7 @@ def open_checkpoint(folder: Path) -> dict[str, StoredTensor]:
 
 
 def _replicas(files: Mapping[int, Path], where: Path) -> dict[str, StoredTensor]:
-    """Without strategy files every rank must hold every tensor: data parallelism alone."""
+    """Rank 0's tensors; without strategy files every rank must hold every complete tensor."""
     ranks = {rank: read_files([file]) for rank, file in files.items()}
     first = {name: tensor.shape for name, tensor in ranks[0].items()}
     for rank, tensors in ranks.items():
@@ -203,17 +205,18 @@ def _replicas(files: Mapping[int, Path], where: Path) -> dict[str, StoredTensor]
 
 
 def merge(files: Mapping[int, Path], layouts: Layouts, where: Path) -> dict[str, StoredTensor]:
-    """Tensors that are put together from the ranks' slices when they are read, one at a time.
+    """Merge the ranks' slices into tensors; each tensor is assembled only when it is read.
 
     Args:
-        files: Each rank's file.
-        layouts: How each tensor is cut; what has no layout (counters) is rank 0's.
-        where: The checkpoint, for errors.
+        files: Rank -> file.
+        layouts: How each tensor is sliced. A tensor without a layout (a counter) is taken from the
+            first rank that has it.
+        where: The checkpoint, for error messages.
 
     Raises:
-        StageError: Ranks or slices are missing, or slices of a tensor do not go together.
+        StageError: Ranks or slices are missing, or the slices of a tensor do not match.
     """
-    # Stages are numbered in the order of their ranks.
+    # Pipeline stages are numbered in the order of their ranks.
     ranks_of = {stage: one.ranks for some in layouts.values() for stage, one in some.items()}
     ranks = sum(ranks_of.values())
     if set(files) != set(range(ranks)):
@@ -238,7 +241,7 @@ def merge(files: Mapping[int, Path], layouts: Layouts, where: Path) -> dict[str,
 def _merged(
     slices: Mapping[int, StoredTensor], layout: Layout, begin: int, where: str
 ) -> StoredTensor:
-    """A whole tensor of the slices of one pipeline stage, which begins with rank ``begin``."""
+    """Merge a tensor from the slices of one pipeline stage, whose first rank is ``begin``."""
     kinds = {(tensor.dtype, tensor.shape) for tensor in slices.values()}
     if len(kinds) > 1:
         raise StageError(f"{where}: slices differ: {sorted(kinds)}. They are of different runs.")
@@ -274,7 +277,7 @@ def _assemble(
     shape: tuple[int, ...],
     where: str,
 ) -> Any:
-    """The whole tensor in memory, as unsigned integers of its values' width."""
+    """The complete tensor in memory, as unsigned integers of its values' width."""
     import numpy as np
 
     whole = np.empty(shape, f"u{one.item_bytes}")

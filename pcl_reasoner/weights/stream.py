@@ -1,10 +1,11 @@
-"""Safetensors files as bytes, a chunk at a time: every type stays as it is, and memory small.
+"""Reads and writes safetensors files as bytes, one chunk at a time, so that memory stays small.
 
 A file is 8 bytes (the header's length), a JSON header
 
     {"name": {"dtype": "BF16", "shape": [272, 64], "data_offsets": [begin, end]}, …}
 
-and the tensors' bytes. NumPy has no bfloat16, so values are never looked at here.
+and the tensors' bytes. Every data type is copied unchanged: NumPy has no bfloat16, so values are
+never interpreted here.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ from pcl_reasoner.core.errors import StageError
 
 CHUNK_BYTES = 1 << 24
 INDEX = "model.safetensors.index.json"
-"""Which file holds which tensor, for Hugging Face's libraries."""
+"""The index for Hugging Face's libraries: tensor -> file."""
 NAME_MAP = "param_name_map.json"
-"""The same for MindSpore."""
+"""The same index for MindSpore."""
 Style = Literal["huggingface", "mindformers"]
-"""Whose names the tensors have."""
+"""The framework whose names the tensors have."""
 
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor that is not in memory.
+    """A tensor whose values are not in memory.
 
     Args:
-        dtype: Safetensors' word, e.g. ``BF16``.
+        dtype: Data type by safetensors' name, e.g. ``BF16``.
         shape: Its dimensions.
-        size: Bytes.
-        chunks: Gives its bytes in order, from the beginning at every call.
+        size: Its size in bytes.
+        chunks: Returns an iterator over its bytes; each call starts from the beginning.
     """
 
     dtype: str
@@ -48,15 +49,15 @@ class StoredTensor:
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of one value."""
+        """Bytes per value."""
         return self.size // max(1, math.prod(self.shape))
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a folder: those of its index, else model.safetensors, else all.
+    """The safetensors files of a folder: those in its index, else model.safetensors, else all.
 
     Raises:
-        StageError: There are none, or the index names one that is not there.
+        StageError: There are none, or the index names a file that does not exist.
     """
     indexes = [folder / name for name in (INDEX, NAME_MAP) if (folder / name).is_file()]
     single = folder / "model.safetensors"
@@ -73,7 +74,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _read_header(path: Path) -> tuple[int, dict[str, dict[str, Any]]]:
-    """Where the tensors' bytes begin, and their entries; the file must be whole."""
+    """The offset of the tensors' bytes, and the header's entries; the file must be complete."""
     size = path.stat().st_size
     with path.open("rb") as handle:
         first = handle.read(8)
@@ -91,16 +92,16 @@ def _read_header(path: Path) -> tuple[int, dict[str, dict[str, Any]]]:
 
 
 def header(path: Path) -> dict[str, dict[str, Any]]:
-    """The tensors' entries of a safetensors file, after checking that the file is whole.
+    """The header's entries of a safetensors file, after a check that the file is complete.
 
     Raises:
-        StageError: The file is shorter than its header says: it was cut off.
+        StageError: The file's size is not the one given by its header: it was truncated or damaged.
     """
     return _read_header(path)[1]
 
 
 def is_whole(path: Path) -> bool:
-    """True when a safetensors file is all there."""
+    """True if a safetensors file exists and is complete."""
     try:
         header(path)
     except (StageError, OSError, ValueError):
@@ -109,10 +110,10 @@ def is_whole(path: Path) -> bool:
 
 
 def read_files(files: list[Path]) -> dict[str, StoredTensor]:
-    """All tensors of the files by name; nothing but headers is read yet.
+    """All tensors of the files, by name; only the headers are read yet.
 
     Raises:
-        StageError: A file is cut off, or two of them hold a tensor of the same name.
+        StageError: A file is truncated, or two files have a tensor of the same name.
     """
     found: dict[str, StoredTensor] = {}
     for path in files:
@@ -150,17 +151,18 @@ def digest(tensor: StoredTensor) -> str:
 
 
 def write_file(path: Path, tensors: Mapping[str, StoredTensor], style: Style) -> dict[str, str]:
-    """Write one safetensors file, a chunk in memory at a time.
+    """Write one safetensors file, with one chunk in memory at a time.
 
     Args:
         path: The file.
-        tensors: What it holds, by name.
-        style: transformers refuses a file that does not say ``format: pt``.
+        tensors: The tensors to write, by name.
+        style: ``huggingface`` writes ``format: pt`` into the metadata, because transformers rejects
+            a file without it; ``mindformers`` writes ``format: ms``.
 
     Returns:
         Name -> SHA-256 of the tensor's bytes.
     """
-    # Wide values first, as the format's own writer does, so that each is aligned to its size.
+    # Wide types first, as in the format's own writer, so that values are aligned to their size.
     names = sorted(tensors, key=lambda name: -tensors[name].item_bytes)
     head: dict[str, Any] = {
         "__metadata__": {"format": "pt" if style == "huggingface" else "ms"},
@@ -190,13 +192,13 @@ def write_file(path: Path, tensors: Mapping[str, StoredTensor], style: Style) ->
 def write_folder(
     folder: Path, tensors: Mapping[str, StoredTensor], limit: int, style: Style
 ) -> dict[str, str]:
-    """Write tensors as files of at most ``limit`` bytes, with an index where there are several.
+    """Write tensors to files of at most ``limit`` bytes, with an index if there are several.
 
     Args:
-        folder: Where ``model.safetensors`` or its parts go.
-        tensors: By name, in their order.
-        limit: Largest file, bytes; one larger tensor still has a file of its own.
-        style: Which index is written, and the files' ``format``.
+        folder: Folder for ``model.safetensors`` or its parts.
+        tensors: The tensors by name, in the order in which they are divided into files.
+        limit: Maximum bytes of tensors per file; a larger tensor gets its own file.
+        style: Determines the index's file name and the files' ``format``.
 
     Returns:
         Name -> SHA-256 of the tensor's bytes.

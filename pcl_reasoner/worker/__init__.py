@@ -1,1 +1,1 @@
-"""The programs that a training process runs: training, a forward pass, logits, handlers offline."""
+"""Programs with a process of their own: training, forward pass, logits, handlers offline."""

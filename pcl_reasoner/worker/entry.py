@@ -3,8 +3,8 @@
     python -m pcl_reasoner.worker --config finetune.yaml [runner_config.epochs=1 …]
     msrun --worker_num=2 --local_worker_num=2 python -m pcl_reasoner.worker finetune.yaml
 
-Any MindFormers YAML will do, V1's published one included; what a CPU cannot run is changed and
-printed when the device is a CPU.
+Any MindFormers YAML can be given, V1's published one included. If the device is a CPU, settings
+that a CPU cannot run are changed. Every change is printed.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from pcl_reasoner.train import worker
 
 
 def import_mindformers() -> None:
-    """Import MindFormers and make our classes known to it, in the order that this needs."""
+    """Import MindFormers and register our classes with it, in the order that this needs."""
     from pcl_reasoner.trainer import mindformers_1_8 as version
 
     version.prepare_before_import()
-    import mindformers  # noqa: F401  (before what registers with it)
+    import mindformers  # noqa: F401  (before the classes that register with it)
 
     import pcl_reasoner.handlers as handlers
 
     handlers.register()
-    # So that a YAML with `auto_register: pclr_ms.…` needs nothing more here.
+    # A YAML with `auto_register: pclr_ms.…` then needs no further setup.
     os.environ.setdefault("REGISTER_PATH", next(iter(handlers.__path__)))
 
 
@@ -41,13 +41,13 @@ def read_yaml(path: str, overrides: list[str]) -> Any:
 
     Args:
         path: The file.
-        overrides: ``key.key=value`` each, the value as YAML.
+        overrides: ``key.key=value`` each, with the value in YAML.
 
     Returns:
         A MindFormerConfig.
 
     Raises:
-        InputError: There is no such file, or an override is not of that form.
+        InputError: There is no such file, or an override has another form or an unknown section.
     """
     from mindformers.tools.register import MindFormerConfig
 
@@ -72,10 +72,10 @@ def read_config(path: str, overrides: list[str], device: str | None) -> tuple[An
     """Read a MindFormers YAML, apply overrides, and adapt it to this version and to a CPU.
 
     Returns:
-        The MindFormerConfig, and what was changed in it.
+        The MindFormerConfig, and the changes as lines to print.
 
     Raises:
-        InputError: As read_yaml, or the configuration would train on a wrong attention mask.
+        InputError: As for read_yaml, or the configuration would train with a wrong attention mask.
     """
     from pcl_reasoner.train.adapt import adapt_to_cpu
     from pcl_reasoner.trainer import mindformers_1_8 as version
@@ -96,7 +96,7 @@ def read_config(path: str, overrides: list[str], device: str | None) -> tuple[An
 
 
 def train(config: Any) -> None:
-    """Build the context and let MindFormers' Trainer train."""
+    """Build the context and train with MindFormers' Trainer."""
     from mindformers.core.context import build_context
     from mindformers.trainer import Trainer
     from mindformers.utils.file_utils import set_output_path

@@ -1,10 +1,10 @@
-"""The program that evaluates a policy on packed rows without training, by the trainer's own model.
+"""The program that evaluates a policy on packed rows without training, with the trainer's model.
 
     python -m pcl_reasoner.worker.forward mindformers.yaml values.f32 progress.jsonl [--gradient]
 
-The YAML is the trainer's: same model class, same configuration, weights loaded the same way. The
-rows are read in their own order. ``values.f32`` gets [K, S] float32 a row, appended batch by batch:
-log π of each label; with ``--gradient`` also the entropy at that place, and ∂loss / ∂ log π.
+The YAML is the trainer's: same model class, same configuration, weights loaded the same way. Rows
+are read in their stored order. ``values.f32`` gets [K, S] float32 per row, appended batch by batch:
+log π of each label; with ``--gradient`` also the entropy at that position, and ∂loss / ∂ log π.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ def build(config: Any) -> Any:
 
 
 def batches(table: Any, size: int, places: int, compressed: bool, first: int) -> Any:
-    """The model's columns of a few rows at a time; the last rows are repeated to fill a batch.
+    """The model's columns, one batch of rows at a time; the last row is repeated to fill a batch.
 
     Args:
         table: Packed rows (datasets).
-        size: Rows a batch.
-        places: G.
+        size: Rows per batch.
+        places: G, segments that a row can hold.
         compressed: Whether the mask is ``actual_seq_len``.
-        first: Rows that are done.
+        first: Number of rows that are already done.
 
     Yields:
-        Rows that are not repeated, and the columns, [size, …] each.
+        The number of rows without the repeated ones, and the columns, each [size, …].
     """
     import numpy as np
 
@@ -70,14 +70,14 @@ def batches(table: Any, size: int, places: int, compressed: bool, first: int) ->
         ]
         columns = {name: np.stack([row[name] for row in made]) for name in made[0]}
         if compressed:
-            # One row after the other, as MindFormers' batches have it.
+            # The ends of each row start after the row before it, as in MindFormers' batches.
             offsets = np.arange(size, dtype=np.int32) * columns["labels"].shape[1]
             columns["actual_seq_len"] = columns["actual_seq_len"] + offsets[:, None]
         yield min(size, len(table) - start), columns
 
 
 def whole_rows(path: Path, row_bytes: int, size: int) -> int:
-    """Rows of whole batches that a file holds; what is after them is cut off."""
+    """Count the rows of complete batches in a file, and cut the file off after them."""
     rows = path.stat().st_size // row_bytes // size * size if path.exists() else 0
     with path.open("ab") as handle:
         handle.truncate(rows * row_bytes)
@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(config: Any, values: Path, progress: Path, gradient: bool) -> None:
-    """Evaluate all rows that the file has no values of."""
+    """Evaluate all rows whose values are not in the file yet."""
     import datasets
     import numpy as np
     from mindspore import Tensor

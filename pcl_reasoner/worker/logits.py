@@ -1,6 +1,6 @@
 """Logits of a probe batch by transformers and by MindFormers, from the same weights, on the CPU.
 
-``python -m pcl_reasoner.worker.logits REQUEST ANSWER``, which weights/logits.py starts.
+weights/logits.py starts it as ``python -m pcl_reasoner.worker.logits REQUEST ANSWER``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SEQUENCES, LENGTH = 2, 32
 
 
 def probe(vocabulary: int) -> Any:
-    """Token ids [2, 32], the same for every model of a vocabulary."""
+    """Token ids [2, 32], the same for every model with this vocabulary size."""
     import numpy as np
 
     drawn = np.random.default_rng(20260101).integers(0, vocabulary, (SEQUENCES, LENGTH))
@@ -38,7 +38,7 @@ def transformers_logits(folder: Path, tokens: Any) -> Any:
 
 
 def mindformers_logits(files: list[Path], shape: ModelShape, tokens: Any) -> Any:
-    """Logits [2, 32, vocabulary] in float32 by MindFormers' own loading and model."""
+    """Logits [2, 32, vocabulary] in float32 by MindFormers' own loader and model."""
     from pcl_reasoner.trainer import mindformers_1_8 as version
 
     version.prepare_before_import()
@@ -70,7 +70,7 @@ def mindformers_logits(files: list[Path], shape: ModelShape, tokens: Any) -> Any
 
 
 def main(request: Path, answer: Path) -> None:
-    """Compute both, and write what is in parity.json under ``logits``."""
+    """Compute both, compare them, and write the entry ``logits`` of parity.json."""
     import mindspore as ms
     import numpy as np
 

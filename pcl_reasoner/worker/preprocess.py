@@ -2,8 +2,8 @@
 
     python -m pcl_reasoner.worker.preprocess --config finetune.yaml --save_path packs/
 
-What ``datasets_preprocess`` of MindFormers' source tree does; the wheel has no such script. The
-rows are those that the same YAML gives while loading.
+It does the same as ``datasets_preprocess`` in MindFormers' source tree; the wheel has no such
+script. The rows are the same as those that MindFormers makes from the YAML while loading.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def preprocess(config: Any, save_path: Path) -> Any:
 
     Args:
         config: The ``data_loader`` section of a MindFormers configuration.
-        save_path: The folder to make; it appears once it is whole.
+        save_path: The folder to create; it appears once it is complete.
 
     Returns:
         The datasets.Dataset that was saved.
@@ -40,7 +40,7 @@ def preprocess(config: Any, save_path: Path) -> Any:
             "Name some there, e.g. handler: [{type: InstructionHandler, …}]."
         )
     named = MindFormerRegister.get_cls(MindFormerModuleType.DATASET_LOADER, config["type"])
-    # CommonDataLoader is another name of HFDataLoader, and no class with these methods.
+    # CommonDataLoader is another name for HFDataLoader, but lacks these methods.
     loader = named if hasattr(named, "process_dataset") else HFDataLoader
     given = {key: config[key] for key in config if key not in ("type", "auto_register")}
     built = loader._build_config(**process_legacy_args(**given))
@@ -53,7 +53,7 @@ def preprocess(config: Any, save_path: Path) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Parse the command line, preprocess, and say what to put into the YAML."""
+    """Parse the command line, preprocess, and print what to put into the YAML."""
     parser = argparse.ArgumentParser(prog="python -m pcl_reasoner.worker.preprocess")
     parser.add_argument("--config", required=True, help="a MindFormers YAML with handlers")
     parser.add_argument("--save_path", required=True, type=Path, help="the Arrow folder to make")

@@ -28,6 +28,8 @@ from pcl_reasoner.core.schema import DataEngine
 from pcl_reasoner.embedding import encoders
 from pcl_reasoner.embedding.embed import Embedder
 
+LONG = pytest.mark.long
+
 NAMES, THINGS = ("Maya", "Ken", "Olga", "Ravi"), ("apples", "books", "stamps", "tiles")
 SENTENCES = (
     "{n} buys {a} {t} at a market and gives {b} of them to a friend.",
@@ -175,7 +177,9 @@ def test_a_second_check_embeds_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", [37, 150, 1024])
+@pytest.mark.parametrize(
+    "part", [pytest.param(37, marks=LONG), 150, pytest.param(1024, marks=LONG)]
+)
 def test_ray_and_the_cut_of_the_parts_change_nothing(
     part: int, by_torch: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,6 +159,7 @@ def cut_off(moment: Moment, recipe: Path, runs: Path) -> None:
     payload(runs)
 
 
+@pytest.mark.long
 def test_twenty_kills_and_the_same_bytes(whole: Whole, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     killed = moments()

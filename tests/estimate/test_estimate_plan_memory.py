@@ -36,7 +36,7 @@ def held(job: Training) -> list[int]:
 
 
 def test_what_ranks_hold_is_what_the_compile_showed(v1: Training, v15: Training) -> None:
-    """The last column of the table in docs/parallel_compile.md, compiled at full size."""
+    """The last column of the table in docs/cluster/parallel_compile.md, compiled at full size."""
     assert held(v1) == [341_471_232, 256_320_512]
     assert held(v15) == [341_293_056, 243_972_096, 243_972_096, 268_307_456]
 

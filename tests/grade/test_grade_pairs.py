@@ -1,4 +1,4 @@
-"""Our verdict and math-verify's on a few hundred pairs, as docs/grading.md tells it."""
+"""Our verdict and math-verify's on a few hundred pairs, as docs/walk/grading.md tells it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from answer_pairs import PAIRS
 
 from pcl_reasoner.grade.answers import grade_by_rule
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "grading.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "walk" / "grading.md"
 MISTAKEN = {
     (r"The answer is $\boxed{1e3}$.", "1000"),
     (r"The answer is $\boxed{\text{(B)}\ 12}$.", "12"),

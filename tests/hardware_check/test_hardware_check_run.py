@@ -11,7 +11,7 @@ from pcl_reasoner.cli.main import main
 from pcl_reasoner.hardware_check.parts import FIGURES, PARTS
 from pcl_reasoner.losses import LOSSES
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 NOT_HERE = {"tensor_pipeline", "layers"}
 

@@ -312,9 +312,11 @@ def cut_and_mend(hosts: Hosts, number: int) -> None:
 @pytest.mark.parametrize(
     ("fault", "number", "reasons"),
     [
-        (kill_worker, 1, ["was killed by signal 9"]),
+        pytest.param(kill_worker, 1, ["was killed by signal 9"], marks=pytest.mark.long),
         (kill_worker, 2, ["was killed by signal 9"]),
-        (cut_and_mend, 2, ["was silent for", "the connection to"]),
+        pytest.param(
+            cut_and_mend, 2, ["was silent for", "the connection to"], marks=pytest.mark.long
+        ),
     ],
 )
 def test_real_training_goes_on_to_the_same_losses(

@@ -1,4 +1,4 @@
-"""docs/losses.md against the code: its table, its settings, and the loss that it adds."""
+"""docs/walk/losses.md against the code: its table, its settings, and the loss that it adds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from losses_helpers import batch_of, cell, drawn_batch, finite_differences, refe
 from pcl_reasoner.losses import LOSSES, Loss
 from pcl_reasoner.losses.columns import OPTIONAL_COLUMNS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "losses.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "walk" / "losses.md").read_text()
 
 
 def code_in(text: str) -> list[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(platform.machine() != "x86_64", reason="steps into the x86-64 wheel"),
 ]
 

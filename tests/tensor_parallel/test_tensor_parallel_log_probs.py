@@ -42,7 +42,7 @@ def test_values_and_gradients_are_those_of_float64(case: LogProbsCase, folder: P
 
 def test_sums_over_ranks_still_have_wrong_gradients(folder: Path) -> None:
     """The values are right, so a training run would show nothing. If this test fails, MindSpore no
-    longer rewrites the gradient: update docs/mindspore_all_reduce.md."""
+    longer rewrites the gradient: update docs/internals/mindspore_all_reduce.md."""
     errors = worst_errors(REDUCED, folder)
     assert max(errors["log_probs"], errors["entropies"]) < 1e-6
     assert min(errors["weight"], errors["bias"]) > 0.1

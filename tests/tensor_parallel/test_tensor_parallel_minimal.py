@@ -1,4 +1,4 @@
-"""The minimal case that docs/mindspore_all_reduce.md gives to MindSpore's maintainers."""
+"""The minimal case that docs/internals/mindspore_all_reduce.md gives to MindSpore's maintainers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from run_ranks import run_ranks
 
 pytestmark = pytest.mark.slow
 
-SCRIPT = Path(__file__).resolve().parents[2] / "docs" / "mindspore_all_reduce.py"
+SCRIPT = Path(__file__).resolve().parents[2] / "docs" / "internals" / "mindspore_all_reduce.py"
 
 
 @pytest.mark.parametrize(("columns", "is_wrong"), [("1", True), ("2", False)])
