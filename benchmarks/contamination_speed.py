@@ -107,7 +107,9 @@ def load_all(encoders: list[str]) -> dict[str, Any]:
     for encoder in encoders:
         loaded[encoder], cpu, _ = measured(lambda e=encoder: embed.load_embedder(MODEL, 2, e))
         _, first, _ = measured(
-            lambda e=encoder: [loaded[e].encode(["Hi."], 256, fast=fast) for fast in (False, True)]
+            lambda e=encoder: [
+                loaded[e].computed(["Hi."], 256, fast=fast) for fast in (False, True)
+            ]
         )
         print(f"{encoder}: loading {cpu:.1f}, first use {first:.1f} CPU-s", flush=True)
     return loaded
@@ -217,7 +219,7 @@ def near_duplicates(count: int) -> int:
                 block /= np.linalg.norm(block, axis=1, keepdims=True)
                 handle.write(block.tobytes())
         stored: Any = np.memmap(path, np.float32, "r", shape=(count, 384))
-        vectors = duplicates.Rows(stored, np.arange(count))
+        vectors = duplicates.VectorRows(stored, np.arange(count))
         found = {}
         for search in ("approximate", "exact"):
             start = anonymous_mib()

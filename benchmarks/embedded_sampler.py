@@ -37,7 +37,7 @@ def write_policy(folder: Path, hidden: int, layers: int) -> Path:
 
 
 def ours(folder: Path, prompts: Ids, given: argparse.Namespace) -> Side:
-    from pcl_reasoner.local_sampler.draw import Filters
+    from pcl_reasoner.inference.settings import SamplingConfig
     from pcl_reasoner.local_sampler.sampler import PROMPT_MULTIPLE, Layout, LocalSampler, Row
 
     sampler = LocalSampler(folder)
@@ -46,9 +46,10 @@ def ours(folder: Path, prompts: Ids, given: argparse.Namespace) -> Side:
     sampler.prepare(Layout(len(prompts), slots, rows, slots + given.tokens))
 
     def run(greedy: bool, seed: int) -> Ids:
-        filters = Filters(0.0 if greedy else TEMPERATURE, TOP_K, TOP_P, 0.0, 1.0)
+        temperature = 0.0 if greedy else TEMPERATURE
+        settings = SamplingConfig(temperature=temperature, top_k=TOP_K, top_p=TOP_P)
         wanted = [Row(index // given.n, seed * rows + index) for index in range(rows)]
-        drawn = sampler.sample(prompts, wanted, [given.tokens] * rows, filters)
+        drawn = sampler.sample(prompts, wanted, [given.tokens] * rows, settings)
         return [one.token_ids for one in drawn]
 
     return run

@@ -158,7 +158,7 @@ def plain(url: str, work: Path, given: argparse.Namespace) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as empty:
         nothing = ResponseLog(Path(empty) / "log.jsonl")
         prompts = [dialogue.prompt(problem) for problem in problems]
-        bodies = [body_of(r, config) for r in requests_for(prompts, config, dialogue, nothing)]
+        bodies = [body_of(r, config) for r in requests_for(prompts, dialogue, nothing)]
     answers: list[bytes] = []
 
     async def work_on(http: httpx.AsyncClient, rest: Iterator[dict[str, Any]]) -> None:

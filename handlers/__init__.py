@@ -1,9 +1,8 @@
-"""What MindFormers loads by name. Importing this package is all that it needs to find them.
+"""The classes that MindFormers loads by name. Importing this package registers them.
 
 MindFormers looks handlers up as attributes of ``mindformers.dataset.handler`` and everything else
-in its register, so a handler is put in both places. Where MindFormers is not loaded (our own
-stages run the same handlers offline) nothing heavy is imported; a script that imports this
-package before MindFormers calls ``register()`` afterwards.
+in its register, so a handler is put into both. Nothing heavy is imported where MindFormers is not
+loaded. A script that imports this package before MindFormers must call ``register()`` afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ HANDLERS = (DecontaminationHandler, InstructionHandler, RewardHandler, SegmentPa
 
 
 def register() -> None:
-    """Make the handlers, the loader, the model, the step and the callbacks known by name."""
+    """Register the handlers, the loader, the model, the step and the callbacks by name."""
     import mindformers.dataset.handler as mindformers_handlers
     from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
 

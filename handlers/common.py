@@ -1,61 +1,59 @@
-"""What handlers share: the names of columns, and the counts of what they did."""
+"""Functions that handlers share: they check column names and report counts."""
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections.abc import Mapping
 
 from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core.files import nearest
 
 LOGGER = logging.getLogger("pcl_reasoner.handlers")
 
 
-def checked_map(handler: str, map_keys: Mapping[str, str], ours: tuple[str, ...]) -> dict[str, str]:
-    """``map_keys`` as it is, once every key is one of ours.
+def checked_map(handler: str, map_keys: Mapping[str, str], keys: tuple[str, ...]) -> dict[str, str]:
+    """Return ``map_keys`` unchanged, if every key is one of our columns.
 
     Args:
-        handler: Its name, for the error.
-        map_keys: Our column -> the data's.
-        ours: What may be named.
+        handler: Name of the handler, for the error message.
+        map_keys: Our column -> the data's column.
+        keys: The columns that may be keys.
 
     Raises:
-        InputError: A key is not one of ours.
+        InputError: A key is not one of our columns.
     """
     for key in map_keys:
-        if key not in ours:
-            near = difflib.get_close_matches(key, ours, 1)
-            meant = f" Did you mean {near[0]}?" if near else ""
+        if key not in keys:
             raise InputError(
                 f"{handler}: map_keys has {key}; expected one of "
-                f"{', '.join(ours)}, each with the data's column.{meant}"
+                f"{', '.join(keys)}, each with the data's column.{nearest(key, keys)}"
             )
     return dict(map_keys)
 
 
-def refuse_renamed(handler: str, given: Mapping[str, object], renamed: Mapping[str, str]) -> None:
-    """Refuse keywords by their old names, which would else be passed over.
+def refuse_renamed(handler: str, unused: Mapping[str, object], renamed: Mapping[str, str]) -> None:
+    """Refuse keywords with old names, which would otherwise be ignored.
 
     Args:
-        handler: Its name, for the error.
-        given: The keywords that are not its own.
-        renamed: Old name -> name.
+        handler: Name of the handler, for the error message.
+        unused: The keywords that the handler does not use.
+        renamed: Old name -> new name.
 
     Raises:
-        InputError: One of them has an old name.
+        InputError: A keyword has an old name.
     """
-    for key in given.keys() & renamed.keys():
+    for key in unused.keys() & renamed.keys():
         raise InputError(f"{handler}: {key} is called {renamed[key]} now.")
 
 
 def report(name: str, read: int, kept: int, dropped: Mapping[str, int]) -> None:
-    """Log a handler's counts; as a warning, which is shown by default, where rows were dropped.
+    """Log a handler's counts; if rows were dropped, as a warning, which is shown by default.
 
     Args:
-        name: The handler's.
-        read: Rows that came.
-        kept: Rows that are left.
-        dropped: Reason -> rows.
+        name: Name of the handler.
+        read: Number of rows read.
+        kept: Number of rows kept.
+        dropped: Reason -> number of rows dropped.
     """
     reasons = ", ".join(f"{reason} {count}" for reason, count in sorted(dropped.items()) if count)
     level = logging.WARNING if reasons else logging.INFO

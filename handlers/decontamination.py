@@ -1,7 +1,6 @@
 """The contamination check as a MindFormers handler.
 
-handler:
-  - {type: DecontaminationHandler, benchmark: aime.jsonl, threshold: 0.9}
+handler: [{type: DecontaminationHandler, benchmark: aime.jsonl, threshold: 0.9}]
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class DecontaminationHandler:
-    """Takes benchmark questions out of a data set; the stage ``contamination`` decides alike.
+    """Removes benchmark questions from a data set, as the stage ``contamination`` does.
 
     Args:
-        benchmark: File or folder of questions, several, or name -> path.
-        field: The column that is compared; of V1's ``conversations`` the first user's turn.
+        benchmark: File or folder of questions, a list of these, or name -> path.
+        field: The column to compare; in V1's ``conversations``, the first user turn is compared.
         threads: CPU threads for the embedding.
-        settings: Those of ContaminationConfig: threshold, ngrams, containment, model …
+        settings: Settings of ContaminationConfig: threshold, ngrams, containment, model …
     """
 
     def __init__(
@@ -38,10 +37,10 @@ class DecontaminationHandler:
         self.field, self.threads, self.config = field, threads, ContaminationConfig(**settings)
 
     def __call__(self, dataset: datasets.Dataset) -> datasets.Dataset:
-        """Return the rows that are in no benchmark, in their order, with all their columns.
+        """Return the rows that are in no benchmark, in their order and with all columns.
 
         Raises:
-            InputError: The data has no such column.
+            InputError: The data has no column of that name.
         """
         if self.field not in dataset.column_names:
             raise InputError(

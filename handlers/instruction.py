@@ -1,4 +1,4 @@
-"""Records -> tokens and labels, as a MindFormers handler over pack/tokens.py.
+"""Encodes records into tokens and labels: pack/tokens.py as a MindFormers handler.
 
 handler:
   - {type: InstructionHandler, tokenizer: models/mine, max_segment_tokens: 4096}
@@ -16,8 +16,9 @@ from typing import Any
 
 from pcl_reasoner.grade.rewards import require_columns
 from pcl_reasoner.handlers.common import checked_map, report
+from pcl_reasoner.pack.config import OverLength
 from pcl_reasoner.pack.encoder import Encoder, build_encoder
-from pcl_reasoner.pack.tokens import RECORD_KEYS, OverLength, Segmenter
+from pcl_reasoner.pack.tokens import RECORD_KEYS, Segmenter
 
 
 class InstructionHandler:
@@ -25,11 +26,11 @@ class InstructionHandler:
 
     Args:
         tokenizer: The model's folder, or a mapping with ``vocab_file`` and ``merges_file``.
-        max_segment_tokens: Tokens a segment at most.
-        over_length: What becomes of longer ones.
+        max_segment_tokens: Limit on the tokens per segment.
+        over_length: Handling of longer segments.
         map_keys: Our column -> the data's column.
-        prompt: ``system``, ``suffix``, ``template``, ``think_newline`` as in load_encoder; the rest
-            of MindFormers' keywords is not used.
+        prompt: ``system``, ``suffix``, ``template``, ``think_newline`` as in load_encoder; other
+            keywords of MindFormers are ignored.
     """
 
     def __init__(
@@ -45,14 +46,14 @@ class InstructionHandler:
         self.segmenter = Segmenter(build_encoder(tokenizer, used), max_segment_tokens, over_length)
 
     def __call__(self, dataset: Any) -> Any:
-        """A datasets.Dataset of records -> one of segments.
+        """Encode a datasets.Dataset of records into a datasets.Dataset of segments.
 
         Raises:
-            InputError: The data has not a column that ``map_keys`` names.
+            InputError: The data lacks a column that ``map_keys`` names.
             StageError: A reward is missing or outside of [0, 1].
         """
-        own = self.map_keys.values()
-        require_columns("InstructionHandler: the data", dataset.column_names, own)
+        needed = self.map_keys.values()
+        require_columns("InstructionHandler: the data", dataset.column_names, needed)
         found = self.segmenter.encode_dataset(dataset, self.map_keys, "InstructionHandler")
         report("InstructionHandler", len(dataset), len(found), self.segmenter.tally.dropped)
         return found

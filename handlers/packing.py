@@ -1,4 +1,4 @@
-"""Segments -> packed rows, as a MindFormers handler over pcl_reasoner.pack.rows.
+"""Packs segments into rows: pcl_reasoner.pack.rows as a MindFormers handler.
 
 handler:
   - {type: SegmentPackingHandler, seq_length: 4096, seed: 42, pad_token_id: 151643}
@@ -7,10 +7,11 @@ handler:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pcl_reasoner.handlers.common import refuse_renamed, report
 from pcl_reasoner.pack.arrow_folder import write_arrow_folder
+from pcl_reasoner.pack.config import OverLength
 from pcl_reasoner.pack.rows import plan_packing
 from pcl_reasoner.pack.stock import stock
 
@@ -19,10 +20,10 @@ class SegmentPackingHandler:
     """Packs InstructionHandler's segments into rows; see plan_packing.
 
     Args:
-        seq_length: Tokens per row; the arguments to ``over_length`` are those of plan_packing.
+        seq_length: Tokens per row; this and the arguments up to ``over_length``: see plan_packing.
         shift_labels: True for MindFormers' own loader and models, which expect that label i is
             token i + 1; False for PclPackedDataLoader, which shifts them itself.
-        output: Folder to write the rows to; None keeps them in memory (small sets).
+        output: Folder to write the rows to; None keeps them in memory (small data sets).
     """
 
     def __init__(
@@ -32,25 +33,26 @@ class SegmentPackingHandler:
         pad_token_id: int,
         max_segments: int = 128,
         one_segment_per_row: bool = False,
-        over_length: Literal["error", "drop", "truncate"] = "error",
+        over_length: OverLength = "error",
         shift_labels: bool = False,
         output: str | None = None,
         **unused: Any,
     ) -> None:
         refuse_renamed("SegmentPackingHandler", unused, {"one_a_row": "one_segment_per_row"})
-        self.given = seq_length, max_segments, seed, pad_token_id, one_segment_per_row, over_length
+        self.rules = seq_length, max_segments, seed, pad_token_id, one_segment_per_row, over_length
         self.shift_labels, self.output = shift_labels, output
 
     def __call__(self, dataset: Any) -> Any:
-        """A datasets.Dataset of segments -> one of rows."""
+        """Pack a datasets.Dataset of segments into a datasets.Dataset of rows."""
         import pyarrow as pa
         from datasets import Dataset, load_from_disk
 
-        # A selection or shuffle is an index over the table; packing reads the table itself.
-        whole = dataset if dataset._indices is None else dataset.flatten_indices()
-        packing = plan_packing(whole.data.table, *self.given)
-        report("SegmentPackingHandler", len(whole), len(packing.kept), packing.dropped)
-        schema, batches = stock(packing) if self.shift_labels else packing.stream()
+        # A selection or shuffle is only an index over the table, and packing reads the table.
+        flat = dataset if dataset._indices is None else dataset.flatten_indices()
+        packing = plan_packing(flat.data.table, *self.rules)
+        report("SegmentPackingHandler", len(flat), len(packing.kept), packing.dropped)
+        plain = packing.schema, packing.batches()
+        schema, batches = stock(packing) if self.shift_labels else plain
         if self.output is None:
             return Dataset(pa.Table.from_batches(batches, schema))
         Path(self.output).mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""For MindFormers' own way of finding classes, without our entry module.
+"""Registers our classes through MindFormers' ``auto_register``, without our entry module.
 
     export REGISTER_PATH=$(python -c 'import pcl_reasoner.handlers as here; print(*here.__path__)')
 
@@ -6,12 +6,11 @@
     model: {model_config: {auto_register: pclr_ms.PclQwen2Config, …}, …}
 
 MindFormers copies this file into its cache and runs it there, after it has set up its context. One
-``auto_register`` is enough: the first one makes all names known, the handlers' too. It must stand
-where MindFormers looks first, which is the data loader while training.
+``auto_register`` is enough: the first one registers all names, the handlers' too. It must be in the
+section that MindFormers reads first. For training, this is the data loader.
 """
 
 from pcl_reasoner.handlers import register
-
 from pcl_reasoner.trainer.loader import PclPackedDataLoader
 from pcl_reasoner.trainer.mindformers_1_8 import install_cpu_operators
 from pcl_reasoner.trainer.model import PclQwen2Config, PclQwen2ForCausalLM

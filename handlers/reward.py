@@ -1,8 +1,8 @@
-"""Responses -> responses with their rewards, as a MindFormers handler over grade/rewards.py.
+"""Adds rewards to responses: grade/rewards.py as a MindFormers handler.
 
 handler:
   - {type: RewardHandler, verdicts: verdicts.parquet}
-  - type: RewardHandler                 # a file and data with names of their own
+  - type: RewardHandler                 # a file and data with other column names
     verdicts: scores.jsonl
     map_keys: {problem_id: question, sample_index: attempt, reward: score}
 """
@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.handlers.common import checked_map, report
-
 from pcl_reasoner.grade import rewards
+from pcl_reasoner.handlers.common import checked_map, report
 
 
 class RewardHandler:
@@ -23,12 +22,12 @@ class RewardHandler:
 
     Args:
         verdicts: The grade stage's verdicts.parquet, or a Parquet or JSONL file like it.
-        map_keys: Our key -> the column's name, in that file and in the data.
-        unused: The rest of MindFormers' keywords.
+        map_keys: Our column -> its name in that file and in the data.
+        unused: Other keywords of MindFormers; they are ignored.
 
     Raises:
-        InputError: The file has not these columns, or ``map_keys`` names others.
-        StageError: A reward is missing or outside of [0, 1], or a response has two.
+        InputError: The file lacks these columns, or ``map_keys`` has other keys.
+        StageError: A reward is missing or outside of [0, 1], or a response has two rewards.
     """
 
     def __init__(
@@ -36,18 +35,18 @@ class RewardHandler:
     ) -> None:
         self.names = checked_map("RewardHandler", map_keys or {}, rewards.COLUMNS)
         self.verdicts = verdicts
-        self.rewards = rewards.Rewards.of(rewards.read_rewards(Path(verdicts), self.names))
+        self.rewards = rewards.Rewards(rewards.read_rewards(Path(verdicts), self.names))
 
     def __call__(self, dataset: Any) -> Any:
-        """A datasets.Dataset of responses -> the same with rewards.
+        """Add rewards to a datasets.Dataset of responses.
 
         Raises:
-            InputError: The data have not the columns that name a response.
+            InputError: The data lacks the columns that identify a response.
             StageError: A response has no verdict.
         """
-        own = [self.names.get(name, name) for name in ("problem_id", "sample_index")]
-        rewards.require_columns("RewardHandler: the data", dataset.column_names, own)
-        problems, indices = (dataset[name] for name in own)
+        columns = [self.names.get(name, name) for name in ("problem_id", "sample_index")]
+        rewards.require_columns("RewardHandler: the data", dataset.column_names, columns)
+        problems, indices = (dataset[name] for name in columns)
         keys = list(zip(map(str, problems), indices, strict=True))
         joined = self.rewards.join(keys, self.verdicts)
         report("RewardHandler", len(keys), len(keys), {})

@@ -9,10 +9,11 @@ configuration, so that old artifacts are not mistaken for new ones.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pcl_reasoner.core.files import nearest
 from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
 
 RunFunction = Callable[[StageConfig, Mapping[str, Path], Path, StageContext], Counts]
@@ -144,9 +145,10 @@ RENAMED_STAGES = {"embedded": "synthetic", "frozen": "old_log_probs"}
 """Old name of a stage -> its present name."""
 
 
-def renamed_stage(name: str) -> str:
-    """`` It is called NAME now.`` for a stage's old name; empty for other names."""
-    return f" It is called {RENAMED_STAGES[name]} now." if name in RENAMED_STAGES else ""
+def stage_hint(name: str, known: Iterable[str]) -> str:
+    """`` It is called NAME now.`` for a stage's old name, else the nearest known name."""
+    new_name = RENAMED_STAGES.get(name)
+    return f" It is called {new_name} now." if new_name else nearest(name, known)
 
 
 def inputs_of(inputs: Mapping[str, Path], role: str) -> dict[str, Path]:
@@ -159,9 +161,7 @@ def inputs_of(inputs: Mapping[str, Path], role: str) -> dict[str, Path]:
     Returns:
         Name -> path. A single input has the role's own name.
     """
-    several = {
-        key.removeprefix(f"{role}."): path
-        for key, path in inputs.items()
-        if key.startswith(f"{role}.")
-    }
-    return {role: inputs[role]} if role in inputs else several
+    if role in inputs:
+        return {role: inputs[role]}
+    parts = ((key.partition("."), path) for key, path in inputs.items())
+    return {name: path for (key, _, name), path in parts if key == role}

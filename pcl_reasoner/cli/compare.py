@@ -25,10 +25,10 @@ def differences(left: Any, right: Any) -> Iterator[tuple[str, Any, Any]]:
         Key, left value, right value; ABSENT for a side without the key.
     """
     flat_left, flat_right = flatten(left), flatten(right)
-    for key in [*flat_left, *(key for key in flat_right if key not in flat_left)]:
-        both = flat_left.get(key, ABSENT), flat_right.get(key, ABSENT)
-        if both[0] != both[1]:
-            yield key, *both
+    for key in flat_left | flat_right:
+        values = flat_left.get(key, ABSENT), flat_right.get(key, ABSENT)
+        if values[0] != values[1]:
+            yield key, *values
 
 
 def mindformers_yaml(name: str) -> dict[str, Any] | None:

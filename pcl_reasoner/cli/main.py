@@ -21,19 +21,19 @@ from pcl_reasoner.cli import dry_run as dry_run_command
 from pcl_reasoner.cli import evaluation, training
 from pcl_reasoner.cli.contamination import contamination
 from pcl_reasoner.cli.options import (
+    arguments_of,
     example,
     load,
     recipe_options,
+    require_done,
     runs_option,
     where_options,
-    words_of,
 )
 from pcl_reasoner.cli.plan import plan as plan_command
 from pcl_reasoner.core.errors import InputError, PclError, StageError, join_errors
 
 if TYPE_CHECKING:
     from pcl_reasoner.runner.plan import Plan
-    from pcl_reasoner.runner.recipe import Recipe
 
 INTERRUPTED = 130
 
@@ -48,7 +48,11 @@ class _Group(click.Group):
 
 @click.group(
     cls=_Group,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "show_default": True,
+    },
     epilog=example("pclr-ms run v15_opg"),
 )
 @click.version_option(__version__, prog_name="pclr-ms")
@@ -68,8 +72,8 @@ def cli() -> None:
 @click.option(
     "--start",
     type=click.Choice(("ssh", "local")),
-    help="Start training on the launch file's hosts, watch it, and start it again after a loss; "
-    "ssh: servers and Ray of a stage, too; local: all hosts as processes of this machine.",
+    help="Start training on the launch file's hosts, watch it, and restart it after a loss; "
+    "ssh: also start a stage's servers and Ray; local: run all hosts as processes of this machine.",
 )
 @runs_option
 def run(
@@ -85,52 +89,44 @@ def run(
     from pcl_reasoner.hosts.ray_cluster import ray_around
     from pcl_reasoner.runner import runner
     from pcl_reasoner.runner.plan import make_plan
+    from pcl_reasoner.runner.sources import fetched
     from pcl_reasoner.train.shape import wrong_weights
 
     recipe = load(**options)
     click.echo(terminal.headline(recipe))
     plan = make_plan(recipe, runs, until)
-    repeated = runner.again(plan, from_stage)
+    repeated = runner.stages_to_repeat(plan, from_stage)
     if dry_run:
-        dry_run_command.show(recipe, plan, repeated, runs)
+        dry_run_command.show(plan, repeated, runs)
         return
     if not plan.missing and not repeated and all(planned.done for planned in plan.stages):
         click.echo("nothing to do: every stage is done")
-        _say_where(recipe, plan, until)
+        _show_result(plan, until)
         return
-    wrong = wrong_weights(plan)
-    if wrong:
+    if wrong := wrong_weights(plan):
         raise join_errors(wrong)
-    _set_environment(plan)
+    if all(fetched(folder) for folder in plan.to_fetch):
+        # Libraries then do not ask the hub about local folders. They read the variable when they
+        # are imported, so it must be set before.
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
     if len(recipe.launch.placement.hosts) > 1 and start is None:
-        dry_run_command.say_scripts(recipe, plan, runs)
+        dry_run_command.show_scripts(plan, runs)
     with terminal.run_view() as view:
         runner.run(plan, view, repeated, start, ray_around)
     click.echo()
     terminal.funnel(plan)
     terminal.warnings(plan)
-    _say_where(recipe, plan, until)
+    _show_result(plan, until)
 
 
-def _set_environment(plan: Plan) -> None:
-    """Keep libraries from asking the hub about local folders, unless something must be fetched.
-
-    The libraries read the variable when they are imported, so it must be set before.
-    """
-    from pcl_reasoner.runner.sources import fetched
-
-    if all(fetched(folder) for folder in plan.to_fetch):
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
-
-def _say_where(recipe: Recipe, plan: Plan, until: str | None) -> None:
+def _show_result(plan: Plan, until: str | None) -> None:
     """Print where the result is, and what to do next."""
     report = plan.report_file()
     click.echo(f"report: {report}" if report else f"result: {plan.stages[-1].folder}")
     if report is not None:
-        click.echo(f"next: pclr-ms report {words_of(recipe)} --open")
+        click.echo(f"next: pclr-ms report {arguments_of(plan.recipe)} --open")
     elif until is not None:
-        click.echo(f"next: pclr-ms run {words_of(recipe)}")
+        click.echo(f"next: pclr-ms run {arguments_of(plan.recipe)}")
 
 
 @cli.command(epilog=example("pclr-ms validate v15_opg --launch atlas_910c_16x8"))
@@ -141,8 +137,7 @@ def validate(**options: Any) -> None:
     from pcl_reasoner.train.shape import unknown_shapes
 
     recipe = load(**options)
-    problems = check_others(recipe)
-    if problems:
+    if problems := check_others(recipe):
         raise join_errors(problems)
     click.echo(f"ok: {len(recipe.stages)} stages")
     for unknown in unknown_shapes(recipe):
@@ -193,11 +188,10 @@ def diff(left: str, right: str, runs: Path, **options: Any) -> None:
     recipe = load(left, **options)
     native = mindformers_yaml(right)
     if native is not None:
-        values: tuple[Any, Any] = (rendered(recipe, runs), native)
+        found = differences(rendered(recipe, runs), native)
     else:
-        values = (recipe.resolved(), load(right, **options).resolved())
-    rows = [(key, *map(terminal.value_words, both)) for key, *both in differences(*values)]
-    if rows:
+        found = differences(recipe.resolved(), load(right, **options).resolved())
+    if rows := [(key, *map(terminal.value_text, values)) for key, *values in found]:
         terminal.table(("key", left, right), rows)
     else:
         click.echo("no difference")
@@ -220,16 +214,16 @@ def list_shipped() -> None:
 @cli.command(epilog=example("pclr-ms cp v15_opg my_recipe.yaml"))
 @click.argument("name")
 @click.argument("destination", metavar="DEST", type=click.Path(path_type=Path))
-@click.option("--force", is_flag=True, help="Overwrite files that are there.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
 def cp(name: str, destination: Path, force: bool) -> None:
     """Copy a recipe with the profile files that it names, or copy a launch file."""
     from pcl_reasoner.core import files
 
     copied = files.copy(name, destination, force)
-    for origin, to in copied:
-        click.echo(f"{origin} -> {to}")
+    for source, target in copied:
+        click.echo(f"{source} -> {target}")
     if copied[0][0].parent == files.shipped("recipes"):
-        click.echo("next: change its name: key, so that its runs have a folder of their own")
+        click.echo("next: change the value of its key name, so that its runs get their own folder")
 
 
 @cli.command(epilog=example("pclr-ms report v15_opg --open"))
@@ -245,7 +239,8 @@ def report(open_it: bool, runs: Path, **options: Any) -> None:
     if file is None:
         raise InputError(f"{recipe.path}: has no report stage.")
     if not file.is_file():
-        raise StageError(f"{file}: not there yet. Build it with: pclr-ms run {words_of(recipe)}")
+        command = f"pclr-ms run {arguments_of(recipe)}"
+        raise StageError(f"{file}: does not exist yet. Build it with: {command}")
     click.echo(file)
     if open_it:
         import webbrowser
@@ -255,11 +250,11 @@ def report(open_it: bool, runs: Path, **options: Any) -> None:
 
 @cli.command(epilog=example("pclr-ms preview v15_opg --rows 0,1"))
 @click.argument("recipe")
-@click.argument("words", nargs=-1, metavar="[STAGE] [STAGE.KEY=VALUE]...")
+@click.argument("arguments", nargs=-1, metavar="[STAGE] [STAGE.KEY=VALUE]...")
 @where_options
-@click.option("--rows", default="0", show_default=True, help="Rows to show, e.g. 0,1.")
+@click.option("--rows", default="0", help="Rows to show, e.g. 0,1.")
 @runs_option
-def preview(recipe: str, words: tuple[str, ...], rows: str, runs: Path, **options: Any) -> None:
+def preview(recipe: str, arguments: tuple[str, ...], rows: str, runs: Path, **options: Any) -> None:
     """Show packed rows as coloured tokens: prompt, trained, masked, segments, rewards.
 
     STAGE is the pack stage to show; 'pack' if left out.
@@ -270,32 +265,30 @@ def preview(recipe: str, words: tuple[str, ...], rows: str, runs: Path, **option
 
     if not re.fullmatch(r"\d+(,\d+)*", rows):
         raise InputError(f"--rows {rows}: must be row numbers, e.g. 0,1.")
-    wanted = [int(row) for row in rows.split(",")]
-    stage = words[0] if words and "=" not in words[0] else "pack"
-    loaded = load(recipe, tuple(word for word in words if word != stage), **options)
+    indices = [int(row) for row in rows.split(",")]
+    stage = arguments[0] if arguments and "=" not in arguments[0] else "pack"
+    loaded = load(recipe, tuple(one for one in arguments if one != stage), **options)
     plan = make_plan(loaded, runs, until=stage)
     planned = plan.stages[-1]
-    if not planned.done:
-        command = f"pclr-ms run {words_of(loaded)} --until {stage}"
-        raise StageError(f"stage {planned.title}: not done yet. Run it with: {command}")
-    shown = preview_rows(planned.folder, plan.tokenizer_file(planned), wanted)
+    require_done(planned, loaded)
+    spans_of_rows = preview_rows(planned.folder, plan.tokenizer_file(planned), indices)
     terminal.preview_legend()
-    for row, spans in zip(wanted, shown, strict=True):
+    for row, spans in zip(indices, spans_of_rows, strict=True):
         terminal.preview(row, spans)
 
 
 @cli.command(epilog=example("pclr-ms recount PCL-Reasoner-V1.5-data/"))
 @click.argument("source", type=click.Path(path_type=Path))
-@click.option("--problem", default="problem", show_default=True, help="Column of the problem.")
-@click.option("--reward", default="reward", show_default=True, help="Column; above 0 is right.")
+@click.option("--problem", default="problem", help="Column of the problem.")
+@click.option("--reward", default="reward", help="Column of the reward; above 0 means correct.")
 def recount(source: Path, problem: str, reward: str) -> None:
     """Count a released set of graded responses, and show V1.5's published counts beside."""
     from pcl_reasoner.cli import terminal
-    from pcl_reasoner.curate.recount import recount as counted
+    from pcl_reasoner.curate.recount import recount as count
 
     rows = [
         (one.name, f"{one.found:,}", "" if one.published is None else f"{one.published:,}")
-        for one in counted(source, problem, reward)
+        for one in count(source, problem, reward)
     ]
     terminal.table(("", "here", "published"), rows, right=("here", "published"))
 
@@ -347,7 +340,7 @@ def main(arguments: list[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted; run the same command again to go on", err=True)
+        click.echo("interrupted; run the same command again to resume", err=True)
         return INTERRUPTED
     except PclError as error:
         click.echo(f"error: {error}", err=True)

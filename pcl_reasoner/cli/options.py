@@ -10,12 +10,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from pcl_reasoner.core.errors import StageError
+
 if TYPE_CHECKING:
+    from pcl_reasoner.runner.plan import PlannedStage
     from pcl_reasoner.runner.recipe import Recipe
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 LAPTOP = "laptop.yaml"
+
+PATH = click.Path(path_type=Path)
+FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+POSITIVE = click.IntRange(min=1)
 
 
 def example(*lines: str) -> str:
@@ -36,7 +44,6 @@ where_options = _all_of(
     click.option(
         "--launch",
         default=LAPTOP,
-        show_default=True,
         metavar="FILE",
         help="Launch file, by path or shipped name: where the recipe runs.",
     ),
@@ -45,9 +52,7 @@ where_options = _all_of(
         metavar="NAME",
         help="Overlay of the recipe; the launch file's own if left out, 'paper' for none.",
     ),
-    click.option(
-        "--seed", type=click.IntRange(min=0), help="Takes the place of the recipe's seed."
-    ),
+    click.option("--seed", type=click.IntRange(min=0), help="Replaces the recipe's seed."),
 )
 recipe_options = _all_of(
     click.argument("recipe"),
@@ -58,7 +63,8 @@ runs_option = click.option(
     "--runs",
     envvar="PCLR_RUNS",
     default="runs",
-    type=click.Path(path_type=Path, file_okay=False),
+    show_default=False,
+    type=FOLDER,
     metavar="DIR",
     help="Folder of all runs; PCLR_RUNS or ./runs if left out.",
 )
@@ -71,16 +77,27 @@ def load(recipe: str, overrides: tuple[str, ...] = (), **options: Any) -> Recipe
     return load_recipe(recipe, overrides=overrides, **options)
 
 
-def words_of(recipe: Recipe) -> str:
+def arguments_of(recipe: Recipe) -> str:
     """The arguments that load this recipe again."""
     from pcl_reasoner.core.files import shipped
 
     is_shipped = recipe.path.parent == shipped("recipes")
-    words = [recipe.path.stem if is_shipped else os.path.relpath(recipe.path)]
+    arguments = [recipe.path.stem if is_shipped else os.path.relpath(recipe.path)]
     if recipe.launch_file != LAPTOP:
-        words += ["--launch", recipe.launch_file]
+        arguments += ["--launch", recipe.launch_file]
     if recipe.profile != recipe.launch.profile:
-        words += ["--profile", recipe.profile]
+        arguments += ["--profile", recipe.profile]
     if recipe.seed_given is not None:
-        words += ["--seed", str(recipe.seed_given)]
-    return shlex.join([*words, *recipe.overrides])
+        arguments += ["--seed", str(recipe.seed_given)]
+    return shlex.join([*arguments, *recipe.overrides])
+
+
+def require_done(planned: PlannedStage, recipe: Recipe) -> None:
+    """Raise an error with the command that runs a stage, if the stage is not done.
+
+    Raises:
+        StageError: The stage is not done.
+    """
+    if not planned.done:
+        command = f"pclr-ms run {arguments_of(recipe)} --until {planned.spec.name}"
+        raise StageError(f"stage {planned.title}: not done yet. Run it with: {command}")

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pcl_reasoner.cli.options import example, load, recipe_options, runs_option
+from pcl_reasoner.cli.options import POSITIVE, example, load, recipe_options, runs_option
 
 if TYPE_CHECKING:
     from pcl_reasoner.estimate.plan_report import Planned
+
+_ASSUMPTIONS = ("segments", "segment_tokens", "measured_hours", "response_tokens")
+"""Options that replace published or assumed figures."""
 
 
 @click.command(
@@ -23,33 +26,32 @@ if TYPE_CHECKING:
 @click.option(
     "--chip",
     default="ascend_910c_die",
-    show_default=True,
     metavar="NAME",
-    help="Whose figures are reckoned with: ascend_910c_die or ascend_910b.",
+    help="The chip to estimate for: ascend_910c_die or ascend_910b.",
 )
 @click.option(
     "--segments",
-    type=click.IntRange(min=1),
+    type=POSITIVE,
     metavar="N",
-    help="Responses that are trained on; what the recipe publishes if left out.",
+    help="Number of training responses; the recipe's published number if left out.",
 )
 @click.option(
     "--segment-tokens",
     type=click.FloatRange(min=1),
     metavar="N",
-    help="Mean tokens of one with its prompt; from what is published, or assumed, if left out.",
+    help="Mean tokens of a response with its prompt; published or assumed if left out.",
 )
 @click.option(
     "--measured-hours",
     type=click.FloatRange(min=0, min_open=True),
     metavar="H",
-    help="Hours of a run that is known: say the MFU and the chip's speed that reproduce it.",
+    help="Hours of a known run: print the MFU and the chip's speed that reproduce them.",
 )
 @click.option(
     "--response-tokens",
     type=click.FloatRange(min=1),
     metavar="N",
-    help="Mean tokens of a sampled response; from what is published, or assumed, if left out.",
+    help="Mean tokens of a sampled response; published or assumed if left out.",
 )
 @click.option(
     "--dry-run-log",
@@ -58,16 +60,7 @@ if TYPE_CHECKING:
     help="Log of MindSpore's own dry run of a rank: its memory is shown beside the estimate.",
 )
 @runs_option
-def plan(
-    chip: str,
-    segments: int | None,
-    segment_tokens: float | None,
-    measured_hours: float | None,
-    response_tokens: float | None,
-    dry_run_log: Path | None,
-    runs: Path,
-    **options: Any,
-) -> None:
+def plan(chip: str, dry_run_log: Path | None, runs: Path, **options: Any) -> None:
     """Estimate memory and hours of a recipe without a device or data.
 
     Prints the memory per device by pipeline stage and kind, the fullest stage, the hours by
@@ -83,19 +76,14 @@ def plan(
     from pcl_reasoner.runner.plan import make_plan
     from pcl_reasoner.train.shape import training_stages
 
+    assumptions = {key: options.pop(key) for key in _ASSUMPTIONS}
+    assumptions["dry_run"] = read_dry_run(dry_run_log) if dry_run_log else None
     recipe = load(**options)
-    given = {
-        "segments": segments,
-        "segment_tokens": segment_tokens,
-        "measured_hours": measured_hours,
-        "response_tokens": response_tokens,
-        "dry_run": read_dry_run(dry_run_log) if dry_run_log else None,
-    }
     for name in training_stages(recipe, "to plan"):
-        walk = make_plan(recipe, runs, until=name)
-        config = compile_plan.configuration(walk)
+        training = make_plan(recipe, runs, until=name)
+        config = compile_plan.configuration(training)
         device = read_chip(chip, compute_type(config))
-        found = plan_report.plan_training(walk.stages[-1], config, device, given)
+        found = plan_report.plan_training(training.stages[-1], config, device, assumptions)
         _show(found)
         for file in plan_report.write(found, runs.absolute() / recipe.name / "plan" / name):
             click.echo(f"written: {file}")
@@ -103,52 +91,37 @@ def plan(
 
 def _show(found: Planned) -> None:
     from pcl_reasoner.cli import terminal
-    from pcl_reasoner.estimate import plan_report
+    from pcl_reasoner.estimate import plan_report, serving_report
 
-    for line in plan_report.headlines(found):
-        click.echo(line)
-    click.echo()
+    click.echo("\n".join([*plan_report.headlines(found), ""]))
     columns, rows = plan_report.memory_rows(found.now.job)
     terminal.table(columns, rows, right=columns[1:])
-    for line in (plan_report.memory_verdict(found), *plan_report.notes(found)):
-        click.echo(line)
-    click.echo()
-    for line in plan_report.data_lines(found.size, found.derived):
-        click.echo(line)
-    click.echo()
-    numbers = ("seconds a step", "hours", "share")
+    memory_lines = [plan_report.memory_verdict(found), *plan_report.notes(found)]
+    data_lines = plan_report.data_lines(found.size, found.derived)
+    click.echo("\n".join([*memory_lines, "", *data_lines, ""]))
+    numbers = ("seconds per step", "hours", "share")
     terminal.table(("time", *numbers), plan_report.time_rows(found.now), right=numbers)
-    for line in plan_report.time_lines(found):
-        click.echo(line)
+    click.echo("\n".join([*plan_report.time_lines(found), ""]))
     _show_choices(found)
+    if found.sampling:
+        click.echo()
+        columns = serving_report.HEADINGS
+        terminal.table(columns, serving_report.rows(found.sampling), right=columns[1:])
+        click.echo("\n".join(serving_report.lines(found.sampling)))
 
 
 def _show_choices(found: Planned) -> None:
     from pcl_reasoner.cli import terminal
     from pcl_reasoner.estimate import plan_report
 
-    click.echo()
     numbers: tuple[str, ...] = ("hours", "saved", "GiB")
     better = plan_report.change_rows(found)
     if better:
         terminal.table(("changes worth most, one at a time", *numbers), better, right=numbers)
     else:
-        click.echo("no single change of those tried saves hours and fits")
+        click.echo("no single change that was tried saves hours and fits")
     click.echo()
     numbers = ("GiB", "hours", "MFU")
-    columns = ("layout", "layers recomputed a stage", "GiB", "fits", "hours", "MFU")
+    columns = ("layout", "layers recomputed per stage", "GiB", "fits", "hours", "MFU")
     terminal.table(columns, plan_report.layout_rows(found), right=numbers)
     click.echo("layouts other than the first: swap off, as few recomputed layers as fit")
-    _show_sampling(found)
-
-
-def _show_sampling(found: Planned) -> None:
-    from pcl_reasoner.cli import terminal
-    from pcl_reasoner.estimate import serving_report
-
-    if found.drawn:
-        click.echo()
-        columns = serving_report.HEADINGS
-        terminal.table(columns, serving_report.rows(found.drawn), right=columns[1:])
-        for line in serving_report.lines(found.drawn):
-            click.echo(line)

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -24,31 +24,16 @@ from pcl_reasoner.core.doctor import Check
 from pcl_reasoner.core.stage import Counts
 from pcl_reasoner.runner.plan import Plan, PlannedStage
 from pcl_reasoner.runner.recipe import Recipe
+from pcl_reasoner.runner.runner import counts_of
+
+if TYPE_CHECKING:
+    from pcl_reasoner.pack.preview import Span
+    from pcl_reasoner.train.inspect import Inspected
 
 LOG_WIDTH = 200
 """Columns per line if standard output is not a terminal."""
 
 SECONDS_BETWEEN_LOG_LINES = 60.0
-
-
-class PreviewSpan(Protocol):
-    """Neighbouring tokens of one kind in one segment (`pack/preview.py`)."""
-
-    @property
-    def text(self) -> str:
-        """The decoded tokens."""
-
-    @property
-    def kind(self) -> str:
-        """prompt, trained, masked or padding."""
-
-    @property
-    def segment(self) -> int:
-        """0-based index of the segment in its row."""
-
-    @property
-    def reward(self) -> float | None:
-        """The segment's reward; None for padding."""
 
 
 def console() -> Console:
@@ -59,8 +44,7 @@ def console() -> Console:
 
 def headline(recipe: Recipe) -> str:
     """First line of a run: where it runs, so that nobody mistakes a laptop for the cluster."""
-    name = recipe.launch.name.upper()
-    title = recipe.launch.title
+    name, title = recipe.launch.name.upper(), recipe.launch.title
     if title.upper().startswith(name):
         title = title[len(name) :].lstrip(" ,:;")
     return f"{name}: {title}"
@@ -70,12 +54,10 @@ def duration(seconds: float) -> str:
     """``0.4 s``, ``12 s``, ``4 min 3 s``, ``1 h 12 min``."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes == 0:
+        return f"{rest} s"
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def outcome(counts: Counts, seconds: float) -> str:
@@ -92,7 +74,7 @@ class Pace:
     def __init__(self, done: float, now: float, counted: tuple[float | None, str]) -> None:
         self._first, self._began, self.counted = done, now, counted
 
-    def words(self, done: float, total: float | None, unit: str, now: float) -> str:
+    def describe(self, done: float, total: float | None, unit: str, now: float) -> str:
         """``1,200/5,000 problems, 13.1 problems/s, 4 min 50 s left``."""
         parts = [f"{done:,.0f}{f'/{total:,.0f}' if total else ''} {unit}"]
         gained, spent = done - self._first, now - self._began
@@ -114,95 +96,80 @@ class LogView:
     """Prints one line per stage, and one per minute during a long stage."""
 
     def __init__(self) -> None:
-        self._where = ""
+        self._title = ""
         self._pace: Pace | None = None
         self._last = 0.0
 
     def started(self, planned: PlannedStage, index: int, total: int) -> None:
-        """Remember the stage; its line is printed when it is done."""
+        """Begin a stage."""
         self.begin(f"[{index + 1}/{total}] {planned.title}")
 
     def begin(self, title: str) -> None:
-        """Remember the title of the current work."""
-        self._where = title
+        """Remember the title of the current work; its line is printed when it is done."""
+        self._title = title
         self._pace, self._last = None, time.monotonic()
 
     def update(self, done: float, total: float | None, unit: str, note: str = "") -> None:
-        """Print once per minute how far the stage is."""
+        """Show how far the stage is."""
         now = time.monotonic()
         self._pace = _pace(self._pace, done, now, (total, unit))
+        text = self._pace.describe(done, total, unit, now)
+        self._show(done, total, f"{text}, {note}" if note else text, now)
+
+    def _show(self, done: float, total: float | None, text: str, now: float) -> None:
+        """Print once per minute how far the stage is."""
         if now - self._last >= SECONDS_BETWEEN_LOG_LINES:
             self._last = now
-            words = self._pace.words(done, total, unit, now)
-            self._say(f"{self._where}: {words}{f', {note}' if note else ''}")
+            self._print(f"{self._title}: {text}")
 
     def skipped(self, planned: PlannedStage, index: int, total: int) -> None:
         """Print that a stage was already done."""
-        self._say(f"[{index + 1}/{total}] {planned.title}: done already")
+        self._print(f"[{index + 1}/{total}] {planned.title}: done already", "dim")
 
     def finished(self, planned: PlannedStage, counts: Counts, seconds: float) -> None:
         """Print what became of the stage's records."""
-        self._say(f"{self._where}: {outcome(counts, seconds)}")
+        self._print(f"{self._title}: {outcome(counts, seconds)}", "green")
 
     def warned(self, message: str) -> None:
         """Print nothing now, because all warnings are printed at the end."""
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str, style: str = "") -> None:
         print(line, flush=True)
 
 
-class LiveView:
+class LiveView(LogView):
     """Shows the running stage as a live line below the stages that are done."""
 
     def __init__(self, progress: Progress) -> None:
+        super().__init__()
         self._progress = progress
-        self._task = progress.add_task("", visible=False, words="", total=None)
-        self._where = ""
-        self._pace: Pace | None = None
-
-    def started(self, planned: PlannedStage, index: int, total: int) -> None:
-        """Show the stage's line."""
-        self.begin(f"[{index + 1}/{total}] {planned.title}")
+        self._task = progress.add_task("", visible=False, text="", total=None)
 
     def begin(self, title: str) -> None:
         """Show the title of the current work."""
-        self._where = title
-        self._pace = None
-        self._progress.reset(
-            self._task, description=self._where, total=None, visible=True, words=""
-        )
+        super().begin(title)
+        self._progress.reset(self._task, description=title, total=None, visible=True, text="")
 
-    def update(self, done: float, total: float | None, unit: str, note: str = "") -> None:
+    def _show(self, done: float, total: float | None, text: str, now: float) -> None:
         """Move the bar."""
-        now = time.monotonic()
-        self._pace = _pace(self._pace, done, now, (total, unit))
-        words = self._pace.words(done, total, unit, now)
-        self._progress.update(
-            self._task,
-            completed=done,
-            total=total or None,
-            words=f"{words}{f', {note}' if note else ''}",
-        )
-
-    def skipped(self, planned: PlannedStage, index: int, total: int) -> None:
-        """Print a line above the bar."""
-        self._leave(f"[{index + 1}/{total}] {planned.title}: done already", "dim")
+        self._progress.update(self._task, completed=done, total=total or None, text=text)
 
     def finished(self, planned: PlannedStage, counts: Counts, seconds: float) -> None:
         """Print a line above the bar and hide the bar."""
         self._progress.update(self._task, visible=False)
-        self._leave(f"{self._where}: {outcome(counts, seconds)}", "green")
+        super().finished(planned, counts, seconds)
 
     def warned(self, message: str) -> None:
         """Print a line above the bar; the warning is printed again at the end."""
-        self._leave(f"warning: {message}", "yellow")
+        self._print(f"warning: {message}", "yellow")
 
-    def _leave(self, line: str, style: str) -> None:
+    def _print(self, line: str, style: str = "") -> None:
+        """Print a line above the bar."""
         self._progress.console.print(Text(line, style=style))
 
 
 @contextmanager
-def task_view(title: str) -> Iterator[LogView | LiveView]:
+def task_view(title: str) -> Iterator[LogView]:
     """Progress of a command that does not run stages."""
     with run_view() as view:
         view.begin(title)
@@ -210,7 +177,7 @@ def task_view(title: str) -> Iterator[LogView | LiveView]:
 
 
 @contextmanager
-def run_view() -> Iterator[LogView | LiveView]:
+def run_view() -> Iterator[LogView]:
     """A live view if standard output is a terminal, else a log view."""
     if not sys.stdout.isatty():
         yield LogView()
@@ -219,7 +186,7 @@ def run_view() -> Iterator[LogView | LiveView]:
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
-        TextColumn("{task.fields[words]}", markup=False),
+        TextColumn("{task.fields[text]}", markup=False),
     )
     with Progress(*columns, console=console(), transient=True) as progress:
         yield LiveView(progress)
@@ -247,9 +214,8 @@ def funnel(plan: Plan) -> None:
     """Print what became of every stage's records, from the manifests."""
     rows = []
     for planned in plan.stages:
-        manifest = artifact.read_manifest(planned.folder)
-        if manifest is not None:
-            counts = Counts.model_validate(manifest["counts"])
+        counts = counts_of(planned.folder)
+        if counts is not None:
             dropped = ", ".join(f"{reason} {n:,}" for reason, n in sorted(counts.dropped.items()))
             kept = f"{counts.kept:,}"
             rows.append((planned.title, counts.unit, f"{counts.read:,}", kept, dropped))
@@ -268,17 +234,17 @@ def doctor_table(checks: Sequence[Check]) -> None:
     """Print installed versions, compatible versions, and what to do."""
     rows = []
     for check in checks:
-        word, style = ("ok", "green") if check.ok else ("WRONG", "red")
+        state = Text("ok", style="green") if check.ok else Text("WRONG", style="red")
         if check.ok and check.found == "not found":
-            word, style = "absent", "dim"
-        rows.append((check.name, check.found, check.wanted, Text(word, style=style), check.advice))
+            state = Text("absent", style="dim")
+        rows.append((check.name, check.found, check.wanted, state, check.advice))
     table(("what", "found", "wanted", "", "to do"), rows)
 
 
 _STYLES = {"prompt": "cyan", "trained": "green", "masked": "dim", "padding": "dim"}
 
 
-def preview(row: int, spans: Sequence[PreviewSpan]) -> None:
+def preview(row: int, spans: Sequence[Span]) -> None:
     """Print one packed row: a heading per segment, tokens coloured by kind.
 
     Where there are no colours, each change of kind is marked ``[kind]``.
@@ -297,7 +263,7 @@ def preview(row: int, spans: Sequence[PreviewSpan]) -> None:
     out.print(text, soft_wrap=True)
 
 
-def _border(span: PreviewSpan) -> str:
+def _border(span: Span) -> str:
     if span.kind == "padding":
         return "padding"
     reward = "" if span.reward is None else f", reward {span.reward:g}"
@@ -311,23 +277,19 @@ def preview_legend() -> None:
     console().print(legend)
 
 
-def inspected(responses: Sequence[Any]) -> None:
-    """Print what a loss does to responses, one line per response.
-
-    Args:
-        responses: ``Inspected`` objects (`train/inspect.py`).
-    """
+def inspected(responses: Sequence[Inspected]) -> None:
+    """Print what a loss does to responses, one line per response."""
     numbers = ("reward", "A", "tokens", "m", "p", "weight", "entropy")
     rows = []
     for one in responses:
-        words = "  ".join(f"{token.text!r} {token.figure:.2g}" for token in one.tokens)
+        tokens = "  ".join(f"{token.text!r} {token.figure:.2g}" for token in one.tokens)
         advantage = "–" if one.advantage is None else f"{one.advantage:.3g}"
         figures = (f"{one.m:.4f}", f"{one.p:.4f}", f"{one.weight:.3g}", f"{one.entropy:.3f}")
         name = f"{one.problem_id[:8]}/{one.sample_index}"
-        rows.append((name, f"{one.reward:g}", advantage, one.length, *figures, words))
+        rows.append((name, f"{one.reward:g}", advantage, one.length, *figures, tokens))
     table(("response", *numbers, "tokens that weigh most"), rows, right=numbers)
 
 
-def value_words(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A configuration value on one line, as Python writes it; strings have no quotes."""
     return value if isinstance(value, str) else repr(value)

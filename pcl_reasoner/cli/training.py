@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pcl_reasoner.cli.options import example, load, recipe_options, runs_option, words_of
-from pcl_reasoner.core.errors import InputError, StageError
+from pcl_reasoner.cli.options import (
+    FILE,
+    FOLDER,
+    PATH,
+    POSITIVE,
+    example,
+    load,
+    recipe_options,
+    require_done,
+    runs_option,
+)
+from pcl_reasoner.core.errors import InputError
 
 if TYPE_CHECKING:
     from pcl_reasoner.precompile.compile_plan import Job
@@ -27,31 +37,30 @@ if TYPE_CHECKING:
         "pclr-ms convert output models/trained --to huggingface --like models/mine",
     )
 )
-@click.argument("source", type=click.Path(path_type=Path))
-@click.argument("destination", type=click.Path(path_type=Path))
+@click.argument("source", type=PATH)
+@click.argument("destination", type=PATH)
 @click.option(
     "--to",
     required=True,
     type=click.Choice(["mindformers", "huggingface"]),
-    help="Whose names the destination has.",
+    help="The names of the destination's tensors.",
 )
 @click.option(
     "--like",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Folder that config.json and the tokenizer are taken from; SOURCE if left out.",
 )
 @click.option(
     "--max-shard-bytes",
     default=5_000_000_000,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="Largest safetensors file.",
+    type=POSITIVE,
+    help="Largest size of a safetensors file.",
 )
 @click.option(
     "--logits",
     is_flag=True,
-    help="Compare logits by transformers and by MindFormers, too; takes memory for both models.",
+    help="Also compare the logits of transformers and MindFormers; needs memory for both models.",
 )
 def convert(source: Path, destination: Path, to: Any, max_shard_bytes: int, **options: Any) -> None:
     """Convert a Qwen2 model's weights between Hugging Face's names and MindFormers'.
@@ -80,18 +89,20 @@ def convert(source: Path, destination: Path, to: Any, max_shard_bytes: int, **op
 )
 @recipe_options
 @click.option(
-    "--ranks", metavar="LIST", help="E.g. 0,32, or all; the first of each stage if left out."
+    "--ranks",
+    "listed",
+    metavar="LIST",
+    help="E.g. 0,32, or all; the first of each pipeline stage if left out.",
 )
 @click.option(
     "--scale",
     default="auto",
-    show_default=True,
     type=click.Choice(["full", "auto", "small"]),
     help="Size of the model: auto is full where memory allows, else as many layers as fit.",
 )
-@click.option("--with-cann", is_flag=True, help="Run MindSpore's own dry run, too; needs CANN.")
+@click.option("--with-cann", is_flag=True, help="Also run MindSpore's own dry run; needs CANN.")
 @runs_option
-def compile_(ranks: str | None, scale: Any, with_cann: bool, runs: Path, **options: Any) -> None:
+def compile_(listed: str | None, scale: Any, with_cann: bool, runs: Path, **options: Any) -> None:
     """Compile a recipe's training as rank k of N without a device; on x86-64.
 
     MindSpore's front end compiles the recipe's own MindFormers YAML for parallel training: operator
@@ -105,35 +116,36 @@ def compile_(ranks: str | None, scale: Any, with_cann: bool, runs: Path, **optio
     recipe = load(**options)
     for name in training_stages(recipe, "to compile"):
         folder = runs.absolute() / recipe.name / "compile" / name
-        _compile_stage(make_plan(recipe, runs, until=name), folder, ranks, scale, with_cann)
+        _compile_stage(make_plan(recipe, runs, until=name), folder, listed, scale, with_cann)
 
 
 def _compile_stage(
-    plan: Plan, folder: Path, given: str | None, scale: Any, with_cann: bool
+    plan: Plan, folder: Path, listed: str | None, scale: Any, with_cann: bool
 ) -> None:
     """Compile ranks of one train stage, print what each shows, and write all results to a file."""
     from pcl_reasoner.precompile import cann, compile_plan, compile_report, compile_run
 
     config = compile_plan.configuration(plan)
     job = compile_plan.plan_size(config, scale, compile_plan.free_bytes())
-    ranks = compile_plan.ranks_to_compile(job.layout, given)
+    ranks = compile_plan.ranks_to_compile(job.layout, listed)
+    title = plan.stages[-1].title
     compile_run.require(with_cann)
-    for line in compile_report.headlines(plan.stages[-1].title, job):
+    for line in compile_report.headlines(title, job):
         click.echo(line)
     yaml = compile_run.prepare(job, folder)
     done = []
     for rank in ranks if compile_run.possible() else ():
         done.append(compile_run.compile_rank(job, yaml, rank))
         _show_compiled(job, done[-1])
-    click.echo(f"written: {compile_report.write(job, plan.stages[-1].title, done, folder)}")
+    click.echo(f"written: {compile_report.write(job, title, done, folder)}")
     compile_report.refuse_merged(job, done)
     click.echo("on a machine with CANN, MindSpore's own dry run (not tried here):")
     for rank in ranks:
         click.echo(f"  {cann.command(job, yaml, rank)}")
         if with_cann:
             figures = cann.simulate(job, yaml, rank)
-            words = (f"{name} {size / 2**30:.1f} GiB" for name, size in figures.items())
-            click.echo(f"  device memory: {', '.join(words) or 'not in its log'}")
+            sizes = (f"{name} {size / 2**30:.1f} GiB" for name, size in figures.items())
+            click.echo(f"  device memory: {', '.join(sizes) or 'not in its log'}")
 
 
 def _show_compiled(job: Job, compiled: Compiled) -> None:
@@ -142,20 +154,20 @@ def _show_compiled(job: Job, compiled: Compiled) -> None:
 
     click.echo(f"\n{compile_report.summary(job, compiled)}")
     terminal.table(
-        ("parameter", "count", "whole", "slice", "optimizer shards", "held"),
+        ("parameter", "count", "complete", "slice", "optimizer shards", "held"),
         compile_report.parameter_rows(compiled),
         right=("count", "optimizer shards"),
     )
     click.echo()
     terminal.table(
-        ("group", "operation", "why", "a step", "MiB a step"),
+        ("group", "operation", "why", "per step", "MiB per step"),
         compile_report.communication_rows(job, compiled),
-        right=("a step", "MiB a step"),
+        right=("per step", "MiB per step"),
     )
     inserted = compile_report.redistribution_rows(job, compiled)
     click.echo(f"\nredistribution inserted between our own operators: {len(inserted) or 'none'}")
     if inserted:
-        terminal.table(("where", "operation", "group", "from", "to", "a step"), inserted)
+        terminal.table(("where", "operation", "group", "from", "to", "per step"), inserted)
 
 
 @click.command(
@@ -166,35 +178,30 @@ def _show_compiled(job: Job, compiled: Compiled) -> None:
     ),
 )
 @click.option(
-    "--device", type=click.Choice(["CPU", "Ascend"]), help="What MindSpore sees if left out."
+    "--device", type=click.Choice(["CPU", "Ascend"]), help="What MindSpore finds if left out."
 )
 @click.option("--parts", default="", metavar="NAME,…", help="Only these parts; all if left out.")
 @click.option(
     "--limit",
     default=300,
-    show_default=True,
-    type=click.IntRange(min=1),
+    type=POSITIVE,
     metavar="SECONDS",
-    help="Longest that a part may take before it is ended.",
+    help="Time after which a part is ended.",
 )
 @click.option(
     "--output",
     default="hardware_check.json",
-    show_default=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="The file to send back; one that is there is overwritten.",
+    type=FILE,
+    help="The file to send back; an existing file is overwritten.",
 )
 @click.option(
     "--figures",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
+    type=FILE,
     help="A CPU's figures to compare with; the shipped ones if left out.",
 )
 @click.option(
     "--write-figures",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
+    type=FILE,
     help="On a CPU: write figures to compare with, and check nothing else.",
 )
 def hardware_check(
@@ -216,21 +223,23 @@ def hardware_check(
 
     if write_figures is not None:
         if device == "Ascend" or parts or figures:
-            raise InputError("--write-figures: goes with --limit only; figures are a CPU's.")
-        write_atomically(write_figures, check.make_figures(limit, _say_part))
+            raise InputError(
+                "--write-figures: combine it only with --limit; figures are made on a CPU."
+            )
+        write_atomically(write_figures, check.make_figures(limit, _show_part))
         click.echo(f"written: {write_figures}")
         return 0
     names = [name for name in parts.split(",") if name]
     check.check_names(names)
-    known = check.read_figures(figures or check.FIGURES)
-    report, _ = check.hardware_check(device, names, known, limit, _say_part)
+    expected = check.read_figures(figures or check.FIGURES)
+    report, _ = check.hardware_check(device, names, expected, limit, _show_part)
     write_atomically(output, json.dumps(report, indent=1) + "\n")
     _show_checked(report)
     click.echo(f"written: {output}")
     return 1 if check.verdict(report)[check.WRONG] else 0
 
 
-def _say_part(entry: dict[str, Any]) -> None:
+def _show_part(entry: dict[str, Any]) -> None:
     click.echo(f"{entry['name']}: {entry['status']}, {entry['seconds']:g} s")
 
 
@@ -253,9 +262,9 @@ def _show_checked(report: dict[str, Any]) -> None:
     if wrong:
         click.echo()
         terminal.table(("part", "wrong", "got", "expected", "error", "tolerance"), wrong)
-    words = (f"{count} {status}" for status, count in check.verdict(report).items())
+    statuses = (f"{count} {status}" for status, count in check.verdict(report).items())
     kind = report["device"]["kind"]
-    click.echo(f"\n{report['device'].get('count', 0)} x {kind}: {', '.join(words)}")
+    click.echo(f"\n{report['device'].get('count', 0)} x {kind}: {', '.join(statuses)}")
 
 
 @click.command(
@@ -268,23 +277,17 @@ def _show_checked(report: dict[str, Any]) -> None:
 @click.option(
     "--responses",
     default=16,
-    show_default=True,
-    type=click.IntRange(min=1),
-    help="How many, evenly spaced over all; they are weighed as one global batch.",
+    type=POSITIVE,
+    help="Responses to show, evenly spaced over all; they are weighted as one global batch.",
 )
 @click.option(
     "--weights",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     metavar="DIR",
     help="Hugging Face folder; the policy that training starts from if left out.",
 )
-@click.option("--stage", default="train", show_default=True, help="The train stage.")
-@click.option(
-    "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write all figures there, a JSON line a response.",
-)
+@click.option("--stage", default="train", help="The train stage.")
+@click.option("--output", type=FILE, help="Write all figures to FILE, a JSON line per response.")
 @runs_option
 def inspect(
     responses: int,
@@ -304,11 +307,11 @@ def inspect(
 
     recipe = load(**options)
     click.echo(terminal.headline(recipe))
-    looked = _inspected(recipe, runs, stage, responses, weights)
+    found = _inspected(recipe, runs, stage, responses, weights)
     if output is not None:
-        lines = [json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in looked]
+        lines = [json.dumps(asdict(one), ensure_ascii=False) + "\n" for one in found]
         output.write_text("".join(lines), encoding="utf-8")
-    terminal.inspected(looked)
+    terminal.inspected(found)
 
 
 def _inspected(
@@ -318,32 +321,25 @@ def _inspected(
     from pcl_reasoner.pack.arrow_folder import read_arrow_folder
     from pcl_reasoner.runner.plan import make_plan
     from pcl_reasoner.train.config import TrainConfig
-    from pcl_reasoner.train.inspect import chosen, find_samples, find_train, inspect
+    from pcl_reasoner.train.inspect import find_samples, find_train, inspect, spaced_indices
     from pcl_reasoner.train.old_log_probs import Evaluation, forward_config
 
     plan = make_plan(recipe, runs, until=stage)
-    train = find_train(plan, stage)
+    train = find_train(plan)
     origin = find_samples(plan, train)
-    if not origin.done:
-        command = f"pclr-ms run {words_of(recipe)} --until {origin.spec.name}"
-        raise StageError(f"stage {origin.title}: not done yet. Run it with: {command}")
+    require_done(origin, recipe)
     config = train.spec.config
     assert isinstance(config, TrainConfig)
-    names = ("device", "precision", "compressed_mask", "max_device_memory", "loss_parameters")
-    given = forward_config(
-        config.loss,
-        config.seq_length,
-        config.max_segments,
-        rows=1,
-        model=config.model,
-        mindformers=config.mindformers,
-        **{name: getattr(config, name) for name in names},
+    names = (
+        *("loss", "loss_parameters", "seq_length", "max_segments", "model", "mindformers"),
+        *("device", "precision", "compressed_mask", "max_device_memory"),
     )
+    forward = forward_config(rows=1, **{name: getattr(config, name) for name in names})
     samples = read_arrow_folder(origin.folder)
-    samples = samples.take(chosen(samples.num_rows, responses))
+    samples = samples.take(spaced_indices(samples.num_rows, responses))
     meta = json.loads((origin.folder / "meta.json").read_text(encoding="utf-8"))
     policy = (weights or train.inputs["policy"].path).absolute()
-    what = Evaluation(given, policy, samples, meta["pad_token_id"], gradient=True)
+    evaluation = Evaluation(forward, policy, samples, meta["pad_token_id"], gradient=True)
     with tempfile.TemporaryDirectory() as folder:
         env = dict(recipe.launch.placement.env)
-        return inspect(what, plan.tokenizer_file(origin), Path(folder), env)
+        return inspect(evaluation, plan.tokenizer_file(origin), Path(folder), env)

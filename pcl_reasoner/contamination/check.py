@@ -8,8 +8,8 @@ stage.py and command.py read the problems and write the evidence.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pcl_reasoner.contamination import fingerprints
 from pcl_reasoner.contamination.comparison import Comparison, Job
 from pcl_reasoner.contamination.findings import Findings
-from pcl_reasoner.contamination.fingerprints import Fingerprint, Question
+from pcl_reasoner.contamination.fingerprints import Fingerprint, Question, Settings
 from pcl_reasoner.contamination.scores import Scorer
 from pcl_reasoner.core import engine
 from pcl_reasoner.core.errors import StageError
@@ -30,12 +30,18 @@ if TYPE_CHECKING:
     from pcl_reasoner.contamination.config import ContaminationConfig
 
 
-def window_of(config: ContaminationConfig, embedder: Embedder) -> int:
+def window_of(config: ContaminationConfig, embedder: Embedder | None) -> int:
     """Tokens per window; the one window of upstream's method is all that the model reads.
+
+    Args:
+        config: Method and tokens per window.
+        embedder: None: nothing is embedded.
 
     Raises:
         StageError: The model reads fewer tokens than window_tokens.
     """
+    if embedder is None:
+        return config.window_tokens
     if config.method == "upstream":
         return embedder.max_tokens
     if config.window_tokens > embedder.max_tokens:
@@ -44,6 +50,11 @@ def window_of(config: ContaminationConfig, embedder: Embedder) -> int:
             f"{embedder.max_tokens}. Set window_tokens to {embedder.max_tokens} or less."
         )
     return config.window_tokens
+
+
+def settings_of(config: ContaminationConfig, embedder: Embedder | None) -> Settings:
+    """The settings that all fingerprints of a check share."""
+    return Settings(window_of(config, embedder), config.ngram_size, config.mask_numbers)
 
 
 def fingerprints_of(
@@ -56,16 +67,28 @@ def fingerprints_of(
         config: Method and limits.
         embedder: None: nothing is embedded.
     """
-    window = window_of(config, embedder) if embedder else config.window_tokens
-    settings = fingerprints.Settings(window, config.ngram_size, config.mask_numbers)
+    settings = settings_of(config, embedder)
     upstream = config.method == "upstream"
-    given = fingerprints.make(questions, settings, embedder, not upstream, upstream)
-    known = {item.grams.whole for item in given}
+    found = fingerprints.make(questions, settings, embedder, not upstream, upstream)
+    hashes = {item.grams.text_hash for item in found}
     for file in fingerprints.resolve(config.against):
         loaded = fingerprints.load(file, settings, embedder)
         # A question that is also given as text is compared only once.
-        given += [item for item in loaded if item.grams.whole not in known]
-    return given
+        found += [item for item in loaded if item.grams.text_hash not in hashes]
+    return found
+
+
+@contextmanager
+def _open_embedder(
+    config: ContaminationConfig, threads: int, cache: Path | None
+) -> Iterator[Embedder | None]:
+    """Load the embedder, and open its cache; None if nothing is embedded."""
+    if not config.embedding:
+        yield None
+        return
+    embedder = load_embedder(config.model, threads, config.encoder)
+    with closing(EmbeddingCache(cache, embedder.sha256, embedder.dimension)) as vectors:
+        yield replace(embedder, cache=vectors)
 
 
 def check(
@@ -93,31 +116,15 @@ def check(
         StageError: The embedder cannot be loaded, reads fewer tokens than a window has, or a
             configured benchmark does not exist.
     """
-    embedder = load_embedder(config.model, threads, config.encoder) if config.embedding else None
     index_of = {text: index for index, text in enumerate(dict.fromkeys(rows))}
     duplicates = {}
-    with ExitStack() as stack:
-        kept = None
-        if embedder is not None:
-            kept = EmbeddingCache(cache, embedder.sha256, embedder.dimension)
-            stack.enter_context(closing(kept))
-            embedder = replace(embedder, cache=kept)
+    with _open_embedder(config, threads, cache) as embedder, engine.connected(data):
         benchmark = fingerprints_of(questions, config, embedder)
-        job = Job(
-            scorer=Scorer(benchmark, config, embedder is not None),
-            model=config.model if embedder else None,
-            encoder=config.encoder,
-            threads=threads,
-            window_tokens=window_of(config, embedder) if embedder else config.window_tokens,
-            first_only=config.method == "upstream",
-        )
-        stack.enter_context(engine.connected(data))
-        comparison = Comparison(list(index_of), job, embedder, kept, data, progress or NoProgress())
+        job = Job(config, Scorer(benchmark, config), threads, window_of(config, embedder))
+        comparison = Comparison(list(index_of), job, embedder, data, progress or NoProgress())
         matches = comparison.run()
         if config.near_duplicates is not None:
-            duplicates = comparison.near_duplicates(
-                config.near_duplicates, config.near_duplicates_search
-            )
+            duplicates = comparison.near_duplicates(config.near_duplicates)
     return Findings(
         texts=list(index_of),
         text_of_row=[index_of[text] for text in rows],

@@ -11,45 +11,21 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.contamination import fingerprints
-from pcl_reasoner.contamination.check import check, window_of
+from pcl_reasoner.contamination.check import check, settings_of
 from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.reading import FIELDS, data_files, read_questions, read_rows
-from pcl_reasoner.contamination.records import reasons, write_evidence
-from pcl_reasoner.contamination.review import read_review
+from pcl_reasoner.contamination.records import Checked, write_evidence
 from pcl_reasoner.core import artifact
 from pcl_reasoner.core.errors import InputError
-from pcl_reasoner.core.stage import RAW_LIMIT_BYTES, Progress
+from pcl_reasoner.core.stage import Progress, StageContext
 from pcl_reasoner.embedding.embed import load_embedder
 
 SUMMARY = "summary.json"
-
-
-@dataclass(frozen=True)
-class Checked:
-    """The result of checking a data set.
-
-    Args:
-        output: Folder with the evidence.
-        read: Rows read.
-        kept: Rows that were not dropped for any reason.
-        dropped: Reason -> number of rows.
-        info: The same figures as the stage's ``Counts.info``.
-        hits: Records of hits.jsonl.
-        misses: Records of near_misses.jsonl.
-    """
-
-    output: Path
-    read: int
-    kept: int
-    dropped: dict[str, int]
-    info: dict[str, Any]
-    hits: list[dict[str, Any]]
-    misses: list[dict[str, Any]]
 
 
 def check_data(
@@ -78,53 +54,55 @@ def check_data(
             compared.
         StageError: A benchmark cannot be read, or the embedder cannot be used.
     """
-    _may_replace(output)
-    named, texts = _sort(against)
+    _check_replaceable(output)
+    named, paths = _split(against)
     config = ContaminationConfig(**settings, against=named)
-    questions = read_questions(texts)
+    questions = read_questions(paths)
     files, root = data_files(data)
     partial = output.with_name(output.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    rows = read_rows(files, root, _apart(partial), column)
+    context = StageContext("contamination", partial / artifact.QUARANTINED)
+    rows = read_rows(files, root, context.quarantine, column)
     if not rows.problem:
         raise InputError(
             f"{data}: none of its {rows.read} rows has a question in {column or ', '.join(FIELDS)};"
-            f" {partial / artifact.QUARANTINED} has them. Name the column with --field."
+            f" {context.quarantined} has them. Name the column with --field."
         )
     findings = check(rows.problem, questions, config, threads, progress, cache_folder())
-    review = read_review(Path(config.review)) if config.review else {}
-    taken_out = reasons(rows, findings, review)
-    info = write_evidence(partial, rows, findings, config, review)
-    dropped = Counter(why for why in (*taken_out, *rows.refused.values()) if why is not None)
-    summary = {"read": rows.read, "dropped": dict(dropped), **info}
-    (partial / SUMMARY).write_text(json.dumps(summary, indent=1, sort_keys=True) + "\n")
+    return _publish(write_evidence(partial, rows, findings, config), output)
+
+
+def _publish(checked: Checked, output: Path) -> Checked:
+    """Write the summary, and give the folder its name."""
+    summary = {"read": checked.read, "dropped": checked.dropped, **checked.info}
+    text = json.dumps(summary, indent=1, sort_keys=True) + "\n"
+    (checked.output / SUMMARY).write_text(text)
     shutil.rmtree(output, ignore_errors=True)
-    partial.rename(output)
-    kept = rows.read - sum(dropped.values())
-    lines = [_lines(output / f"{name}.jsonl") for name in ("hits", "near_misses")]
-    return Checked(output, rows.read, kept, dict(dropped), info, *lines)
+    checked.output.rename(output)
+    return replace(checked, output=output)
 
 
-def _may_replace(output: Path) -> None:
+def _check_replaceable(output: Path) -> None:
     """Refuse to overwrite a folder that was not written by a check."""
     if output.exists() and not (output / SUMMARY).is_file():
         raise InputError(
-            f"{output}: is there, and no earlier check made it. Give another folder with --output."
+            f"{output}: already exists, and no earlier check made it. Give another folder with "
+            "--output."
         )
 
 
-def _sort(against: Sequence[str]) -> tuple[list[str], dict[str, Path]]:
+def _split(against: Sequence[str]) -> tuple[list[str], dict[str, Path]]:
     """Separate benchmarks given as fingerprints from those given as questions (name -> path)."""
-    named, texts = [], {}
+    named, paths = [], {}
     for name in against:
         path = Path(name).expanduser()
         if not path.exists() or _is_fingerprints(path):
             named.append(name)
         else:
-            texts[path.stem] = path
+            paths[path.stem] = path
     fingerprints.resolve(named)
-    return named, texts
+    return named, paths
 
 
 def _is_fingerprints(path: Path) -> bool:
@@ -135,21 +113,6 @@ def _is_fingerprints(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     return isinstance(value, dict) and "format" in value and "questions" in value
-
-
-def _apart(folder: Path) -> Any:
-    def quarantine(file: str, row: int, reason: str, raw: str | bytes) -> None:
-        data = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
-        text = data[:RAW_LIMIT_BYTES].decode("utf-8", "replace")
-        record = {"file": file, "row": row, "reason": reason, "raw": text}
-        with (folder / artifact.QUARANTINED).open("a", encoding="utf-8") as handle:
-            handle.write(json.dumps(record, ensure_ascii=False) + "\n")
-
-    return quarantine
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def cache_folder() -> Path:
@@ -178,12 +141,12 @@ def fingerprint_questions(
     questions = read_questions({name: source})
     repeated = [key for key, n in Counter(item.id for item in questions).items() if n > 1]
     if repeated:
-        raise InputError(f"{source}: the id {repeated[0]} is there more than once.")
+        raise InputError(
+            f"{source}: the id {repeated[0]} occurs more than once. Give each question its own id."
+        )
     config = ContaminationConfig(model=model)
     embedder = load_embedder(model, threads)
-    settings = fingerprints.Settings(
-        window_of(config, embedder), config.ngram_size, config.mask_numbers
-    )
+    settings = settings_of(config, embedder)
     made = fingerprints.make(questions, settings, embedder)
     target.parent.mkdir(parents=True, exist_ok=True)
     artifact.write_atomically(target, fingerprints.to_json(name, made, settings, embedder))

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from pcl_reasoner.contamination.duplicates import Duplicate, Rows, first_kept, neighbours
+from pcl_reasoner.contamination.config import ContaminationConfig
+from pcl_reasoner.contamination.duplicates import Duplicate, VectorRows, first_kept, neighbours
 from pcl_reasoner.contamination.findings import near_misses
 from pcl_reasoner.contamination.scores import MARGIN, Match, Scorer
 from pcl_reasoner.core.engine import map_parts
@@ -25,12 +26,7 @@ from pcl_reasoner.core.stage import NoProgress, Progress
 from pcl_reasoner.embedding.embed import Embedder, load_embedder
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from pcl_reasoner.embedding.cache import EmbeddingCache
-
-    Vectors = npt.NDArray[np.float32]
+    from pcl_reasoner.embedding.encoders import Vectors
 
 PART_TEXTS = 1024
 """Texts per part. A worker holds one part in memory; a killed check repeats unfinished parts."""
@@ -47,20 +43,21 @@ class Job:
     """The settings that a worker needs for every part; picklable.
 
     Args:
+        config: Method, model and encoder.
         scorer: The benchmark questions, ready for comparison.
-        model: As in ``load_embedder``; None: nothing is embedded.
-        encoder: As in ``load_embedder``.
         threads: CPU threads per worker.
         window_tokens: Tokens per window.
-        first_only: True: only the first window of each text.
     """
 
+    config: ContaminationConfig
     scorer: Scorer
-    model: str | None
-    encoder: str
     threads: int
     window_tokens: int
-    first_only: bool
+
+    @property
+    def first_only(self) -> bool:
+        """True: only the first window of each text is embedded."""
+        return self.config.method == "upstream"
 
 
 @dataclass(frozen=True)
@@ -100,15 +97,17 @@ def score_part(
         cosine of each text; index in the part -> computed vectors. The last three are empty when
         nothing is embedded.
     """
-    if job.model is None:
+    if not job.config.embedding:
         return *job.scorer.score(part.texts, part.stripped, []), {}
-    absent = [place for place, known in enumerate(part.vectors) if known is None]
-    embedder = embedder or _loaded(job.model, job.threads, job.encoder)
-    texts = [part.stripped[place] for place in absent]
+    missing = [index for index, cached in enumerate(part.vectors) if cached is None]
+    embedder = embedder or _loaded(job.config.model, job.threads, job.config.encoder)
+    texts = [part.stripped[index] for index in missing]
     encoded = embedder.computed(texts, job.window_tokens, job.first_only, part.fast)
-    made = dict(zip(absent, encoded, strict=True))
-    vectors = [made[place] if known is None else known for place, known in enumerate(part.vectors)]
-    return *job.scorer.score(part.texts, part.stripped, vectors), made
+    computed = dict(zip(missing, encoded, strict=True))
+    vectors = [
+        computed[index] if cached is None else cached for index, cached in enumerate(part.vectors)
+    ]
+    return *job.scorer.score(part.texts, part.stripped, vectors), computed
 
 
 class Comparison:
@@ -117,8 +116,7 @@ class Comparison:
     Args:
         texts: Distinct problems.
         job: Settings that are the same for all parts.
-        embedder: This process's embedder; None when nothing is embedded.
-        cache: The embedding cache; None when nothing is embedded.
+        embedder: This process's embedder, with its cache; None when nothing is embedded.
         data: The data engine.
         progress: Receives the number of texts done.
     """
@@ -128,12 +126,12 @@ class Comparison:
         texts: Sequence[str],
         job: Job,
         embedder: Embedder | None,
-        cache: EmbeddingCache | None,
         data: DataEngine,
         progress: Progress,
     ) -> None:
         self._texts, self._job, self._embedder = texts, job, embedder
-        self._cache, self._data, self._progress = cache, data, progress
+        self._data, self._progress = data, progress
+        self._cache = embedder.cache if embedder else None
         self._fast = embedder is not None and embedder.fast is not None
         self._exact: set[int] = set()
         self._best: dict[int, float] = {}
@@ -142,12 +140,12 @@ class Comparison:
 
     def run(self) -> list[Match]:
         """Score every text, and score it again in float32 if its float32 result could differ."""
-        unsure = self._score(range(len(self._texts)), self._fast)
+        uncertain = self._score(range(len(self._texts)), self._fast)
         if self._fast:
-            self._again(unsure)
-            self._again(self._perhaps_near_misses())
+            self._rescore(uncertain)
+            self._rescore(self._possible_near_misses())
             if self.largest_movement > TRUSTED:
-                self._again(range(len(self._texts)))
+                self._rescore(range(len(self._texts)))
         return [self.matches[index] for index in range(len(self._texts))]
 
     def facts(self) -> dict[str, Any] | None:
@@ -160,7 +158,7 @@ class Comparison:
             facts["largest_movement"] = round(self.largest_movement, 4)
         return facts
 
-    def _again(self, chosen: Iterable[int]) -> None:
+    def _rescore(self, chosen: Iterable[int]) -> None:
         """Score in float32 the chosen texts that were not scored in float32 yet."""
         self._score(sorted(set(chosen) - self._exact), fast=False)
 
@@ -169,44 +167,45 @@ class Comparison:
         starts = range(0, len(chosen), PART_TEXTS)
         parts = [chosen[start : start + PART_TEXTS] for start in starts]
         # This process has loaded the embedder already; a worker process loads its own.
-        here = self._data.engine == "local"
-        function = partial(score_part, self._job, embedder=self._embedder if here else None)
-        results = map_parts(
-            function, (self._part(part, fast) for part in parts), self._data, NoProgress(), "parts"
-        )
-        unsure: list[int] = []
+        embedder = self._embedder if self._data.engine == "local" else None
+        function = partial(score_part, self._job, embedder=embedder)
+        inputs = (self._part(part, fast) for part in parts)
+        results = map_parts(function, inputs, self._data, NoProgress(), "parts")
+        note = "again in float32" if self._fast and not fast else ""
+        uncertain: list[int] = []
         done = 0
-        for part, (matches, places, best, made) in zip(parts, results, strict=True):
-            self._keep_vectors(part, made, fast)
+        for part, (matches, indices, best, computed) in zip(parts, results, strict=True):
+            self._keep_vectors(part, computed, fast)
             self.matches.update(zip(part, matches, strict=True))
             if self._fast:
                 self._compare(part, best, fast)
-            unsure += [part[place] for place in places]
+            uncertain += [part[index] for index in indices]
             done += len(part)
-            note = "again in float32" if self._fast and not fast else ""
             self._progress.update(done, len(chosen), "problems", note)
-        return unsure
+        return uncertain
 
     def _part(self, chosen: Sequence[int], fast: bool) -> Part:
         texts = [self._texts[index] for index in chosen]
-        stripped = [self._job.scorer.question_of(text) for text in texts]
+        stripped = self._stripped(chosen)
         if self._cache is None:
             return Part(texts, stripped, [], fast)
         keys = self._keys(stripped, fast)
-        there = [key for key in keys if key in self._cache]
-        known = dict(zip(there, self._cache.read(there), strict=True))
-        return Part(texts, stripped, [known.get(key) for key in keys], fast)
+        cached = [key for key in keys if key in self._cache]
+        vectors = dict(zip(cached, self._cache.read(cached), strict=True))
+        return Part(texts, stripped, [vectors.get(key) for key in keys], fast)
+
+    def _stripped(self, chosen: Iterable[int]) -> list[str]:
+        return [self._job.scorer.embedded_text(self._texts[index]) for index in chosen]
 
     def _keys(self, stripped: Sequence[str], fast: bool) -> list[bytes]:
         assert self._cache is not None
         window, first_only = self._job.window_tokens, self._job.first_only
         return [self._cache.key(text, window, first_only, fast) for text in stripped]
 
-    def _keep_vectors(self, part: Sequence[int], made: dict[int, Vectors], fast: bool) -> None:
-        if self._cache is not None and made:
-            texts = (self._texts[part[place]] for place in made)
-            keys = self._keys([self._job.scorer.question_of(text) for text in texts], fast)
-            new = dict(zip(keys, made.values(), strict=True))
+    def _keep_vectors(self, part: Sequence[int], computed: dict[int, Vectors], fast: bool) -> None:
+        if self._cache is not None and computed:
+            keys = self._keys(self._stripped(part[index] for index in computed), fast)
+            new = dict(zip(keys, computed.values(), strict=True))
             self._cache.write(list(new), list(new.values()))
 
     def _compare(self, part: Sequence[int], best: Sequence[float], fast: bool) -> None:
@@ -215,10 +214,10 @@ class Comparison:
             self._best.update(zip(part, best, strict=True))
             return
         self._exact.update(part)
-        moved = [abs(self._best[i] - own) for i, own in zip(part, best, strict=True)]
+        moved = [abs(self._best[i] - cosine) for i, cosine in zip(part, best, strict=True)]
         self.largest_movement = max([self.largest_movement, *moved])
 
-    def _perhaps_near_misses(self) -> list[int]:
+    def _possible_near_misses(self) -> list[int]:
         """Texts that may be among the ten near misses once all cosines are float32.
 
         A float32 cosine is at most MARGIN lower or higher than the faster encoder's. So a text
@@ -231,7 +230,7 @@ class Comparison:
         least = (matches[closest[-1]].cosine or 0) - 2 * MARGIN
         return [i for i, m in enumerate(matches) if m.rule is None and (m.cosine or 0) >= least]
 
-    def near_duplicates(self, limit: float, search: str) -> dict[int, Duplicate]:
+    def near_duplicates(self, limit: float) -> dict[int, Duplicate]:
         """Find texts that nearly repeat an earlier one, by their first windows.
 
         Only texts that are not flagged are compared. Upstream dropped both texts of a pair and
@@ -239,7 +238,6 @@ class Comparison:
 
         Args:
             limit: A text repeats another if their cosine is at least this.
-            search: exact or approximate, as in ContaminationConfig.
 
         Returns:
             Index of a text -> the closest earlier text that was kept, and the cosine of the two.
@@ -247,17 +245,18 @@ class Comparison:
         clean = [index for index in range(len(self._texts)) if self.matches[index].rule is None]
         slack = 2 * MARGIN if self._fast else ROUNDING
         windows = self._first_windows(clean, self._fast)
+        search = self._job.config.near_duplicates_search
         near = neighbours(windows, limit - slack, search, self._progress)
-        chosen = [clean[place] for place in near]
+        chosen = [clean[index] for index in near]
         if self._fast:
-            self._again(chosen)
+            self._rescore(chosen)
         found = first_kept(self._first_windows(chosen, fast=False), limit)
         return {
-            chosen[place]: Duplicate(chosen[kept], cosine)
-            for place, (kept, cosine) in found.items()
+            chosen[index]: Duplicate(chosen[kept], cosine)
+            for index, (kept, cosine) in found.items()
         }
 
-    def _first_windows(self, chosen: Sequence[int], fast: bool) -> Rows:
+    def _first_windows(self, chosen: Sequence[int], fast: bool) -> VectorRows:
         assert self._cache is not None
-        stripped = [self._job.scorer.question_of(self._texts[index]) for index in chosen]
-        return Rows(self._cache.all(), self._cache.first_rows(self._keys(stripped, fast)))
+        keys = self._keys(self._stripped(chosen), fast)
+        return VectorRows(self._cache.all(), self._cache.first_rows(keys))

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pcl_reasoner.contamination.scores import DECIMALS
 from pcl_reasoner.core.errors import require
 from pcl_reasoner.core.stage import Progress
 
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    Vectors = npt.NDArray[np.float32]
+    from pcl_reasoner.embedding.encoders import Vectors
 
-PLACES = 4
 BLOCK = 4096
 """Problems per block: 64 MiB of cosines at a time."""
 CELL = 400
@@ -41,28 +41,28 @@ class Duplicate:
 
 
 @dataclass(frozen=True)
-class Rows:
+class VectorRows:
     """Unit vectors of problems, as rows of a larger array that is not copied.
 
     Args:
         stored: float32 [rows, dimension], e.g. mapped from a file.
-        place: Row in ``stored`` of each problem, int64 [problems].
+        index: Row in ``stored`` of each problem, int64 [problems].
     """
 
     stored: Vectors
-    place: npt.NDArray[np.int64]
+    index: npt.NDArray[np.int64]
 
     def __len__(self) -> int:
         """Number of problems."""
-        return len(self.place)
+        return len(self.index)
 
     def take(self, which: Any) -> Vectors:
         """Vectors of some problems, given as a slice or as an array of indices."""
-        vectors: Vectors = self.stored[self.place[which]]
+        vectors: Vectors = self.stored[self.index[which]]
         return vectors
 
 
-def neighbours(vectors: Rows, limit: float, search: str, progress: Progress) -> list[int]:
+def neighbours(vectors: VectorRows, limit: float, search: str, progress: Progress) -> list[int]:
     """Indices, ascending, of problems that have a near neighbour, earlier or later.
 
     Args:
@@ -76,7 +76,7 @@ def neighbours(vectors: Rows, limit: float, search: str, progress: Progress) -> 
     return near
 
 
-def _nearest_cosine(vectors: Rows, progress: Progress) -> Vectors:
+def _nearest_cosine(vectors: VectorRows, progress: Progress) -> Vectors:
     """The cosine of each vector with its nearest other vector."""
     import numpy as np
 
@@ -84,9 +84,9 @@ def _nearest_cosine(vectors: Rows, progress: Progress) -> Vectors:
     for start in range(0, len(vectors), BLOCK):
         rows = slice(start, start + BLOCK)
         block = vectors.take(rows)
-        own = block @ block.T
-        np.fill_diagonal(own, -1.0)
-        nearest[rows] = np.maximum(nearest[rows], own.max(axis=1))
+        inside = block @ block.T
+        np.fill_diagonal(inside, -1.0)
+        nearest[rows] = np.maximum(nearest[rows], inside.max(axis=1))
         for before in range(0, start, BLOCK):
             others = slice(before, before + BLOCK)
             cosines = block @ vectors.take(others).T
@@ -97,7 +97,7 @@ def _nearest_cosine(vectors: Rows, progress: Progress) -> Vectors:
     return nearest
 
 
-def _nearest_in_cells(vectors: Rows, progress: Progress) -> Vectors:
+def _nearest_in_cells(vectors: VectorRows, progress: Progress) -> Vectors:
     """The same as ``_nearest_cosine``, but only among the vectors in the nearest cells."""
     import numpy as np
 
@@ -117,13 +117,13 @@ def _nearest_in_cells(vectors: Rows, progress: Progress) -> Vectors:
     for start in range(0, len(vectors), BLOCK):
         rows = slice(start, start + BLOCK)
         cosines, found = index.search(vectors.take(rows), 2)
-        own = np.arange(start, start + len(cosines))[:, None]
-        nearest[rows] = np.where(found == own, -1.0, cosines).max(axis=1)
+        itself = np.arange(start, start + len(cosines))[:, None]
+        nearest[rows] = np.where(found == itself, -1.0, cosines).max(axis=1)
         progress.update(start + len(cosines), len(vectors), "problems", "near-duplicates")
     return nearest
 
 
-def first_kept(vectors: Rows, limit: float) -> dict[int, tuple[int, float]]:
+def first_kept(vectors: VectorRows, limit: float) -> dict[int, tuple[int, float]]:
     """Find the vectors to drop by comparing each with the earlier ones that were kept.
 
     Args:
@@ -146,7 +146,7 @@ def first_kept(vectors: Rows, limit: float) -> dict[int, tuple[int, float]]:
             candidates = np.where(kept[start : start + row], inside[row, :row], -1.0)
             if row and candidates.max() > best[row]:
                 best[row], nearest[row] = candidates.max(), start + int(candidates.argmax())
-            cosine = round(float(best[row]), PLACES)
+            cosine = round(float(best[row]), DECIMALS)
             if cosine >= limit:
                 dropped[start + row] = (int(nearest[row]), cosine)
             else:
@@ -155,7 +155,7 @@ def first_kept(vectors: Rows, limit: float) -> dict[int, tuple[int, float]]:
 
 
 def _closest_before(
-    vectors: Rows, kept: npt.NDArray[np.bool_], end: int, block: Vectors
+    vectors: VectorRows, kept: npt.NDArray[np.bool_], end: int, block: Vectors
 ) -> tuple[Vectors, npt.NDArray[np.int64]]:
     """Cosine and index of the closest kept vector in earlier blocks, for each row of a block."""
     import numpy as np
@@ -167,8 +167,7 @@ def _closest_before(
         if not len(chosen):
             continue
         cosines = block @ vectors.take(chosen).T
-        place = cosines.argmax(axis=1)
-        value = cosines[np.arange(len(block)), place]
+        index, value = cosines.argmax(axis=1), cosines.max(axis=1)
         closer = value > best
-        best[closer], nearest[closer] = value[closer], chosen[place[closer]]
+        best[closer], nearest[closer] = value[closer], chosen[index[closer]]
     return best, nearest

@@ -6,6 +6,7 @@ question   Every morning [Aya] goes for a [$9$-kilometer-long] walk
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
@@ -20,11 +21,11 @@ MAX_WORDS = 600
 
 NO_TEXT = "Its text is not here, only its fingerprint; give a file with the questions to see it."
 
-Part = tuple[str, bool]
+Span = tuple[str, bool]
 """A run of words; True if the other text does not have it there."""
 
 
-def differing(left: str, right: str) -> tuple[list[Part], list[Part]]:
+def differing(left: str, right: str) -> tuple[list[Span], list[Span]]:
     """Split two texts into runs of words that they share and runs that they do not share.
 
     Args:
@@ -32,18 +33,14 @@ def differing(left: str, right: str) -> tuple[list[Part], list[Part]]:
         right: A benchmark question.
 
     Returns:
-        The parts of each text, in order; True marks words that the other text does not have there.
+        The spans of each text, in order; True marks words that the other text does not have there.
     """
-    ours, theirs = left.split()[:MAX_WORDS], right.split()[:MAX_WORDS]
-    left_parts: list[Part] = []
-    right_parts: list[Part] = []
-    matcher = SequenceMatcher(None, ours, theirs, autojunk=False)
-    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
-        if i2 > i1:
-            left_parts.append((" ".join(ours[i1:i2]), tag != "equal"))
-        if j2 > j1:
-            right_parts.append((" ".join(theirs[j1:j2]), tag != "equal"))
-    return left_parts, right_parts
+    left_words, right_words = left.split()[:MAX_WORDS], right.split()[:MAX_WORDS]
+    runs = SequenceMatcher(None, left_words, right_words, autojunk=False).get_opcodes()
+    return (
+        [(" ".join(left_words[a:b]), tag != "equal") for tag, a, b, _, _ in runs if a < b],
+        [(" ".join(right_words[a:b]), tag != "equal") for tag, _, _, a, b in runs if a < b],
+    )
 
 
 def render(
@@ -70,16 +67,14 @@ def render(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    rows: dict[str, list[int]] = {}
-    for hit in hits:
-        rows.setdefault(hit["problem"], []).append(hit["row"])
+    rows = Counter(hit["problem"] for hit in hits)
     first = list({hit["problem"]: hit for hit in reversed(hits)}.values())
     first.sort(key=lambda hit: (-(hit["cosine"] or 0.0), -hit["ngrams"], hit["row"]))
     return environment.get_template("evidence.html.jinja").render(
         config=config,
         hits=len(hits),
         distinct=len(first),
-        pairs=[_pair(hit, len(rows[hit["problem"]])) for hit in first[:MAX_PAIRS]],
+        pairs=[_pair(hit, rows[hit["problem"]]) for hit in first[:MAX_PAIRS]],
         misses=[_pair(miss, 1) for miss in misses],
         sweep=sweep,
     )
@@ -88,8 +83,8 @@ def render(
 def _pair(record: Mapping[str, Any], rows: int) -> dict[str, Any]:
     """A record with its two texts split into parts."""
     if record["benchmark_problem"] is None:
-        words = " ".join(record["problem"].split()[:MAX_WORDS])
-        problem, question = [(words, False)], [(NO_TEXT, False)]
+        shown = " ".join(record["problem"].split()[:MAX_WORDS])
+        problem, question = [(shown, False)], [(NO_TEXT, False)]
     else:
         problem, question = differing(record["problem"], record["benchmark_problem"])
     return {**record, "rows": rows, "problem_parts": problem, "question_parts": question}

@@ -42,6 +42,11 @@ class Findings:
     embedder: dict[str, Any] | None = None
     encoding: dict[str, Any] | None = None
 
+    def facts(self) -> dict[str, Any]:
+        """Number of benchmark questions, embedder and encoding, for the report."""
+        facts = {"benchmark_questions": len(self.questions), "embedder": self.embedder}
+        return {**facts, "encoding": self.encoding} if self.encoding else facts
+
     def clean(self, row: int) -> bool:
         """True if a row is neither flagged nor a near-duplicate."""
         text = self.text_of_row[row]
@@ -76,9 +81,7 @@ def near_misses(matches: Sequence[Match], count: int) -> list[int]:
         Indices of distinct texts. Closeness is the cosine; without embedding, the containment.
     """
 
-    def distance(index: int) -> tuple[float, int]:
-        match = matches[index]
-        return -(match.containment if match.cosine is None else match.cosine), index
-
+    closeness = [m.containment if m.cosine is None else m.cosine for m in matches]
     unflagged = [index for index, match in enumerate(matches) if match.rule is None]
-    return sorted(unflagged, key=distance)[:count]
+    # Sorting is stable, so the earlier of two equally close texts comes first.
+    return sorted(unflagged, key=lambda index: -closeness[index])[:count]

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from pcl_reasoner.embedding.embed import Embedder
-
-    Vectors = npt.NDArray[np.float32]
+    from pcl_reasoner.embedding.encoders import Vectors
 
 FORMAT = 1
 SHIPPED = Path(__file__).parent / "shipped"
@@ -120,13 +119,13 @@ def make(
             benchmark=item.benchmark,
             id=item.id,
             grams=question_grams(text, settings.ngram_size, settings.mask_numbers),
-            vectors=own,
-            halves=parts,
+            vectors=windows,
+            halves=both,
             text=item.text,
             year=item.year,
             answer=_answer_hash(text, item.answer),
         )
-        for item, text, own, parts in zip(questions, texts, vectors, halves, strict=True)
+        for item, text, windows, both in zip(questions, texts, vectors, halves, strict=True)
     ]
 
 
@@ -158,7 +157,7 @@ def to_json(
         {
             "id": item.id,
             "year": item.year,
-            "text": _hex(item.grams.whole),
+            "text": None if item.grams.text_hash is None else f"{item.grams.text_hash:016x}",
             "answer": item.answer,
             "grams": _pack(np.array(sorted(item.grams.grams), "<u8")),
             "vectors": _pack(np.asarray(item.vectors, "<f4")),
@@ -170,9 +169,7 @@ def to_json(
         "format": FORMAT,
         "benchmark": benchmark,
         "embedder": embedder.facts(),
-        "window_tokens": settings.window_tokens,
-        "ngram_size": settings.ngram_size,
-        "mask_numbers": settings.mask_numbers,
+        **vars(settings),
     }
     return json.dumps({**head, "questions": questions}, indent=1, sort_keys=True) + "\n"
 
@@ -192,7 +189,10 @@ def load(path: Path, settings: Settings, embedder: Embedder | None) -> list[Fing
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         if value["format"] != FORMAT:
-            raise InputError(f"{path}: format must be {FORMAT}, got {value['format']}.")
+            raise InputError(
+                f"{path}: format must be {FORMAT}, got {value['format']}. Make the file again with "
+                "pclr-ms contamination fingerprint."
+            )
         _check_settings(path, value, settings, embedder)
         dimension = value["embedder"]["dimension"] if embedder else None
         return [_fingerprint(value["benchmark"], item, dimension) for item in value["questions"]]
@@ -223,19 +223,19 @@ def _check_settings(
 
 
 def _fingerprint(benchmark: str, item: Mapping[str, Any], dimension: int | None) -> Fingerprint:
-    grams = np.frombuffer(base64.b64decode(item["grams"], validate=True), "<u8")
-    embedded: dict[str, Vectors] = {}
-    for key in ("vectors", "halves") if dimension is not None else ():
-        flat = np.frombuffer(base64.b64decode(item[key], validate=True), "<f4")
-        embedded[key] = flat.reshape(-1, dimension or 1).astype(np.float32)
+    grams = frozenset(_unpack(item["grams"], "<u8").tolist())
+    vectors = halves = None
+    if dimension is not None:
+        vectors, halves = (
+            _unpack(item[key], "<f4").reshape(-1, dimension).astype(np.float32)
+            for key in ("vectors", "halves")
+        )
     return Fingerprint(
         benchmark=benchmark,
         id=item["id"],
-        grams=QuestionGrams(
-            frozenset(grams.tolist()), int(item["text"], 16) if item["text"] else None
-        ),
-        vectors=embedded.get("vectors"),
-        halves=embedded.get("halves"),
+        grams=QuestionGrams(grams, int(item["text"], 16) if item["text"] else None),
+        vectors=vectors,
+        halves=halves,
         year=item["year"],
         answer=item["answer"],
     )
@@ -250,13 +250,14 @@ def resolve(names: Sequence[str]) -> list[Path]:
     files = []
     for name in names:
         file = Path(name).expanduser()
-        shipped = SHIPPED / f"{name}.json"
-        if not file.is_file() and not shipped.is_file():
+        if not file.is_file():
+            file = SHIPPED / f"{name}.json"
+        if not file.is_file():
             raise StageError(
                 f"contamination: against {name}: neither a file nor one of the shipped "
                 f"fingerprints ({', '.join(shipped_names())})."
             )
-        files.append(file if file.is_file() else shipped)
+        files.append(file)
     return files
 
 
@@ -264,5 +265,5 @@ def _pack(values: npt.NDArray[Any]) -> str:
     return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode()
 
 
-def _hex(value: int | None) -> str | None:
-    return None if value is None else f"{value:016x}"
+def _unpack(text: str, kind: str) -> npt.NDArray[Any]:
+    return np.frombuffer(base64.b64decode(text, validate=True), kind)

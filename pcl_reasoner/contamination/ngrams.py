@@ -10,7 +10,7 @@ in full. Only hashes of n-grams are stored, so that a comparison does not need a
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -28,11 +28,11 @@ class QuestionGrams:
 
     Args:
         grams: Hashes of its distinct n-grams; empty if it has fewer words than an n-gram.
-        whole: Hash of all its words, numbers unmasked; None if it has no words.
+        text_hash: Hash of all its words, numbers unmasked; None if it has no words.
     """
 
     grams: frozenset[int]
-    whole: int | None
+    text_hash: int | None
 
 
 def words_hash(sequence: Sequence[str]) -> int:
@@ -60,10 +60,9 @@ def question_grams(text: str, size: int, mask_numbers: bool) -> QuestionGrams:
         size: Words per n-gram.
         mask_numbers: True: all numbers count as the same word.
     """
-    whole = words(text, mask_numbers=False)
-    return QuestionGrams(
-        frozenset(grams_of(words(text, mask_numbers), size)), words_hash(whole) if whole else None
-    )
+    grams = frozenset(grams_of(words(text, mask_numbers), size))
+    unmasked = words(text, mask_numbers=False)
+    return QuestionGrams(grams, words_hash(unmasked) if unmasked else None)
 
 
 class NgramIndex:
@@ -87,8 +86,8 @@ class NgramIndex:
         for index, question in enumerate(questions):
             for gram in question.grams:
                 self._holders[gram].append(index)
-            if not question.grams and question.whole is not None:
-                self._short[question.whole].append(index)
+            if not question.grams and question.text_hash is not None:
+                self._short[question.text_hash].append(index)
 
     def containments(self, text: str, stripped: str) -> dict[int, float]:
         """Share of each question's n-grams that occur in a problem.
@@ -101,10 +100,10 @@ class NgramIndex:
         Returns:
             Index of a question -> share in (0, 1]; questions with share 0 are left out.
         """
-        found: dict[int, int] = defaultdict(int)
-        for gram in set(grams_of(words(text, self._mask_numbers), self._size)):
-            for index in self._holders.get(gram, ()):
-                found[index] += 1
+        grams = set(grams_of(words(text, self._mask_numbers), self._size))
+        found = Counter(index for gram in grams for index in self._holders.get(gram, ()))
         shares = {index: count / self._grams[index] for index, count in found.items()}
-        whole = words_hash(words(stripped, mask_numbers=False)) if self._short else None
-        return shares | dict.fromkeys(self._short.get(whole, ()) if whole else (), 1.0)
+        if self._short:
+            text_hash = words_hash(words(stripped, mask_numbers=False))
+            shares |= dict.fromkeys(self._short.get(text_hash, ()), 1.0)
+        return shares

@@ -23,30 +23,28 @@ from pcl_reasoner.contamination.fields import ANSWER_FIELDS, ID_FIELDS, PROBLEM_
 from pcl_reasoner.contamination.fingerprints import Question
 from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.curate import problem_id
+from pcl_reasoner.curate.parts import BATCH_ROWS
+from pcl_reasoner.curate.records import MALFORMED_JSON, MALFORMED_UTF8, has_lone_surrogate
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NO_PROBLEM = "malformed_no_problem"
-ENORMOUS = "malformed_enormous"
-ENCODING = "malformed_utf8"
-NOT_JSON = "malformed_json"
+MALFORMED_NO_PROBLEM = "malformed_no_problem"
+MALFORMED_ENORMOUS = "malformed_enormous"
 
 FIELDS = (
     *("problem", "question", "conversations", "messages", "prompt", "instruction", "query"),
     *("Problem", "Question"),
 )
 """Fields searched for the question, in this order."""
-ENORMOUS_CHARACTERS = 1_000_000
-BATCH_ROWS = 256
-"""Rows read at once; a row of V1 contains a response of up to half a megabyte."""
+MAX_CHARACTERS = 1_000_000
 
 Quarantine = Callable[[str, int, str, "str | bytes"], None]
 """Called with the file's name, the row in the file, the reason and the record."""
 
 
 @dataclass
-class Rows:
+class ProblemRows:
     """The rows that can be compared, in source order, as columns.
 
     Args:
@@ -68,10 +66,19 @@ class Rows:
         """Number of rows read, refused rows included."""
         return len(self.number) + len(self.refused)
 
+    def origin(self, index: int) -> dict[str, Any]:
+        """The columns of one row, with the keys that the evidence uses."""
+        return {
+            "row": self.number[index],
+            "file": self.file[index],
+            "problem_id": self.problem_id[index],
+            "problem": self.problem[index],
+        }
+
 
 def read_rows(
     files: Sequence[Path], root: Path, quarantine: Quarantine, column: str | None = None
-) -> Rows:
+) -> ProblemRows:
     """Read the problems of files.
 
     Args:
@@ -83,38 +90,31 @@ def read_rows(
     Raises:
         InputError: A Parquet or Arrow file has no such column.
     """
-    rows = Rows()
+    rows = ProblemRows()
     for file in files:
         name = file.relative_to(root).as_posix() if file != root else file.name
         first = rows.read
         for number, record, reason in _records(file, name, column):
-            text = question_of(record, column) if reason is None else None
+            text = "" if reason else question_of(record, column) or ""
             reason = reason or _refusal(text)
             if reason is not None:
                 rows.refused[first + number] = reason
                 raw = record if isinstance(record, bytes) else json.dumps(record, default=str)
                 quarantine(name, number, reason, raw)
                 continue
-            assert text is not None
             rows.number.append(first + number)
             rows.file.append(name)
             rows.problem.append(text)
-            known = record.get("problem_id") if isinstance(record, dict) else None
-            rows.problem_id.append(known or problem_id(text))
+            rows.problem_id.append(record.get("problem_id") or problem_id(text))
     return rows
 
 
-def _refusal(text: str | None) -> str | None:
-    if text is None or not text.strip():
-        return NO_PROBLEM
-    if len(text) > ENORMOUS_CHARACTERS:
-        return ENORMOUS
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        # JSON can contain half of a surrogate pair, which is not a character.
-        return ENCODING
-    return None
+def _refusal(text: str) -> str | None:
+    if not text.strip():
+        return MALFORMED_NO_PROBLEM
+    if len(text) > MAX_CHARACTERS:
+        return MALFORMED_ENORMOUS
+    return MALFORMED_UTF8 if has_lone_surrogate(text) else None
 
 
 def question_of(record: Any, column: str | None) -> str | None:
@@ -141,8 +141,7 @@ def _records(file: Path, name: str, column: str | None) -> Iterator[Record]:
 
         reader = pq.ParquetFile(file)
         columns = _columns(name, reader.schema_arrow, column)
-        batches: Iterator[pa.RecordBatch] = reader.iter_batches(BATCH_ROWS, columns=columns)
-        yield from _batched(batches)
+        yield from _batched(reader.iter_batches(BATCH_ROWS, columns=columns))
     elif file.suffix == ".arrow":
         import pyarrow.ipc
 
@@ -163,15 +162,12 @@ def _columns(name: str, schema: pa.Schema, column: str | None) -> list[str]:
             f"contamination: {name}: expected a column {' or '.join(wanted)}, got the columns "
             f"{', '.join(schema.names)}. Name the question's column with --field."
         )
-    return [found, *(one for one in ("problem_id",) if one in schema.names)]
+    return [found, "problem_id"] if "problem_id" in schema.names else [found]
 
 
 def _batched(batches: Iterator[pa.RecordBatch]) -> Iterator[Record]:
-    number = 0
-    for batch in batches:
-        for record in batch.to_pylist():
-            yield number, record, None
-            number += 1
+    records = (record for batch in batches for record in batch.to_pylist())
+    return ((number, record, None) for number, record in enumerate(records))
 
 
 def _lines(file: Path) -> Iterator[Record]:
@@ -179,14 +175,14 @@ def _lines(file: Path) -> Iterator[Record]:
         for number, raw in enumerate(handle):
             line = raw.removeprefix(BOM_UTF8) if number == 0 else raw
             if not line.strip():
-                yield number, line, NO_PROBLEM
+                yield number, line, MALFORMED_NO_PROBLEM
                 continue
             try:
                 yield number, json.loads(line.decode("utf-8")), None
             except UnicodeDecodeError:
-                yield number, line, ENCODING
+                yield number, line, MALFORMED_UTF8
             except ValueError:
-                yield number, line, NOT_JSON
+                yield number, line, MALFORMED_JSON
 
 
 def data_files(path: Path) -> tuple[list[Path], Path]:
@@ -205,7 +201,7 @@ def data_files(path: Path) -> tuple[list[Path], Path]:
         if found:
             return found, path
     raise InputError(
-        f"{path}: no .jsonl, .parquet or .arrow file there. Give a file, a folder of them, or a "
+        f"{path}: no .jsonl, .parquet or .arrow file found. Give a file, a folder of them, or a "
         "folder that datasets' save_to_disk wrote."
     )
 
@@ -223,11 +219,13 @@ def read_questions(benchmarks: Mapping[str, Path]) -> list[Question]:
     """
     questions: list[Question] = []
     for name, path in benchmarks.items():
-        before = len(questions)
-        for file in _benchmark_files(path):
-            for number, record in _benchmark_records(file):
-                questions.append(_question(name, file, number, record))
-        if len(questions) == before:
+        found = [
+            _question(name, file, number, record)
+            for file in _benchmark_files(path)
+            for number, record in _benchmark_records(file)
+        ]
+        questions += found
+        if not found:
             raise StageError(
                 f"contamination: benchmark {name} has no question in {path}. Give a .jsonl or "
                 ".parquet file with the columns id and problem, or a folder with one."
@@ -243,10 +241,10 @@ def _question(name: str, file: Path, number: int, record: Mapping[str, Any]) -> 
             f"the keys {sorted(record)}. Name the question's text problem."
         )
     year = record.get("year")
-    answer, given = first_of(record, ANSWER_FIELDS), first_of(record, ID_FIELDS)
+    answer, identifier = first_of(record, ANSWER_FIELDS), first_of(record, ID_FIELDS)
     return Question(
         name,
-        f"{file.stem}:{number}" if given is None else str(given),
+        f"{file.stem}:{number}" if identifier is None else str(identifier),
         text,
         year if isinstance(year, int) else None,
         None if answer is None else str(answer),
@@ -281,7 +279,7 @@ def _named_questions(file: Path) -> list[dict[str, Any]]:
     if not isinstance(value, dict):
         raise StageError(
             f"contamination: {file.name}: expected an object of id and question, got "
-            f"{type(value).__name__}."
+            f"{type(value).__name__}. Correct the file."
         )
     return [
         {"id": key, **(item if isinstance(item, dict) else {"problem": item})}
@@ -297,7 +295,7 @@ def _benchmark_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if not isinstance(record, dict):
             raise StageError(
                 f"contamination: {file.name}, line {number + 1}: expected an object with id and "
-                f"problem, got {type(record).__name__}."
+                f"problem, got {type(record).__name__}. Correct the line."
             )
         yield number, record
 
@@ -307,6 +305,6 @@ def _parsed(file: Path, text: str, where: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError as error:
         raise StageError(
-            f"contamination: {file.name}{where}: not JSON ({error}). Mend it: a question that is "
-            "not read would not be found."
+            f"contamination: {file.name}{where}: not JSON ({error}). Correct it: a question that "
+            "is not read would not be found."
         ) from error

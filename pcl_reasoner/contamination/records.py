@@ -13,23 +13,50 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.contamination.comparison import NEAR_MISSES
 from pcl_reasoner.contamination.evidence import render
 from pcl_reasoner.contamination.findings import Findings, near_misses, sweep
-from pcl_reasoner.contamination.review import ALLOW, DENY, review_lines
+from pcl_reasoner.contamination.review import ALLOW, DENY, read_review, review_lines
+from pcl_reasoner.core.artifact import write_json
 
 if TYPE_CHECKING:
     from pcl_reasoner.contamination.config import ContaminationConfig
-    from pcl_reasoner.contamination.reading import Rows
+    from pcl_reasoner.contamination.reading import ProblemRows
 
 CONTAMINATED, DENIED, REPEATED = "contaminated", "denied", "near_duplicate"
 
 
-def reasons(rows: Rows, findings: Findings, review: Mapping[str, str]) -> list[str | None]:
+@dataclass(frozen=True)
+class Checked:
+    """The result of checking a data set, after the reviewer's decisions.
+
+    Args:
+        output: Folder with the evidence.
+        read: Rows read.
+        clean: Numbers of the rows that were not dropped for any reason.
+        dropped: Reason -> number of rows.
+        info: Figures for the report: hits by rule and by benchmark, threshold, number of benchmark
+            questions, embedder, encoding, and the counts of the reviewer's decisions.
+        hits: Records of hits.jsonl.
+        misses: Records of near_misses.jsonl.
+    """
+
+    output: Path
+    read: int
+    clean: set[int]
+    dropped: dict[str, int]
+    info: dict[str, Any]
+    hits: list[dict[str, Any]]
+    misses: list[dict[str, Any]]
+
+
+def reasons(rows: ProblemRows, findings: Findings, review: Mapping[str, str]) -> list[str | None]:
     """The reason for dropping each row; None: the row is kept.
 
     Args:
@@ -51,25 +78,20 @@ def reasons(rows: Rows, findings: Findings, review: Mapping[str, str]) -> list[s
 
 
 def write_evidence(
-    output: Path,
-    rows: Rows,
-    findings: Findings,
-    config: ContaminationConfig,
-    review: Mapping[str, str],
-) -> dict[str, Any]:
-    """Write all files of a check except the clean rows.
+    output: Path, rows: ProblemRows, findings: Findings, config: ContaminationConfig
+) -> Checked:
+    """Apply the reviewer's decisions, and write all files of a check except the clean rows.
 
     Args:
         output: Existing folder.
         rows: The rows, from ``read_rows``.
         findings: The check's result for these rows.
-        config: The limits that were used.
-        review: problem_id -> allow or deny.
+        config: The limits that were used, and the file with the reviewer's decisions.
 
-    Returns:
-        Figures for the report: hits by rule and by benchmark, threshold, number of benchmark
-        questions, embedder, encoding, and the counts of the reviewer's decisions.
+    Raises:
+        InputError: The file with the reviewer's decisions is malformed.
     """
+    review = read_review(Path(config.review)) if config.review else {}
     hits, misses = _hits(rows, findings, review), _misses(rows, findings)
     by_threshold = sweep(findings, config)
     _write_lines(output / "hits.jsonl", hits)
@@ -77,36 +99,44 @@ def write_evidence(
     _write_lines(output / "review.jsonl", review_lines([*hits, *misses], review))
     if config.near_duplicates is not None:
         _write_lines(output / "near_duplicates.jsonl", _repeats(rows, findings))
-    text = json.dumps(by_threshold, indent=1, sort_keys=True) + "\n"
-    (output / "sweep.json").write_text(text, encoding="utf-8")
+    write_json(output / "sweep.json", by_threshold)
     page = render(hits, misses, by_threshold, config)
     (output / "evidence.html").write_text(page, encoding="utf-8")
-    present = set(rows.problem_id)
-    return {
-        "by_rule": dict(sorted(Counter(hit["rule"] for hit in hits).items())),
-        "by_benchmark": dict(sorted(Counter(hit["benchmark"] for hit in hits).items())),
-        "threshold": config.threshold,
-        "benchmark_questions": len(findings.questions),
-        "embedder": findings.embedder,
-        **({"encoding": findings.encoding} if findings.encoding else {}),
-        **({"review": _obeyed(review, present)} if review else {}),
-    }
+    row_reasons = reasons(rows, findings, review)
+    kept = (reason is None for reason in row_reasons)
+    dropped = Counter(filter(None, (*row_reasons, *rows.refused.values())))
+    return Checked(
+        output=output,
+        read=rows.read,
+        clean=set(compress(rows.number, kept)),
+        dropped=dict(dropped),
+        info={
+            "by_rule": _counted(hit["rule"] for hit in hits),
+            "by_benchmark": _counted(hit["benchmark"] for hit in hits),
+            "threshold": config.threshold,
+            **findings.facts(),
+            **({"review": _applied(review, set(rows.problem_id))} if review else {}),
+        },
+        hits=hits,
+        misses=misses,
+    )
 
 
-def _obeyed(review: Mapping[str, str], present: set[str]) -> dict[str, int]:
+def _applied(review: Mapping[str, str], present: set[str]) -> dict[str, int]:
     """Count decisions by kind, and decisions on problems that are not in the input."""
-    kinds = Counter(review[problem] for problem in review if problem in present)
-    return {**dict(sorted(kinds.items())), "not_here": len(set(review) - present)}
+    kinds = _counted(review[problem] for problem in review if problem in present)
+    return {**kinds, "not_here": len(set(review) - present)}
 
 
-def _record(rows: Rows, findings: Findings, row: int) -> dict[str, Any]:
+def _counted(values: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(values).items()))
+
+
+def _record(rows: ProblemRows, findings: Findings, row: int) -> dict[str, Any]:
     match = findings.matches[findings.text_of_row[row]]
     question = findings.questions[match.question]
     return {
-        "row": rows.number[row],
-        "file": rows.file[row],
-        "problem_id": rows.problem_id[row],
-        "problem": rows.problem[row],
+        **rows.origin(row),
         "benchmark": question.benchmark,
         "benchmark_id": question.id,
         "benchmark_problem": question.text,
@@ -117,36 +147,27 @@ def _record(rows: Rows, findings: Findings, row: int) -> dict[str, Any]:
     }
 
 
-def _hits(rows: Rows, findings: Findings, review: Mapping[str, str]) -> list[dict[str, Any]]:
+def _hits(rows: ProblemRows, findings: Findings, review: Mapping[str, str]) -> list[dict[str, Any]]:
     """Records of flagged rows; a row that a reviewer allowed has ``"decision": "allow"``."""
-    hits = []
-    for row, text in enumerate(findings.text_of_row):
-        if findings.matches[text].rule is not None:
-            record = _record(rows, findings, row)
-            if review.get(rows.problem_id[row]) == ALLOW:
-                record["decision"] = ALLOW
-            hits.append(record)
+    flagged = [row for row, text in enumerate(findings.text_of_row) if findings.matches[text].rule]
+    hits = [_record(rows, findings, row) for row in flagged]
+    for hit in hits:
+        if review.get(hit["problem_id"]) == ALLOW:
+            hit["decision"] = ALLOW
     return hits
 
 
-def _misses(rows: Rows, findings: Findings) -> list[dict[str, Any]]:
+def _misses(rows: ProblemRows, findings: Findings) -> list[dict[str, Any]]:
     """Records of the closest unflagged problems, one per distinct problem (its first row)."""
-    first: dict[int, int] = {}
-    for row, text in enumerate(findings.text_of_row):
-        first.setdefault(text, row)
-    return [
-        _record(rows, findings, first[text]) for text in near_misses(findings.matches, NEAR_MISSES)
-    ]
+    closest = near_misses(findings.matches, NEAR_MISSES)
+    return [_record(rows, findings, findings.text_of_row.index(text)) for text in closest]
 
 
-def _repeats(rows: Rows, findings: Findings) -> list[dict[str, Any]]:
+def _repeats(rows: ProblemRows, findings: Findings) -> list[dict[str, Any]]:
     """Records of rows that nearly repeat an earlier one, with the cosine of the pair."""
     return [
         {
-            "row": rows.number[row],
-            "file": rows.file[row],
-            "problem_id": rows.problem_id[row],
-            "problem": rows.problem[row],
+            **rows.origin(row),
             "kept_problem": findings.texts[duplicate.kept],
             "cosine": duplicate.cosine,
         }

@@ -42,35 +42,29 @@ def read_review(path: Path) -> dict[str, str]:
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
                 f"{path}, line {number}: expected problem_id and decision as JSON, got "
-                f"{line[:80]!r} ({error})."
+                f"{line[:80]!r} ({error}). Correct the line."
             ) from error
         if decision not in (ALLOW, DENY, ""):
             raise InputError(
                 f"{path}, line {number}: decision must be {ALLOW}, {DENY} or empty, got "
-                f"{decision!r}."
+                f"{decision!r}. Correct the line."
             )
         if decision and found.setdefault(problem, decision) != decision:
-            raise InputError(f"{path}, line {number}: {problem} is both {ALLOW}ed and denied.")
+            raise InputError(
+                f"{path}, line {number}: {problem} is both {ALLOW}ed and denied. Keep one decision."
+            )
     return found
 
 
 def review_lines(
-    records: Iterable[Mapping[str, Any]], known: Mapping[str, str]
+    records: Iterable[Mapping[str, Any]], decisions: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Make one line per problem for the reviewer, with the decision if one was already made.
 
     Args:
         records: Hits and near misses.
-        known: problem_id -> decision already made.
+        decisions: problem_id -> decision already made.
     """
-    lines = {}
-    for record in records:
-        problem = record["problem_id"]
-        lines[problem] = {
-            "problem_id": problem,
-            "benchmark_id": record["benchmark_id"],
-            "rule": record["rule"],
-            "problem": record["problem"],
-            "decision": known.get(problem, ""),
-        }
-    return list(lines.values())
+    columns = ("problem_id", "benchmark_id", "rule", "problem")
+    lines = {record["problem_id"]: {key: record[key] for key in columns} for record in records}
+    return [{**line, "decision": decisions.get(key, "")} for key, line in lines.items()]

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from pcl_reasoner.contamination.config import ContaminationConfig
+    from pcl_reasoner.embedding.encoders import Vectors
 
     Table = npt.NDArray[np.float64]
-    Vectors = npt.NDArray[np.float32]
 
-PLACES = 4
+DECIMALS = 4
+"""Decimal places to which cosines and containments are rounded."""
 SWEEP = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 """Thresholds of the sweep: 0.50, 0.55 … 0.95."""
 MARGIN = 0.003
@@ -69,34 +70,27 @@ class Scorer:
 
     Args:
         questions: Fingerprints of all benchmarks.
-        config: Method and limits.
-        embedded: False: compare n-grams only.
+        config: Method and limits, and what is compared.
     """
 
-    def __init__(
-        self, questions: Sequence[Fingerprint], config: ContaminationConfig, embedded: bool
-    ) -> None:
+    def __init__(self, questions: Sequence[Fingerprint], config: ContaminationConfig) -> None:
         import numpy as np
 
         self._config = config
-        self._embedded = embedded
         self._count = len(questions)
-        self._index = (
-            NgramIndex(
-                [question.grams for question in questions], config.ngram_size, config.mask_numbers
-            )
-            if config.use_ngrams
-            else None
-        )
-        if embedded:
+        self._index: NgramIndex | None = None
+        if config.use_ngrams:
+            grams = [question.grams for question in questions]
+            self._index = NgramIndex(grams, config.ngram_size, config.mask_numbers)
+        if config.embedding:
             # If a question has several windows, the best one counts.
             vectors = [question.vectors for question in questions if question.vectors is not None]
             self._vectors = np.concatenate(vectors)
-            self._firsts = np.cumsum([0, *(len(own) for own in vectors[:-1])])
+            self._firsts = np.cumsum([0, *(len(windows) for windows in vectors[:-1])])
             halves = [question.halves for question in questions if question.halves is not None]
             self._halves = np.concatenate(halves)
 
-    def question_of(self, text: str) -> str:
+    def embedded_text(self, text: str) -> str:
         """Text to embed: the problem without its chat template (upstream's method: unchanged)."""
         return text if self._config.method == "upstream" else strip_template(text)
 
@@ -110,7 +104,7 @@ class Scorer:
 
         Args:
             texts: Problems.
-            stripped: ``question_of`` of each text.
+            stripped: ``embedded_text`` of each text.
             vectors: Vectors of each text, [windows, dimension]; empty when nothing was embedded.
 
         Returns:
@@ -120,26 +114,23 @@ class Scorer:
         import numpy as np
 
         shares = self._shares(texts, stripped)
-        if not self._embedded:
+        if not self._config.embedding:
             return [self._match(share, None) for share in shares], [], []
-        windows = np.concatenate(vectors)
-        ends = np.cumsum([len(own) for own in vectors])
-        cosines, halves = self._cosines(windows)
-        whole = np.where(halves >= self._config.half_threshold, halves, -1.0)
-        compared = np.maximum(cosines, whole) if self._config.method == "windows" else cosines
-        matches = [
-            self._match(share, own)
-            for share, own in zip(shares, np.split(compared, ends[:-1]), strict=True)
-        ]
+        starts = np.cumsum([0, *(len(windows) for windows in vectors[:-1])])
+        cosines, halves = self._cosines(np.concatenate(vectors))
+        counting = np.where(halves >= self._config.half_threshold, halves, -1.0)
+        compared = np.maximum(cosines, counting) if self._config.method == "windows" else cosines
+        by_text = zip(shares, np.split(compared, starts[1:]), strict=True)
+        matches = [self._match(share, windows) for share, windows in by_text]
         close = np.abs(halves - self._config.half_threshold).min(axis=1) <= MARGIN
-        near_half = np.logical_or.reduceat(close, [0, *ends[:-1]])
-        unsure = [
-            place
-            for place, match in enumerate(matches)
-            if near_half[place] or not self._sure(match) or _sampled(texts[place])
+        near_half = np.logical_or.reduceat(close, starts)
+        uncertain = [
+            index
+            for index, match in enumerate(matches)
+            if near_half[index] or not self._is_certain(match) or _is_sampled(texts[index])
         ]
-        best = np.maximum.reduceat(cosines.max(axis=1), [0, *ends[:-1]])
-        return matches, unsure, best.tolist()
+        best = np.maximum.reduceat(cosines.max(axis=1), starts)
+        return matches, uncertain, best.tolist()
 
     def _shares(self, texts: Sequence[str], stripped: Sequence[str]) -> Table:
         """Containment of each question in each text, shape (texts, questions)."""
@@ -149,7 +140,7 @@ class Scorer:
         if self._index is not None:
             for row, (text, question) in enumerate(zip(texts, stripped, strict=True)):
                 for index, share in self._index.containments(text, question).items():
-                    shares[row, index] = round(share, PLACES)
+                    shares[row, index] = round(share, DECIMALS)
         return shares
 
     def _cosines(self, vectors: Vectors) -> tuple[Table, Table]:
@@ -168,10 +159,10 @@ class Scorer:
 
         products = np.maximum.reduceat(vectors @ self._vectors.T, self._firsts, axis=1)
         both = (vectors @ self._halves.T).reshape(len(vectors), self._count, 2)
-        halves = both.max(axis=2).astype(np.float64).round(PLACES)
-        return products.astype(np.float64).round(PLACES), halves
+        halves = both.max(axis=2).astype(np.float64).round(DECIMALS)
+        return products.astype(np.float64).round(DECIMALS), halves
 
-    def _sure(self, match: Match) -> bool:
+    def _is_certain(self, match: Match) -> bool:
         """True if an error of up to MARGIN in the cosine cannot change what is written."""
         assert match.cosine is not None
         limits = (*SWEEP, self._config.threshold)
@@ -209,6 +200,6 @@ class Scorer:
         )
 
 
-def _sampled(text: str) -> bool:
+def _is_sampled(text: str) -> bool:
     digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).digest()
     return int.from_bytes(digest, "big") % SAMPLE == 0

@@ -5,7 +5,6 @@ It writes ``clean.parquet`` and the files described in records.py.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,11 +16,6 @@ from pcl_reasoner.core.stage import Counts, StageContext
 if TYPE_CHECKING:
     import pyarrow as pa
 
-ROW_GROUP_BYTES = 32 << 20
-"""A row group of the output is closed at this size, measured in Arrow's memory."""
-BATCH_ROWS = 256
-"""Rows read at once; a row of V1 contains a response of up to half a megabyte."""
-
 
 def contamination(
     config: ContaminationConfig,
@@ -32,15 +26,14 @@ def contamination(
     """Run the check; write the rows that are kept, and the evidence on the others."""
     from pcl_reasoner.contamination.check import check
     from pcl_reasoner.contamination.reading import read_questions, read_rows
-    from pcl_reasoner.contamination.records import reasons, write_evidence
-    from pcl_reasoner.contamination.review import read_review
+    from pcl_reasoner.contamination.records import write_evidence
     from pcl_reasoner.stages import inputs_of
 
     benchmarks = inputs_of(inputs, "benchmark")
     if not (benchmarks or config.against):
         raise StageError(
-            "contamination: nothing to compare with: give an input benchmark, or against: "
-            "[aime24, aime25]."
+            "contamination: there is nothing to compare with. Give an input benchmark, or "
+            "against: [aime24, aime25]."
         )
     files = _parquet_files(inputs["problems"])
     rows = read_rows(files, inputs["problems"], context.quarantine, "problem")
@@ -49,18 +42,14 @@ def contamination(
     questions = read_questions(benchmarks)
     data = context.placement.data
     findings = check(rows.problem, questions, config, threads, context.progress, cache, data)
-    review = read_review(Path(config.review)) if config.review else {}
-    taken_out = reasons(rows, findings, review)
-    clean = {number for number, why in zip(rows.number, taken_out, strict=True) if why is None}
-    _write_clean(files, clean, output / "clean.parquet")
-    info = write_evidence(output, rows, findings, config, review)
-    dropped = Counter(why for why in (*taken_out, *rows.refused.values()) if why is not None)
+    checked = write_evidence(output, rows, findings, config)
+    _write_clean(files, checked.clean, output / "clean.parquet")
     return Counts(
         unit="problems" if files[0].parent == inputs["problems"] else "rows",
-        read=rows.read,
-        kept=len(clean),
-        dropped=dict(dropped),
-        info=info,
+        read=checked.read,
+        kept=len(checked.clean),
+        dropped=checked.dropped,
+        info=checked.info,
     )
 
 
@@ -82,6 +71,9 @@ def _write_clean(files: Sequence[Path], clean: set[int], target: Path) -> None:
     """Copy the clean rows with all their columns, batch by batch."""
     import pyarrow as pa
     import pyarrow.parquet as pq
+
+    from pcl_reasoner.curate.part_writer import ROW_GROUP_BYTES
+    from pcl_reasoner.curate.parts import BATCH_ROWS
 
     schema = pq.read_schema(files[0])
     pending: list[pa.RecordBatch] = []

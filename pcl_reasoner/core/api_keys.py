@@ -32,7 +32,7 @@ def check_variable(name: str, what: str) -> None:
     if not _VARIABLE.fullmatch(name):
         raise ValueError(
             f"{what}: expected the name of an environment variable that holds the key, e.g. "
-            "JUDGE_KEY; a key itself does not belong there"
+            "JUDGE_KEY; do not write the key itself here"
         )
 
 
@@ -51,7 +51,7 @@ def missing_keys(api_keys: Mapping[str, str]) -> list[str]:
         api_keys: URL -> name of the environment variable.
     """
     return [
-        f"{url} asks for a key, and the environment has no {variable}: export {variable}=KEY."
+        f"{url} needs a key, but {variable} is not set: export {variable}=KEY."
         for url, variable in api_keys.items()
         if not key_in(variable)
     ]

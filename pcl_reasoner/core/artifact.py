@@ -16,7 +16,9 @@ import hashlib
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ from pcl_reasoner.core.errors import StageError
 
 MANIFEST = "manifest.json"
 QUARANTINED = "quarantined.jsonl"
+TEMPORARY_FILES = ".*.tmp"
+"""Pattern of the files that `atomic_file` has not completed."""
 
 
 def canonical_json(value: Any) -> str:
@@ -44,12 +48,9 @@ def fingerprint(value: Any) -> str:
 
 
 def hash_file(path: Path) -> str:
-    """SHA-256 (hex) of a file's content, read in 1 MiB blocks."""
-    digest = hashlib.sha256()
+    """SHA-256 (hex) of a file's content."""
     with path.open("rb") as handle:
-        while block := handle.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def payload_files(folder: Path) -> list[Path]:
@@ -80,16 +81,25 @@ def _fsync(path: Path) -> None:
         os.close(descriptor)
 
 
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary file beside ``path``; it is renamed to ``path`` when it is complete.
+
+    A task that runs twice replaces the file by an equal one. No reader sees a half-written file.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write a small file so that a reader sees either the old or the new content, never a part."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with atomic_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
         _fsync(temporary)
-        temporary.rename(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def discard(folder: Path) -> None:
@@ -109,22 +119,15 @@ def commit(partial: Path, final: Path, manifest: dict[str, Any]) -> None:
         final: The final folder. An existing artifact of that name is removed.
         manifest: JSON values. The hash and the size of every file are added.
     """
-    files = payload_files(partial)
-    manifest = {
-        **manifest,
-        "files": {
-            path.relative_to(partial).as_posix(): {
-                "sha256": hash_file(path),
-                "bytes": path.stat().st_size,
-            }
-            for path in files
-        },
-    }
-    for path in files:
+    hashes = {}
+    for path in payload_files(partial):
+        name = path.relative_to(partial).as_posix()
+        hashes[name] = {"sha256": hash_file(path), "bytes": path.stat().st_size}
         _fsync(path)
     for folder in sorted(path for path in partial.rglob("*") if path.is_dir()):
         _fsync(folder)
-    write_atomically(partial / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False) + "\n")
+    text = json.dumps({**manifest, "files": hashes}, indent=1, ensure_ascii=False)
+    write_atomically(partial / MANIFEST, text + "\n")
     _fsync(partial)
     if final.exists():
         discard(final)
@@ -161,8 +164,8 @@ def fresh_partial(partial: Path, keep: bool) -> None:
     partial.mkdir(parents=True, exist_ok=True)
     # A run that was killed during commit may have left a manifest, complete or not. One that was
     # killed inside write_atomically left a temporary file. Neither is payload.
-    for left in [partial / MANIFEST, *partial.glob(".*.tmp")]:
-        left.unlink(missing_ok=True)
+    for leftover in [partial / MANIFEST, *partial.glob(TEMPORARY_FILES)]:
+        leftover.unlink(missing_ok=True)
 
 
 class AppendLog:
@@ -177,27 +180,13 @@ class AppendLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._cut_torn_line()
+        self._cut_incomplete_line()
         self._handle = path.open("ab")
 
-    def _cut_torn_line(self) -> None:
-        if not self.path.exists():
-            return
-        keep = self._last_newline() + 1
-        with self.path.open("r+b") as handle:
-            handle.truncate(keep)
-
-    def _last_newline(self) -> int:
-        with self.path.open("rb") as handle:
-            position = handle.seek(0, os.SEEK_END)
-            while position > 0:
-                step = min(position, 1 << 20)
-                position -= step
-                handle.seek(position)
-                found = handle.read(step).rfind(b"\n")
-                if found >= 0:
-                    return position + found
-        return -1
+    def _cut_incomplete_line(self) -> None:
+        if self.path.exists():
+            with self.path.open("r+b") as handle:
+                handle.truncate(sum(len(line) for line in handle if line.endswith(b"\n")))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the records of the file."""
@@ -212,7 +201,7 @@ class AppendLog:
                 except ValueError as error:
                     raise StageError(
                         f"{self.path}: line {number} is not JSON ({error}). Remove the line, or "
-                        "the folder to start this stage anew."
+                        "remove the folder to restart this stage from the beginning."
                     ) from error
 
     def append(self, records: list[dict[str, Any]]) -> list[int]:

@@ -36,6 +36,9 @@ LAPTOP = {
 }
 """Distributions that the laptop path needs; a test checks that setup.cfg has the same bounds."""
 
+SILENT = "npu-smi does not answer"
+"""The driver's version if npu-smi fails or takes too long."""
+
 _CANN_ROOTS = ("/usr/local/Ascend/ascend-toolkit/latest", "/usr/local/Ascend/cann")
 
 
@@ -57,7 +60,7 @@ class Check:
     wanted: str
     ok: bool
     needed: bool
-    advice: str = ""
+    advice: str
 
 
 def checks(environment: Mapping[str, str] | None = None) -> list[Check]:
@@ -69,7 +72,7 @@ def checks(environment: Mapping[str, str] | None = None) -> list[Check]:
         environment: Environment that ASCEND_HOME_PATH is read from; os.environ when None.
     """
     environment = os.environ if environment is None else environment
-    found = {name: _installed(name) for name in LAPTOP}
+    found = {name: installed_version(name) for name in LAPTOP}
     return [
         _python(),
         *(_package(name, wanted, found[name]) for name, wanted in LAPTOP.items()),
@@ -79,7 +82,8 @@ def checks(environment: Mapping[str, str] | None = None) -> list[Check]:
     ]
 
 
-def _installed(name: str) -> str | None:
+def installed_version(name: str) -> str | None:
+    """The version of an installed distribution; None if it is not installed."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -106,34 +110,35 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _python() -> Check:
     version = platform.python_version()
-    ok = version.startswith("3.11.")
-    advice = "" if ok else "Make an environment of CPython 3.11; MindSpore has no other wheels."
-    return Check("Python", version, "3.11", ok, True, advice)
+    advice = "Create an environment with CPython 3.11; MindSpore has no wheels for other versions."
+    return _check("Python", version, "3.11", version.startswith("3.11."), advice)
+
+
+def _check(
+    name: str, found: str, wanted: str, ok: bool, advice: str, *, needed: bool = True
+) -> Check:
+    """A check that gives its advice only if it fails."""
+    return Check(name, found, wanted, ok, needed, "" if ok else advice)
 
 
 def _package(name: str, wanted: str, found: str | None) -> Check:
     ok = found is not None and satisfies(found, wanted)
-    advice = "" if ok else f"pip install '{name}{wanted}'"
-    return Check(name, found or "not found", wanted, ok, True, advice)
+    return _check(name, found or "not found", wanted, ok, f"pip install '{name}{wanted}'")
 
 
 def _pair(mindspore: str | None, mindformers: str | None) -> Check:
     """Check MindSpore and MindFormers against the matrix."""
     row = _row(mindspore)
     found = f"{mindspore or 'none'} with {mindformers or 'none'}"
-    if row is None:
-        known = ", ".join(f"{spore} with {formers}" for spore, formers, _ in MATRIX)
-        advice = f"pip install mindspore=={MATRIX[0][0]} mindformers=={MATRIX[0][1]}"
-        return Check("MindSpore with MindFormers", found, known, False, True, advice)
-    ok = mindformers is not None and _numbers(mindformers) == _numbers(row[1])
-    advice = "" if ok else f"pip install mindformers=={row[1]}"
-    return Check("MindSpore with MindFormers", found, f"{row[0]} with {row[1]}", ok, True, advice)
+    wanted = ", ".join(f"{one[0]} with {one[1]}" for one in ([row] if row else MATRIX))
+    ok = row is not None and satisfies(mindformers or "", f"=={row[1]}")
+    advice = f"mindformers=={row[1]}" if row else "mindspore=={} mindformers=={}".format(*MATRIX[0])
+    return _check("MindSpore with MindFormers", found, wanted, ok, f"pip install {advice}")
 
 
 def _row(mindspore: str | None) -> tuple[str, str, str] | None:
-    if mindspore is None:
-        return None
-    return next((row for row in MATRIX if _numbers(row[0]) == _numbers(mindspore)), None)
+    """The row of the matrix with that version of MindSpore."""
+    return next((row for row in MATRIX if satisfies(mindspore or "", f"=={row[0]}")), None)
 
 
 def cann_version(environment: Mapping[str, str]) -> str | None:
@@ -158,13 +163,10 @@ def _cann(found: str | None, mindspore: str | None) -> Check:
     row = _row(mindspore)
     wanted = row[2] if row else MATRIX[0][2]
     if found is None:
-        advice = (
-            f"Only for Ascend: install CANN {wanted} (toolkit and kernels) and source set_env.sh."
-        )
+        advice = f"Ascend only: install CANN {wanted} (toolkit and kernels) and source set_env.sh."
         return Check("CANN", "not found", wanted, True, False, advice)
-    ok = found == wanted
-    advice = "" if ok else f"MindSpore {mindspore} goes with CANN {wanted}; install that one."
-    return Check("CANN", found, wanted, ok, False, advice)
+    advice = f"MindSpore {mindspore} needs CANN {wanted}; install that version."
+    return _check("CANN", found, wanted, found == wanted, advice, needed=False)
 
 
 def driver_version() -> str | None:
@@ -179,15 +181,15 @@ def driver_version() -> str | None:
             ["npu-smi", "info"], capture_output=True, text=True, timeout=20, check=True
         )
     except (OSError, subprocess.SubprocessError):
-        return "npu-smi does not answer"
+        return SILENT
     match = re.search(r"Version:\s*(\S+)", answer.stdout)
     return match.group(1) if match else "version not shown"
 
 
 def _driver(found: str | None) -> Check:
+    wanted = "the CANN release's"
     if found is None:
-        advice = "Only for Ascend: install the driver and firmware that the CANN release names."
-        return Check("Ascend driver", "not found", "the CANN release's", True, False, advice)
-    ok = found != "npu-smi does not answer"
-    advice = "" if ok else "Run npu-smi info by hand; see that the driver is loaded."
-    return Check("Ascend driver", found, "the CANN release's", ok, False, advice)
+        advice = "Ascend only: install the driver and firmware that the CANN release names."
+        return Check("Ascend driver", "not found", wanted, True, False, advice)
+    advice = "Run npu-smi info by hand, and check that the driver is loaded."
+    return _check("Ascend driver", found, wanted, found != SILENT, advice, needed=False)

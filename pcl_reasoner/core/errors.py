@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from types import ModuleType
 
 
@@ -36,6 +37,13 @@ def join_errors(errors: list[str]) -> InputError:
         return InputError(errors[0])
     lines = "\n".join(f"  - {error}" for error in errors)
     return InputError(f"{len(errors)} problems:\n{lines}")
+
+
+def not_writable(folder: Path, error: OSError) -> StageError:
+    """The error for a folder below ``--runs`` that cannot be written."""
+    return StageError(
+        f"{folder}: cannot be written ({error.strerror}). Choose another folder with --runs."
+    )
 
 
 def require(module: str, extra: str) -> ModuleType:

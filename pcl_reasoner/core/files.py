@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,10 @@ def find(name: str, folder: str) -> Path:
     Raises:
         InputError: There is no such file; the error suggests the nearest shipped name.
     """
-    given = Path(name)
-    if given.is_file():
-        return given
+    if Path(name).is_file():
+        return Path(name)
     inside = name.removeprefix(f"{folder}/")
-    for candidate in (inside, f"{inside}.yaml"):
-        path = shipped(folder) / candidate
+    for path in (shipped(folder) / inside, shipped(folder) / f"{inside}.yaml"):
         if path.is_file():
             return path
     names = sorted(path.name for path in shipped(folder).glob("*.yaml"))
@@ -50,9 +49,9 @@ def find(name: str, folder: str) -> Path:
     )
 
 
-def nearest(word: str, known: list[str]) -> str:
-    """`` Did you mean …?`` with the most similar known word; empty if none is similar."""
-    match = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+def nearest(name: str, known: Iterable[str]) -> str:
+    """`` Did you mean …?`` with the most similar known name; empty if none is similar."""
+    match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean {match[0]!r}?" if match else ""
 
 
@@ -65,9 +64,9 @@ def _mapping(loader: _UniqueKeyLoader, node: yaml.MappingNode) -> dict[Any, Any]
     for key_node, _ in node.value:
         line = key_node.start_mark.line + 1
         if not isinstance(key_node, yaml.ScalarNode):
-            raise yaml.MarkedYAMLError(problem=f"a key is not a plain word (line {line})")
+            raise yaml.MarkedYAMLError(problem=f"a key is not a plain string (line {line})")
         if key_node.tag != "tag:yaml.org,2002:merge" and key_node.value in seen:
-            raise yaml.MarkedYAMLError(problem=f"key {key_node.value!r} stands twice (line {line})")
+            raise yaml.MarkedYAMLError(problem=f"key {key_node.value!r} occurs twice (line {line})")
         seen.add(key_node.value)
     loader.flatten_mapping(node)
     return dict(loader.construct_pairs(node))
@@ -144,9 +143,9 @@ def copy(name: str, destination: Path, force: bool) -> list[tuple[Path, Path]]:
     pairs = [(source, target)]
     pairs += [(source.parent / file, target.parent / file) for file in profiles.values()]
     errors = [
-        f"{to}: is the file to copy itself. Give another place."
+        f"{to}: is the source file itself. Give another destination."
         if to.samefile(origin)
-        else f"{to}: is there already. Use --force to overwrite it."
+        else f"{to}: already exists. Use --force to overwrite it."
         for origin, to in pairs
         if to.exists() and (not force or to.samefile(origin))
     ]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -62,6 +61,7 @@ class DataEngine(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     engine: Literal["local", "ray"] = "local"
+    """local: in the process of the stage; ray: as tasks on Ray."""
     address: str | None = None
     """Address of a Ray cluster, e.g. auto or ray://head:10001.
 
@@ -112,13 +112,14 @@ class Serving(BaseModel):
     """
 
     @model_validator(mode="after")
-    def _no_key_that_everyone_reads(self) -> Serving:
+    def _no_key_in_arguments(self) -> Serving:
         # vLLM also accepts --api_key.
-        if any(word.split("=")[0].replace("_", "-") == "--api-key" for word in self.arguments):
+        options = (argument.split("=")[0].replace("_", "-") for argument in self.arguments)
+        if "--api-key" in options:
             raise ValueError(
-                "arguments: leave --api-key out: a command line is read by everyone on its "
-                "machine. Each server is given a key of its own; for another one set "
-                "VLLM_API_KEY in environment"
+                "arguments: remove --api-key, because every user of the machine can read a "
+                "command line. Each server gets its own key; to choose the key, set VLLM_API_KEY "
+                "in environment"
             )
         return self
 
@@ -131,7 +132,7 @@ class Serving(BaseModel):
         found = {**base, **self.environment}
         for name in VISIBLE_DEVICES:
             if found.get(name):
-                return name, [word.strip() for word in found[name].split(",")]
+                return name, [device.strip() for device in found[name].split(",")]
         return None
 
 
@@ -173,6 +174,7 @@ class Placement(BaseModel):
     per_host: dict[str, HostSettings] = Field(default_factory=dict)
     """Host or spare host -> settings that differ there."""
     ssh: Ssh = Ssh()
+    """How hosts are reached."""
     restarts: int = Field(3, ge=0)
     """How often one stage's training is restarted after a lost worker, a lost host or a stall."""
     notice_seconds: float = Field(10.0, ge=1)
@@ -182,9 +184,11 @@ class Placement(BaseModel):
     devices_per_host: int = Field(1, gt=0)
     """Devices per host, counted in dies: a 910C node shows 16."""
     master_port: int = Field(8118, gt=0, lt=65536)
+    """Port of msrun's scheduler on the first host."""
     cluster_time_out: int = Field(1200, gt=0)
     """Seconds that msrun waits for all workers, and that training waits for a lost host."""
     log_dir: str = "output/msrun_log"
+    """Folder of msrun's logs, relative to the stage's folder."""
     env: dict[str, str] = Field(default_factory=dict)
     """Environment variables of the training and server processes."""
     set_env: str | None = None
@@ -196,6 +200,7 @@ class Placement(BaseModel):
     server_devices: int = Field(1, gt=0)
     """Devices per server (vLLM's tensor parallel size)."""
     server_port: int = Field(8000, gt=0, lt=65536)
+    """First port of the servers on another host."""
     judge_urls: list[str] = Field(default_factory=list)
     """OpenAI-compatible servers of the judge model."""
     judging: Serving | None = None
@@ -218,12 +223,12 @@ class Placement(BaseModel):
 
     @field_validator("hosts", mode="before")
     @classmethod
-    def _hosts_of_the_file(cls, given: Any, info: ValidationInfo) -> Any:
+    def _hosts_of_the_file(cls, hosts: Any, info: ValidationInfo) -> Any:
         file = info.data.get("host_file")
         if file is None:
-            return given
-        if given != ["localhost"]:
-            raise ValueError("hosts are named by hosts or by host_file, got both")
+            return hosts
+        if hosts != ["localhost"]:
+            raise ValueError("give either hosts or host_file, got both")
         return hosts_in(file)
 
     @field_validator("hosts", "spare_hosts")
@@ -232,9 +237,9 @@ class Placement(BaseModel):
         for host in hosts:
             check_host(host)
         named = [*info.data.get("hosts", []), *hosts]
-        twice = sorted({host for host in named if named.count(host) > 1})
-        if twice:
-            raise ValueError(f"every host is named once, got more of {', '.join(twice)}")
+        repeated = sorted({host for host in named if named.count(host) > 1})
+        if repeated:
+            raise ValueError(f"name every host only once, got repeated {', '.join(repeated)}")
         return hosts
 
     @field_validator("per_host")
@@ -246,15 +251,15 @@ class Placement(BaseModel):
         # Invalid hosts have already been reported.
         for name in settings if "hosts" in info.data else ():
             if name not in known:
-                raise ValueError(f"{name!r} is no host of this file.{nearest(name, known)}")
+                raise ValueError(f"{name!r} is not a host of this file.{nearest(name, known)}")
         return settings
 
     @model_validator(mode="after")
     def _one_kind_of_server(self) -> Placement:
         if self.sampling and self.server_urls:
-            raise ValueError("servers are named by server_urls or started by sampling, got both")
+            raise ValueError("give either server_urls or sampling for the policy, got both")
         if self.judging and self.judge_urls:
-            raise ValueError("judges are named by judge_urls or started by judging, got both")
+            raise ValueError("give either judge_urls or judging for the judge, got both")
         return self
 
     @model_validator(mode="after")
@@ -279,13 +284,17 @@ class Placement(BaseModel):
                     f"{key}: {listed[0]} names {len(listed[1])} devices, which {serving.servers} "
                     "servers cannot share equally"
                 )
-            parallel = any(word.startswith(_DATA_PARALLEL) for word in serving.arguments)
+            parallel = any(argument.startswith(_DATA_PARALLEL) for argument in serving.arguments)
             if parallel and not listed:
                 raise ValueError(
                     f"{key}: several servers with {_DATA_PARALLEL[0]} need the list of devices in "
                     f"environment: {{{VISIBLE_DEVICES[0]}: …}}"
                 )
         return self
+
+    def settings_of(self, host: str) -> HostSettings:
+        """The settings that differ on a host or spare host."""
+        return self.per_host.get(host, HostSettings())
 
 
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -299,8 +308,8 @@ def check_host(name: str) -> None:
     """
     if not _HOST.fullmatch(name):
         raise ValueError(
-            f"{name!r} is no host name or IPv4 address (devices a host are devices_per_host; user "
-            "and port go into an OpenSSH configuration file, ssh.config)"
+            f"{name!r} is not a host name or an IPv4 address (devices_per_host sets the devices "
+            "per host; user and port go into an OpenSSH configuration file, ssh.config)"
         )
 
 
@@ -316,13 +325,13 @@ def hosts_in(file: str) -> list[str]:
         raise ValueError(f"{file} cannot be read ({error})") from error
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
-        word = line.partition("#")[0].strip()
-        if word:
+        name = line.partition("#")[0].strip()
+        if name:
             try:
-                check_host(word)
+                check_host(name)
             except ValueError as error:
                 raise ValueError(f"{file} line {number}: {error}") from error
-            found.append(word)
+            found.append(name)
     if not found:
         raise ValueError(f"{file} names no host")
     return found
@@ -334,7 +343,9 @@ class Launch(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
+    """Name of the launch file."""
     title: str
+    """What it describes, in a few words."""
     profile: str
     """The profile that this launch file is for; ``paper`` is a recipe's top level."""
     verified: str
@@ -342,53 +353,4 @@ class Launch(BaseModel):
     hashed: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Stage type -> keys that change results (precision, parallel layout, sampling engine)."""
     placement: Placement = Placement()
-
-
-def sentences(
-    error: ValidationError, where: Callable[[str], str], prefix: str, model: type[BaseModel]
-) -> Iterator[str]:
-    """Convert pydantic's errors to our messages: ``file: path: what is wrong, got VALUE``.
-
-    Args:
-        error: Pydantic's errors.
-        where: Top-level key -> the file that it came from.
-        prefix: Text before the path, e.g. ``stage pack: ``.
-        model: The model that was validated; its keys are suggested for unknown ones.
-    """
-    for detail in error.errors():
-        location = detail["loc"]
-        path = ".".join(str(part) for part in location)
-        start = f"{where(str(location[0]) if location else '')}: {prefix}"
-        owner = _model_at(model, location[:-1])
-        new_name = getattr(owner, "renamed", {}).get(location[-1] if location else None)
-        values = getattr(owner, "renamed_values", {}).get(location[-1] if location else None, {})
-        if detail["type"] == "extra_forbidden" and new_name:
-            yield f"{start}{path}: is called {new_name} now."
-        elif detail["type"] == "literal_error" and detail["input"] in values:
-            yield f"{start}{path}: {detail['input']} is called {values[detail['input']]} now."
-        elif detail["type"] == "extra_forbidden":
-            known = list(owner.model_fields)
-            yield f"{start}{path}: unknown key.{nearest(str(location[-1]), known)}"
-        elif detail["type"] == "missing":
-            yield f"{start}{path}: must be given."
-        else:
-            message = detail["msg"].removeprefix("Value error, ")
-            hidden = isinstance(detail["input"], dict) or "api_keys" in location
-            shown = "" if hidden else f", got {detail['input']!r}"
-            yield f"{start}{path}{': ' if path else ''}{message}{shown}."
-
-
-def _model_at(model: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel]:
-    """The model class that a path of field names leads to."""
-    for part in path:
-        info = model.model_fields.get(str(part))
-        inner = list(_models_in(info.annotation)) if info else []
-        model = inner[0] if inner else model
-    return model
-
-
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _models_in(argument)
+    """Where stages run; see below."""

@@ -66,7 +66,7 @@ class StageConfig(BaseModel):
     page: ClassVar[str | None] = None
     """The file of the artifact that a person opens; None: there is none."""
 
-    def asked_urls(self, placement: Placement) -> list[str]:
+    def request_urls(self, placement: Placement) -> list[str]:
         """The servers of the launch file that the stage sends requests to."""
         return []
 
@@ -77,17 +77,15 @@ class StageConfig(BaseModel):
     def hashed(self) -> dict[str, Any]:
         """The fields that are part of the stage's fingerprint."""
         fields = type(self).model_fields.items()
-        left_out = {name for name, info in fields if NOT_HASHED in _marks(info)}
-        return self.model_dump(mode="json", exclude=left_out)
+        excluded = {name for name, info in fields if NOT_HASHED in _marks(info)}
+        return self.model_dump(mode="json", exclude=excluded)
 
     def named_files(self) -> dict[str, Path]:
         """Field -> existing file or folder that it names; other values (hub ids) are left out."""
-        found = {}
-        for name, field_info in type(self).model_fields.items():
-            value = getattr(self, name)
-            if CONTENT in _marks(field_info) and value and Path(value).expanduser().exists():
-                found[name] = Path(value).expanduser()
-        return found
+        fields = type(self).model_fields.items()
+        values = {name: getattr(self, name) for name, info in fields if CONTENT in _marks(info)}
+        paths = {name: Path(value).expanduser() for name, value in values.items() if value}
+        return {name: path for name, path in paths.items() if path.exists()}
 
 
 def _marks(field_info: FieldInfo) -> list[Any]:

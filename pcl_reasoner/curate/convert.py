@@ -5,14 +5,14 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from pcl_reasoner.core.engine import connected, map_parts, sweep, whole_file
+from pcl_reasoner.core.artifact import atomic_file
+from pcl_reasoner.core.engine import connected, map_parts, sweep
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
 from pcl_reasoner.curate.filters import Filter, filtered
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 NAMED = 3
 """Maximum number of file names in a warning."""
+REFUSED_FOLDER = ".apart"
+"""Temporary folder of the pieces' quarantined records."""
 
 
 class ConvertConfig(StageConfig):
@@ -46,19 +48,6 @@ class ConvertConfig(StageConfig):
     """Drop rows whose problem has a URL or refers to an image, or that have no answer."""
     jsonl: bool = False
     """True: the rows are also written as JSON lines, in a file beside every part."""
-
-
-@dataclass(frozen=True)
-class Converted:
-    """Counts for the records of a piece.
-
-    Args:
-        read: Records read.
-        refused: Records that did not become a row, by reason.
-    """
-
-    read: int
-    refused: Counter[str]
 
 
 def convert(
@@ -79,8 +68,8 @@ def convert(
     source, output = inputs["source"].absolute(), output.absolute()
     engine = context.placement.data
     files = source_files(source, config.format)
-    apart = output / ".apart"
-    apart.mkdir()
+    refused_folder = output / REFUSED_FOLDER
+    refused_folder.mkdir()
     (output / "rows").mkdir()
     read: Counter[str] = Counter({name: 0 for _, name in files})
     refused: Counter[str] = Counter()
@@ -88,20 +77,18 @@ def convert(
         pieces = pieces_of(files, config.format, engine, context.progress)
         task = partial(convert_piece, config, output)
         results = map_parts(task, pieces, engine, context.progress, "pieces")
-        for piece, found in zip(pieces, results, strict=True):
-            read[piece.name] += found.read
-            refused += found.refused
-    _merge(apart, context.quarantined)
+        for piece, (records, reasons) in zip(pieces, results, strict=True):
+            read[piece.name] += records
+            refused += reasons
+    _merge(refused_folder, context.quarantined)
     sweep(output)
     if not read.total():
-        raise StageError(f"{source}: {len(files)} files with no row in them. Check the source.")
+        raise StageError(f"{source}: its {len(files)} files have no rows. Check the source.")
     if empty := [name for name, rows in read.items() if not rows]:
-        context.warn(
-            f"{len(empty)} of {len(files)} source files have no row in them: {_named(empty)}"
-        )
+        context.warn(f"{len(empty)} of {len(files)} source files have no rows: {_named(empty)}")
     if unread := unread_files(source, files):
         wanted = " or ".join(PATTERNS[config.format])
-        context.warn(f"{len(unread)} files in the source are no {wanted}: {_named(unread)}")
+        context.warn(f"{len(unread)} files in the source are not {wanted}: {_named(unread)}")
     kept = read.total() - refused.total()
     return counts_of(read.total(), kept, refused, {"files": len(files)})
 
@@ -110,49 +97,53 @@ def _named(files: Sequence[str]) -> str:
     return ", ".join(files[:NAMED]) + (", …" if len(files) > NAMED else "")
 
 
-def _merge(apart: Path, quarantined: Path) -> None:
+def _merge(refused_folder: Path, quarantined: Path) -> None:
     """Append the pieces' quarantined records to one file, in source order."""
     with quarantined.open("ab") as target:
-        for path in sorted(apart.glob("*.jsonl")):
+        for path in sorted(refused_folder.glob("*.jsonl")):
             with path.open("rb") as handle:
                 shutil.copyfileobj(handle, target, 1 << 20)
-    shutil.rmtree(apart)
+    shutil.rmtree(refused_folder)
 
 
-def convert_piece(config: ConvertConfig, output: Path, piece: Piece) -> Converted:
+def convert_piece(config: ConvertConfig, output: Path, piece: Piece) -> tuple[int, Counter[str]]:
     """Write a piece's rows to its part, and its quarantined records to a separate file.
 
     Args:
         config: The source's format and the filters.
         output: The stage's folder.
         piece: The piece.
+
+    Returns:
+        The number of records read; and the number that did not become a row, by reason.
     """
     from pcl_reasoner.core.schemas import ROWS
     from pcl_reasoner.curate import records
-    from pcl_reasoner.curate.part_writer import whole_part
+    from pcl_reasoner.curate.part_writer import atomic_part
 
     read = 0
     refused: Counter[str] = Counter()
     part = output / "rows" / f"part-{piece.index:05d}.parquet"
     with (
-        whole_part(part, ROWS, config.jsonl) as write,
-        whole_file(output / ".apart" / f"{piece.index:05d}.jsonl") as apart,
+        atomic_part(part, ROWS, config.jsonl) as write,
+        atomic_file(output / REFUSED_FOLDER / f"{piece.index:05d}.jsonl") as quarantined,
     ):
-        apart.touch()
-        aside = StageContext("convert", apart)
+        quarantined.touch()
+        context = StageContext("convert", quarantined)
         for batch in _records(piece, config.format):
             first = piece.first + read
             read += len(batch)
-            write(records.to_batch(piece.name, _rows(batch, first, piece, config, aside, refused)))
-    return Converted(read, refused)
+            rows = _rows(batch, first, piece.name, config, context, refused)
+            write(records.to_batch(piece.name, rows))
+    return read, refused
 
 
 def _rows(
     batch: list[Row | Refused],
     first: int,
-    piece: Piece,
+    file: str,
     config: ConvertConfig,
-    aside: StageContext,
+    context: StageContext,
     refused: Counter[str],
 ) -> list[tuple[int, Row]]:
     """Return the rows of a batch, each with its number in the source file.
@@ -163,12 +154,14 @@ def _rows(
 
     rows: list[tuple[int, Row]] = []
     for number, record in enumerate(batch, first):
-        found = _filtered(record, config)
-        if isinstance(found, records.Refused):
-            aside.quarantine(piece.name, number, found.reason, found.raw)
-            refused[found.reason] += 1
-        else:
-            rows.append((number, found))
+        if isinstance(record, records.Row):
+            reason = filtered(record.problem, record.ground_truth, config.filters)
+            if reason is None:
+                rows.append((number, record))
+                continue
+            record = records.Refused(reason, record.problem)
+        context.quarantine(file, number, record.reason, record.raw)
+        refused[record.reason] += 1
     # Frees texts of up to 64 MiB, which are copied into Arrow's memory and compressed next.
     batch.clear()
     return rows
@@ -188,21 +181,10 @@ def _records(piece: Piece, format: str) -> Iterator[list[Row | Refused]]:
         lines.reverse()
         while lines:
             # A line is freed as soon as it is read: it may have 64 MiB.
-            line, whole = lines.pop()
-            found.append(
-                conversations.read_line(line)
-                if whole
-                else records.Refused(records.MALFORMED_TOO_LONG, line)
-            )
+            line, is_complete = lines.pop()
+            if is_complete:
+                found.append(conversations.read_line(line))
+            else:
+                found.append(records.Refused(records.MALFORMED_TOO_LONG, line))
             del line
         yield found
-
-
-def _filtered(record: Row | Refused, config: ConvertConfig) -> Row | Refused:
-    """Return the record, or a Refused if a filter drops it."""
-    from pcl_reasoner.curate import records
-
-    if isinstance(record, records.Refused):
-        return record
-    reason = filtered(record.problem, record.ground_truth, config.filters)
-    return records.Refused(reason, record.problem) if reason else record

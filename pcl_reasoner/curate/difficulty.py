@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field
 
-from pcl_reasoner.core.engine import connected, map_parts
 from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
-from pcl_reasoner.curate.parts import counts_of, parts_of, split_part, workspace, write_beside
+from pcl_reasoner.curate.parts import counts_of, parts_of, split_parts, workspace, write_beside
 
 
 class DifficultyConfig(StageConfig):
@@ -47,8 +45,7 @@ def difficulty(
     from pcl_reasoner.curate import queries
 
     parts = parts_of(inputs["rows"] / "rows", ["problem_id"])
-    engine = context.placement.data
-    folders = [output.absolute() / name for name in ("all_correct", "partial")]
+    folders = (output.absolute() / "all_correct", output.absolute() / "partial")
     with workspace(output, context) as (connection, beside):
         for folder in folders:
             folder.mkdir()
@@ -56,10 +53,7 @@ def difficulty(
         info = queries.pass_figures(connection, config.divisor)
         for part in parts:
             write_beside(queries.pass_columns(connection, part, config.divisor), beside, part)
-        with connected(engine):
-            task = partial(split_part, beside, "all_correct", *folders)
-            found = list(map_parts(task, parts, engine, context.progress, "parts"))
-    all_correct, kept = (sum(counts) for counts in zip(*found, strict=True))
+        all_correct, kept = split_parts(parts, beside, "all_correct", folders, context)
     if not kept:
-        context.warn("every problem was solved every time; is difficulty.divisor correct?")
+        context.warn("every problem was solved in every sample. Check difficulty.divisor.")
     return counts_of(all_correct + kept, kept, {"all_correct": all_correct}, info)

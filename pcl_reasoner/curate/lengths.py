@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field
 
-from pcl_reasoner.core.engine import connected, map_parts
+from pcl_reasoner.core.engine import connected
 from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
-from pcl_reasoner.curate.parts import counts_of, parts_of, split_part, workspace, write_beside
+from pcl_reasoner.curate.parts import counts_of, parts_of, split_parts, workspace, write_beside
 
 
 class LengthsConfig(StageConfig):
@@ -50,26 +49,23 @@ def lengths(
     parts = parts_of(inputs["rows"] / "partial", ["problem_id", "cot"])
     tokenizer = inputs["tokenizer"].absolute() / "tokenizer.json"
     measuring.opened(tokenizer, fast=False)
-    output = output.absolute()
     limit = (config.min_mean_tokens, config.inclusive)
-    engine = context.placement.data
-    (output / "rows").mkdir()
-    with workspace(output, context) as (connection, folder), connected(engine):
+    target = output.absolute() / "rows"
+    target.mkdir()
+    with workspace(output, context) as (connection, folder), connected(context.placement.data):
         wanted, tokens, beside = None, folder / "tokens", folder / "beside"
         if config.skip_short:
             wanted = measuring.write_wanted(connection, parts, tokenizer, limit, folder, context)
         counted = measuring.measure(parts, tokenizer, wanted, tokens, context)
         measured = [tokens / counted["library"] / part.name for part in parts]
-        queries.mean_lengths(connection, measured)
+        queries.totals(connection, "means", "cot_tokens", measured)
         for part, path in zip(parts, measured, strict=True):
             write_beside(queries.length_columns(connection, path, *limit), beside, part)
-        task = partial(split_part, beside, "long", output / "rows", None)
-        found = list(map_parts(task, parts, engine, context.progress, "parts"))
+        kept, short = split_parts(parts, beside, "long", (target, None), context)
         histogram = queries.length_histogram(connection, measured)
         info = queries.length_figures(connection, *limit)
-    kept, short = (sum(counts) for counts in zip(*found, strict=True))
-    threshold = {"threshold": config.min_mean_tokens, "inclusive": config.inclusive}
-    write_json(output / "histogram.json", {**threshold, **histogram})
+    histogram |= {"threshold": config.min_mean_tokens, "inclusive": config.inclusive}
+    write_json(output / "histogram.json", histogram)
     if not kept:
-        context.warn("no problem is that long; is lengths.min_mean_tokens right?")
+        context.warn("no problem is long enough. Check lengths.min_mean_tokens.")
     return counts_of(kept + short, kept, {"short_mean_cot": short}, {**info, "tokens": counted})

@@ -28,7 +28,7 @@ from duckdb import DuckDBPyConnection
 from pcl_reasoner.core.engine import map_parts
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.curate import queries
-from pcl_reasoner.curate.part_writer import whole_part
+from pcl_reasoner.curate.part_writer import atomic_part
 from pcl_reasoner.curate.parts import open_parquet, record_batches, write_beside
 from pcl_reasoner.curate.token_lengths import (
     PROBES,
@@ -69,7 +69,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Counted:
-    """The outcome of counting a part.
+    """The outcome of counting one part or several.
 
     Args:
         texts: Responses that were counted.
@@ -111,7 +111,7 @@ def write_wanted(
     sizes.mkdir()
     engine = context.placement.data
     list(map_parts(partial(size_part, sizes, form), parts, engine, context.progress, "parts"))
-    queries.mean_sizes(connection, [sizes / part.name for part in parts])
+    queries.totals(connection, "sizes", "bytes", [sizes / part.name for part in parts])
     for part in parts:
         write_beside(queries.wanted_column(connection, sizes / part.name, *limit), wanted, part)
     return wanted
@@ -119,7 +119,7 @@ def write_wanted(
 
 def size_part(folder: Path, form: Form, part: Path) -> None:
     """Write a part's problem_id and bytes."""
-    with whole_part(folder / part.name, BYTES_SCHEMA) as write:
+    with atomic_part(folder / part.name, BYTES_SCHEMA) as write:
         for batch in record_batches(part, ["problem_id", "cot"]):
             columns = [batch.column("problem_id"), count_bytes(batch.column("cot"), form)]
             write(pa.RecordBatch.from_arrays(columns, schema=BYTES_SCHEMA))
@@ -146,18 +146,19 @@ def measure(
     Raises:
         StageError: There is no tokenizer.
     """
-    fast, why = _choose(tokenizer)
+    fast, mismatch = _choose(tokenizer)
     threads = context.placement.threads
     if fast:
         task = Task(tokenizer, True, wanted, target / "fastokens", threads)
-        texts, checked, why = _counted(task, parts, context)
-        if why is None:
-            return {"library": "fastokens", "texts": texts, "checked": checked}
-    if why:
-        context.warn(f"fastokens is not used: {why}. All tokens are counted by tokenizers.")
+        counted = _counted(task, parts, context)
+        if counted.mismatch is None:
+            return {"library": "fastokens", "texts": counted.texts, "checked": counted.checked}
+        mismatch = counted.mismatch
+    if mismatch is not None:
+        context.warn(f"fastokens is not used: {mismatch}. All tokens are counted by tokenizers.")
     task = Task(tokenizer, False, wanted, target / "tokenizers", threads)
-    texts, _, _ = _counted(task, parts, context)
-    return {"library": "tokenizers", "texts": texts, **({"mismatch": why} if why else {})}
+    result = {"library": "tokenizers", "texts": _counted(task, parts, context).texts}
+    return result if mismatch is None else {**result, "mismatch": mismatch}
 
 
 def _choose(file: Path) -> tuple[bool, str | None]:
@@ -182,19 +183,16 @@ def _raised(error: Exception) -> str:
     return f"it raised {type(error).__name__}: {error}"
 
 
-def _counted(
-    task: Task, parts: Sequence[Path], context: StageContext
-) -> tuple[int, int, str | None]:
-    """Count all parts, or those up to the first mismatch; return texts, checked and mismatch."""
+def _counted(task: Task, parts: Sequence[Path], context: StageContext) -> Counted:
+    """Count all parts, or the parts up to the first mismatch."""
     task.target.mkdir(parents=True)
     texts = checked = 0
     engine = context.placement.data
-    results = map_parts(partial(count_part, task), parts, engine, context.progress, "parts")
-    for found in results:
+    for found in map_parts(partial(count_part, task), parts, engine, context.progress, "parts"):
         texts, checked = texts + found.texts, checked + found.checked
         if found.mismatch:
-            return texts, checked, found.mismatch
-    return texts, checked, None
+            return Counted(texts, checked, found.mismatch)
+    return Counted(texts, checked)
 
 
 def opened(file: Path, fast: bool) -> Any:
@@ -216,23 +214,22 @@ def count_part(task: Task, part: Path) -> Counted:
     """
     # At the first text both libraries start a thread per core, unless this limits them.
     os.environ.setdefault("RAYON_NUM_THREADS", str(task.threads))
-    rows = open_parquet(part).metadata.num_rows
-    wanted = pa.chunked_array([pa.array([True] * rows, pa.bool_())])
     if task.wanted:
-        wanted = pq.read_table(task.wanted / part.name)["wanted"]
-    wanted = wanted.combine_chunks()
+        wanted = pq.read_table(task.wanted / part.name)["wanted"].combine_chunks()
+    else:
+        wanted = pa.repeat(True, open_parquet(part).metadata.num_rows)
     # If no row is wanted, the texts need not be read.
     columns = ["problem_id", "cot"] if pc.any(wanted).as_py() else ["problem_id"]
     texts = checked = first = 0
-    with whole_part(task.target / part.name, TOKENS_SCHEMA) as write:
+    with atomic_part(task.target / part.name, TOKENS_SCHEMA) as write:
         for batch in record_batches(part, columns):
             mask = wanted.slice(first, batch.num_rows)
             first += batch.num_rows
             chosen = batch.column("cot").filter(mask).to_pylist() if len(columns) > 1 else []
-            lengths, twice, mismatch = _lengths(task, chosen)
+            lengths, compared, mismatch = _lengths(task, chosen)
             if mismatch:
                 return Counted(texts, checked, f"{mismatch} ({part.name})")
-            texts, checked = texts + len(chosen), checked + twice
+            texts, checked = texts + len(chosen), checked + compared
             tokens = pa.nulls(batch.num_rows, pa.int32())
             tokens = pc.replace_with_mask(tokens, mask, pa.array(lengths, pa.int32()))
             columns_out = [batch.column("problem_id"), tokens]
@@ -245,11 +242,11 @@ def _lengths(task: Task, texts: list[str]) -> tuple[list[int], int, str | None]:
     tokenizer = opened(task.tokenizer, fast=False)
     if not task.fast:
         return count_tokens(tokenizer, texts), 0, None
-    twice = [text for text in texts if is_checked(text)]
+    sample = [text for text in texts if is_checked(text)]
     try:
         with panics_as_errors():
             fast = opened(task.tokenizer, fast=True)  # another machine may lack it
-            mismatch = difference(fast, tokenizer, twice)
-            return ([], 0, mismatch) if mismatch else (count_fast(fast, texts), len(twice), None)
+            mismatch = difference(fast, tokenizer, sample)
+            return ([], 0, mismatch) if mismatch else (count_fast(fast, texts), len(sample), None)
     except Exception as error:  # fastokens has no error of its own
         return [], 0, _raised(error)

@@ -38,7 +38,7 @@ def wrong_columns(schema: pa.Schema) -> str | None:
     """
     double = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if double:
-        return f"column {', '.join(double)} stands twice, expected each name once"
+        return f"column {', '.join(double)} occurs twice, expected each name once"
     wanted = {
         "messages": "list<struct<role, content>> or a JSON string",
         "metadata": "a JSON string or struct<expected_answer, …>",
@@ -46,13 +46,14 @@ def wrong_columns(schema: pa.Schema) -> str | None:
     missing = [f"{name} ({kind})" for name, kind in wanted.items() if name not in schema.names]
     if missing:
         return f"no column {' and no column '.join(missing)}; got {', '.join(schema.names)}"
-    for name, needed in (("messages", {"role", "content"}), ("metadata", {"expected_answer"})):
-        if not _fits(schema.field(name).type, needed, is_list=name == "messages"):
-            return f"column {name} is {schema.field(name).type}, expected {wanted[name]}"
+    for name, fields in (("messages", {"role", "content"}), ("metadata", {"expected_answer"})):
+        kind = schema.field(name).type
+        if not _fits(kind, fields, is_list=name == "messages"):
+            return f"column {name} is {kind}, expected {wanted[name]}"
     return None
 
 
-def _fits(kind: pa.DataType, needed: set[str], is_list: bool) -> bool:
+def _fits(kind: pa.DataType, fields: set[str], is_list: bool) -> bool:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -61,7 +62,7 @@ def _fits(kind: pa.DataType, needed: set[str], is_list: bool) -> bool:
         if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
             return False
         kind = kind.value_type
-    return pa.types.is_struct(kind) and needed <= {field.name for field in kind}
+    return pa.types.is_struct(kind) and fields <= {field.name for field in kind}
 
 
 def read_batch(batch: pa.RecordBatch) -> list[Row | Refused]:
@@ -75,15 +76,11 @@ def read_batch(batch: pa.RecordBatch) -> list[Row | Refused]:
     """
     try:
         return [_read(record) for record in batch.to_pylist()]
-    except UnicodeDecodeError:
-        return [_read_alone(batch.slice(index, 1)) for index in range(batch.num_rows)]
-
-
-def _read_alone(batch: pa.RecordBatch) -> Row | Refused:
-    try:
-        return _read(batch.to_pylist()[0])
     except UnicodeDecodeError as error:
-        return Refused(MALFORMED_UTF8, error.object)
+        if batch.num_rows == 1:
+            return [Refused(MALFORMED_UTF8, error.object)]
+        single_rows = (batch.slice(index, 1) for index in range(batch.num_rows))
+        return [record for row in single_rows for record in read_batch(row)]
 
 
 def _read(record: dict[str, Any]) -> Row | Refused:

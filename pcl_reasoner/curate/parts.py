@@ -11,10 +11,11 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pcl_reasoner.core.engine import sweep
+from pcl_reasoner.core.engine import map_parts, sweep
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageContext
 
@@ -72,13 +73,13 @@ def parts_of(folder: Path, columns: Sequence[str]) -> list[Path]:
     """
     parts = sorted(folder.absolute().glob("*.parquet"))
     if not parts:
-        raise StageError(f"{folder}: no *.parquet in it. Which stage does the recipe read here?")
+        raise StageError(f"{folder}: no *.parquet file. Check which stage the recipe reads here.")
     for part in parts:
         names = open_parquet(part).schema_arrow.names
         if missing := [name for name in columns if name not in names]:
             raise StageError(
                 f"{part}: no column {', '.join(missing)}; got {', '.join(names)}. "
-                "Which stage does the recipe read here?"
+                "Check which stage the recipe reads here."
             )
     return parts
 
@@ -96,7 +97,7 @@ def reading(path: Path, kind: str = "Parquet file") -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError) as error:
         raise StageError(
-            f"{path}: not a whole {kind} ({error}). Fetch or make it again."
+            f"{path}: not a complete {kind} ({error}). Fetch or make it again."
         ) from error
 
 
@@ -157,7 +158,7 @@ def split_part(
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    from pcl_reasoner.curate.part_writer import whole_part
+    from pcl_reasoner.curate.part_writer import atomic_part
 
     found = pq.read_table(beside / part.name, memory_map=False).combine_chunks()
     chosen = found[column].combine_chunks()
@@ -166,7 +167,7 @@ def split_part(
     first = 0
     with ExitStack() as stack:
         writers = {
-            value: stack.enter_context(whole_part(folder / part.name, schema))
+            value: stack.enter_context(atomic_part(folder / part.name, schema))
             for value, folder in ((True, true), (False, false))
             if folder is not None
         }
@@ -180,6 +181,19 @@ def split_part(
             first += batch.num_rows
     kept = pc.sum(chosen).as_py() or 0
     return kept, first - kept
+
+
+def split_parts(
+    parts: Sequence[Path],
+    beside: Path,
+    column: str,
+    folders: tuple[Path, Path | None],
+    context: StageContext,
+) -> tuple[int, int]:
+    """Split all parts with `split_part` on the data engine; return the sums of its numbers."""
+    task = partial(split_part, beside, column, *folders)
+    counts = list(map_parts(task, parts, context.placement.data, context.progress, "parts"))
+    return sum(true for true, _ in counts), sum(false for _, false in counts)
 
 
 def write_beside(table: pa.Table, folder: Path, part: Path) -> None:

@@ -18,23 +18,41 @@ import pyarrow as pa
 from duckdb import DuckDBPyConnection
 
 from pcl_reasoner.curate import WHITESPACE
+from pcl_reasoner.curate.parts import BATCH_ROWS
 
 HISTOGRAM_BINS = 50
 """Approximate number of bins of a histogram; their width is a whole number of tokens."""
-BATCH_ROWS = 256
 
 
 def _files(parts: Sequence[Path]) -> dict[str, Any]:
     return {"parts": [str(part) for part in parts]}
 
 
-def count_passes(connection: DuckDBPyConnection, parts: Sequence[Path]) -> None:
-    """Create the table ``passes``: the number of rows per problem."""
+def _count_per_problem(
+    connection: DuckDBPyConnection, table: str, columns: str, parts: Sequence[Path]
+) -> None:
+    """Create a table with one row per problem of the parts."""
     connection.execute(
-        "CREATE TABLE passes AS SELECT problem_id, count(*)::INTEGER AS pass_count"
+        f"CREATE TABLE {table} AS SELECT problem_id, {columns}"
         " FROM read_parquet($parts) GROUP BY problem_id",
         _files(parts),
     )
+
+
+def _columns_per_row(
+    connection: DuckDBPyConnection, table: str, columns: str, part: Path, **values: int
+) -> pa.Table:
+    """Return columns of a part joined with a table that has one row per problem, row by row."""
+    return connection.sql(
+        f"SELECT {columns} FROM read_parquet($parts, file_row_number = true)"
+        f" JOIN {table} USING (problem_id) ORDER BY file_row_number",
+        params={**_files([part]), **values},
+    ).to_arrow_table()
+
+
+def count_passes(connection: DuckDBPyConnection, parts: Sequence[Path]) -> None:
+    """Create the table ``passes``: the number of rows per problem."""
+    _count_per_problem(connection, "passes", "count(*)::INTEGER AS pass_count", parts)
 
 
 def pass_figures(connection: DuckDBPyConnection, divisor: int) -> dict[str, Any]:
@@ -58,27 +76,25 @@ def pass_columns(connection: DuckDBPyConnection, part: Path, divisor: int) -> pa
         part: The part.
         divisor: Samples per problem and round. For 16, 12 rows are 12/16 and 20 rows are 20/32.
     """
-    return connection.sql(
-        "SELECT pass_count, pass_count % $divisor = 0 AS all_correct, (pass_count"
+    columns = (
+        "pass_count, pass_count % $divisor = 0 AS all_correct, (pass_count"
         " / ($divisor * ((pass_count + $divisor - 1) // $divisor)))::FLOAT AS pass_rate"
-        " FROM read_parquet($parts, file_row_number = true) JOIN passes USING (problem_id)"
-        " ORDER BY file_row_number",
-        params={**_files([part]), "divisor": divisor},
-    ).to_arrow_table()
+    )
+    return _columns_per_row(connection, "passes", columns, part, divisor=divisor)
 
 
-def mean_sizes(connection: DuckDBPyConnection, sized: Sequence[Path]) -> None:
-    """Create the table ``sizes``: total bytes and number of texts per problem.
+def totals(connection: DuckDBPyConnection, table: str, column: str, parts: Sequence[Path]) -> None:
+    """Create a table: the total of a column, and the number of texts, per problem.
 
     Args:
         connection: DuckDB.
-        sized: Parts with problem_id and bytes.
+        table: Name of the table.
+        column: bytes or cot_tokens. For a problem, cot_tokens is null for all texts or for none; if
+            it is null for all, the total is null.
+        parts: Parts with problem_id and the column.
     """
-    connection.execute(
-        "CREATE TABLE sizes AS SELECT problem_id, sum(bytes)::BIGINT AS total, count(*) AS texts"
-        " FROM read_parquet($parts) GROUP BY problem_id",
-        _files(sized),
-    )
+    columns = f"sum({column})::BIGINT AS total, count(*) AS texts"
+    _count_per_problem(connection, table, columns, parts)
 
 
 def wanted_column(
@@ -92,27 +108,8 @@ def wanted_column(
         minimum: Minimum mean tokens of a long problem.
         inclusive: True: a mean equal to ``minimum`` is long.
     """
-    return connection.sql(
-        f"SELECT {_long(inclusive)} AS wanted"
-        " FROM read_parquet($parts, file_row_number = true) JOIN sizes USING (problem_id)"
-        " ORDER BY file_row_number",
-        params={**_files([part]), "minimum": minimum},
-    ).to_arrow_table()
-
-
-def mean_lengths(connection: DuckDBPyConnection, measured: Sequence[Path]) -> None:
-    """Create the table ``means``: total tokens and number of texts per problem.
-
-    Args:
-        connection: DuckDB.
-        measured: Parts with problem_id and cot_tokens. For a problem, cot_tokens is null for all
-            texts or for none; if it is null for all, the total is null.
-    """
-    connection.execute(
-        "CREATE TABLE means AS SELECT problem_id, sum(cot_tokens)::BIGINT AS total,"
-        " count(*) AS texts FROM read_parquet($parts) GROUP BY problem_id",
-        _files(measured),
-    )
+    columns = f"{_long(inclusive)} AS wanted"
+    return _columns_per_row(connection, "sizes", columns, part, minimum=minimum)
 
 
 def _long(inclusive: bool) -> str:
@@ -134,13 +131,8 @@ def length_columns(
         minimum: Minimum mean tokens of a long problem.
         inclusive: True: a mean equal to ``minimum`` is long.
     """
-    return connection.sql(
-        "SELECT cot_tokens, (total / texts)::FLOAT AS mean_cot_tokens,"
-        f" {_long(inclusive)} AS long"
-        " FROM read_parquet($parts, file_row_number = true) JOIN means USING (problem_id)"
-        " ORDER BY file_row_number",
-        params={**_files([part]), "minimum": minimum},
-    ).to_arrow_table()
+    columns = f"cot_tokens, (total / texts)::FLOAT AS mean_cot_tokens, {_long(inclusive)} AS long"
+    return _columns_per_row(connection, "means", columns, part, minimum=minimum)
 
 
 def length_figures(connection: DuckDBPyConnection, minimum: int, inclusive: bool) -> dict[str, Any]:
@@ -160,20 +152,20 @@ def length_histogram(connection: DuckDBPyConnection, measured: Sequence[Path]) -
     longest = found.fetchall()[0][0] or 0
     width = longest // HISTOGRAM_BINS + 1
     bins = longest // width + 1
-    queries: dict[str, tuple[str, dict[str, Any]]] = {
-        "rows": ("SELECT cot_tokens // $width FROM read_parquet($parts)", files),
-        "problems": ("SELECT total // (texts * $width) FROM means", {}),
-    }
-    histogram: dict[str, Any] = {}
-    for name, (query, values) in queries.items():
+
+    def counted(query: str, values: dict[str, Any]) -> dict[str, Any]:
         grouped = f"SELECT bin, count(*) FROM ({query}) AS binned(bin) GROUP BY bin"
         by_bin = dict(connection.execute(grouped, {**values, "width": width}).fetchall())
-        histogram[name] = {
+        return {
             "edges": [width * i for i in range(bins + 1)],
-            "counts": [by_bin.get(index, 0) for index in range(bins)],
+            "counts": [by_bin.get(i, 0) for i in range(bins)],
             "not_tokenised": by_bin.get(None, 0),
         }
-    return histogram
+
+    return {
+        "rows": counted("SELECT cot_tokens // $width FROM read_parquet($parts)", files),
+        "problems": counted("SELECT total // (texts * $width) FROM means", {}),
+    }
 
 
 def find_answered(connection: DuckDBPyConnection, parts: Sequence[Path]) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import pyarrow as pa
@@ -84,12 +84,13 @@ def make_row(problem: Any, cot: Any, ground_truth: str, problem_source: str, ext
         raise Malformed(MALFORMED_RESPONSE)
     truth = ground_truth if ground_truth.strip() else ""
     row = Row(problem, cot, truth, problem_source, extra)
-    if any(_has_lone_surrogate(text) for text in (problem, cot, truth, problem_source, extra)):
+    if any(map(has_lone_surrogate, vars(row).values())):
         raise Malformed(MALFORMED_UTF8)
     return row
 
 
-def _has_lone_surrogate(text: str) -> bool:
+def has_lone_surrogate(text: str) -> bool:
+    """True if a text has half of a surrogate pair, which UTF-8 cannot encode; JSON can have it."""
     if text.isascii():
         return False
     pieces = (text[start : start + 65536] for start in range(0, len(text), 65536))
@@ -112,19 +113,20 @@ def parse_json(text: str, reason: str, numbers_as_text: bool = False) -> Any:
     Raises:
         Malformed: The text is not JSON, or a key occurs twice.
     """
-    kinds: dict[str, Any] = {"parse_int": str, "parse_float": str} if numbers_as_text else {}
-    kinds = {"parse_float": _finite, **kinds}
+    kinds: dict[str, Any] = {"parse_float": _finite}
+    if numbers_as_text:
+        kinds = {"parse_float": str, "parse_int": str}
     try:
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_finite, **kinds)
+        return json.loads(text, object_pairs_hook=_unique_keys, parse_constant=_finite, **kinds)
     except (ValueError, RecursionError) as error:
         raise Malformed(reason) from error
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
         raise Malformed(MALFORMED_DUPLICATE_KEY)
-    return found
+    return record
 
 
 def _finite(text: str) -> float:
@@ -135,7 +137,7 @@ def _finite(text: str) -> float:
     """
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"{text} is no finite number")
+        raise ValueError(f"{text} is not a finite number")
     return value
 
 
@@ -155,13 +157,9 @@ def to_batch(file: str, rows: Sequence[tuple[int, Row]]) -> pa.RecordBatch:
         file: Path of the source file, relative to the source.
         rows: Pairs (0-based row or line in that file, row).
     """
-    columns: dict[str, list[str]] = {
+    ids = {
         "row_id": [f"{file}:{number}" for number, _ in rows],
         "problem_id": [problem_id(row.problem) for _, row in rows],
-        "problem": [row.problem for _, row in rows],
-        "cot": [row.cot for _, row in rows],
-        "ground_truth": [row.ground_truth for _, row in rows],
-        "problem_source": [row.problem_source for _, row in rows],
-        "extra": [row.extra for _, row in rows],
     }
-    return pa.RecordBatch.from_pydict(columns, schema=ROWS)
+    texts = {field.name: [getattr(row, field.name) for _, row in rows] for field in fields(Row)}
+    return pa.RecordBatch.from_pydict({**ids, **texts}, schema=ROWS)

@@ -17,6 +17,7 @@ from typing import Any
 
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.curate import WHITESPACE
+from pcl_reasoner.curate.source_files import LINE_BYTES
 
 PUBLISHED: Mapping[str, int] = {
     "rows": 48_512,
@@ -33,7 +34,6 @@ Source: the data card (6 068; 48 512 / 8 is 6 064) and arXiv 2601.14716.
 """
 
 ENDINGS = (".parquet", ".jsonl", ".jsonl.zst", ".jsonl.gz")
-LINE_BYTES = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,10 @@ def recount(
     with duckdb.connect(":memory:", config={"memory_limit": memory}) as connection:
         try:
             rows = _rows(connection, files)
-            wanted = [problem, reward]
-            if missing := [name for name in wanted if name not in rows.columns]:
+            if missing := [name for name in (problem, reward) if name not in rows.columns]:
                 raise InputError(
                     f"{source}: no column {', '.join(missing)}; got {', '.join(rows.columns)}. "
-                    "Say which columns hold the problem and the reward."
+                    "Name the columns that hold the problem and the reward."
                 )
             found = _figures(connection, rows, problem, reward)
         except duckdb.Error as error:
@@ -90,30 +89,30 @@ def released_files(source: Path) -> list[Path]:
     Raises:
         InputError: There are no data files, or both Parquet and JSONL files.
     """
-    found = [source] if source.is_file() else sorted(p for p in source.rglob("*") if p.is_file())
-    files = [path for path in found if path.name.endswith(ENDINGS)]
+    paths = [source] if source.is_file() else sorted(source.rglob("*"))
+    files = [path for path in paths if path.is_file() and path.name.endswith(ENDINGS)]
     if len({path.suffix == ".parquet" for path in files}) != 1:
-        what = "Parquet and JSONL files" if files else f"no {', '.join(ENDINGS)} file"
-        raise InputError(f"{source}: {what} in it, expected files of one kind. Name the folder.")
+        found = "Parquet and JSONL files" if files else f"no {', '.join(ENDINGS)} file"
+        raise InputError(
+            f"{source}: got {found}, expected files of one kind. Give a file, or another folder."
+        )
     return files
 
 
 def _rows(connection: Any, files: Sequence[Path]) -> Any:
-    names = [str(path) for path in files]
-    if names[0].endswith(".parquet"):
-        query, values = "read_parquet($files, union_by_name = true)", {"files": names}
-    else:
+    query = "read_parquet($files, union_by_name = true)"
+    if files[0].suffix != ".parquet":
         query = (
             "read_json($files, format = 'newline_delimited', union_by_name = true,"
             f" sample_size = -1, maximum_object_size = {LINE_BYTES})"
         )
-        values = {"files": names}
-    return connection.sql(f"SELECT * FROM {query}", params=values)
+    names = [str(path) for path in files]
+    return connection.sql(f"SELECT * FROM {query}", params={"files": names})
 
 
 def _figures(connection: Any, rows: Any, problem: str, reward: str) -> dict[str, int]:
     """Return figures by name; rows without a problem or a readable reward have their own counts."""
-    text = f"trim(nfc_normalize({_quoted(problem)}::VARCHAR), {_text(WHITESPACE)})"
+    text = f"trim(nfc_normalize({_quoted(problem)}::VARCHAR), '{WHITESPACE}')"
     number = f"TRY_CAST({_quoted(reward)}::VARCHAR AS DOUBLE)"
     truth = f"TRY_CAST({_quoted(reward)}::VARCHAR AS BOOLEAN)"
     graded = rows.project(f"{text} AS problem, coalesce({number} > 0, {truth}) AS is_correct")
@@ -142,8 +141,3 @@ def _figures(connection: Any, rows: Any, problem: str, reward: str) -> dict[str,
 def _quoted(name: str) -> str:
     """Quote a column's name for SQL."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def _text(value: str) -> str:
-    """Quote a text for SQL."""
-    return "'" + value.replace("'", "''") + "'"

@@ -85,7 +85,7 @@ def source_files(source: Path, format: str) -> list[tuple[Path, str]]:
         wrong = [
             (path, nemotron.wrong_columns(open_parquet(path).schema_arrow)) for path, _ in ordered
         ]
-        if errors := [f"{path}: {what}." for path, what in wrong if what]:
+        if errors := [f"{path}: {error}." for path, error in wrong if error]:
             raise StageError("\n".join([*errors, "Choose other files or another format."]))
     return ordered
 
@@ -208,9 +208,9 @@ def read_lines(piece: Piece) -> Iterator[list[tuple[bytes, bool]]]:
             line = handle.readline(LINE_BYTES)
             if not line:
                 break
-            whole = len(line) < LINE_BYTES or line.endswith(b"\n")
-            position += len(line) + (0 if whole else _skip_line(handle))
-            batch.append((line, True) if whole else (line[:RAW_LIMIT_BYTES], False))
+            is_complete = len(line) < LINE_BYTES or line.endswith(b"\n")
+            position += len(line) + (0 if is_complete else _skip_line(handle))
+            batch.append((line if is_complete else line[:RAW_LIMIT_BYTES], is_complete))
             size += len(line)
             del line  # only the batch refers to it now
             if len(batch) == BATCH_ROWS or size >= BATCH_BYTES:

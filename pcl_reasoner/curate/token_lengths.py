@@ -98,8 +98,7 @@ def count_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
     """
     lengths: list[int] = []
     for group in _groups(texts):
-        encodings = tokenizer.encode_batch_fast(group, add_special_tokens=False)
-        lengths += [len(encoding) for encoding in encodings]
+        lengths += map(len, tokenizer.encode_batch_fast(group, add_special_tokens=False))
     return lengths
 
 

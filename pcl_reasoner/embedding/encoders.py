@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 AUTO, TORCH = "auto", "torch"
 OPENVINO_FLOAT32, OPENVINO_BFLOAT16 = "openvino_float32", "openvino_bfloat16"
-_PRECISIONS = {OPENVINO_FLOAT32: "f32", OPENVINO_BFLOAT16: "bf16"}
 
 
 def chosen_encoder(wanted: str) -> str:
@@ -69,15 +68,10 @@ def forwards(encoder: str, model: Any, threads: int) -> tuple[Forward, Forward |
     """
     if encoder == TORCH:
         return _torch_forward(model, threads), None
-    compiled = cache(lambda precision: _compiled(model, threads, precision))
-
-    def exact(ids: Ids, mask: Ids) -> Vectors:
-        return _vectors(compiled(_PRECISIONS[OPENVINO_FLOAT32]), ids, mask)
-
-    def fast(ids: Ids, mask: Ids) -> Vectors:
-        return _vectors(compiled(_PRECISIONS[OPENVINO_BFLOAT16]), ids, mask)
-
-    return exact, fast if encoder == OPENVINO_BFLOAT16 else None
+    exact = _openvino_forward(model, threads, "f32")
+    if encoder == OPENVINO_FLOAT32:
+        return exact, None
+    return exact, _openvino_forward(model, threads, "bf16")
 
 
 def _torch_forward(model: Any, threads: int) -> Forward:
@@ -85,15 +79,19 @@ def _torch_forward(model: Any, threads: int) -> Forward:
         import torch
 
         with _threads(threads), torch.inference_mode():
-            features = {
-                "input_ids": torch.from_numpy(ids),
-                "attention_mask": torch.from_numpy(mask),
-            }
-            vectors = model(features)["sentence_embedding"]
-            unit: Vectors = torch.nn.functional.normalize(vectors, dim=1).numpy()
-        return unit
+            unit = _unit_vectors(model, torch.from_numpy(ids), torch.from_numpy(mask))
+            vectors: Vectors = unit.numpy()
+        return vectors
 
     return forward
+
+
+def _unit_vectors(model: Any, ids: Any, mask: Any) -> Any:
+    """The model's sentence embeddings of torch tensors, normalised to length 1."""
+    import torch
+
+    features = {"input_ids": ids, "attention_mask": mask}
+    return torch.nn.functional.normalize(model(features)["sentence_embedding"], dim=1)
 
 
 @contextmanager
@@ -124,20 +122,30 @@ def _without_telemetry() -> Iterator[None]:
             sys.modules["openvino_telemetry"] = before
 
 
-@cache
-def _core() -> Any:
-    return _openvino().Core()
-
-
 def _openvino() -> Any:
     with _without_telemetry():
         return require("openvino", "openvino")
 
 
-def _compiled(model: Any, threads: int, precision: str) -> Any:
-    """Compile the model for OpenVINO at one precision; ``forwards`` caches it per precision."""
+@cache
+def _core() -> Any:
+    return _openvino().Core()
+
+
+def _openvino_forward(model: Any, threads: int, precision: str) -> Forward:
+    """The forward pass with OpenVINO at one precision; the first call compiles the model."""
     options = {"INFERENCE_PRECISION_HINT": precision, "INFERENCE_NUM_THREADS": threads}
-    return _core().compile_model(_converted(model), "CPU", options)
+
+    @cache
+    def compiled() -> Any:
+        return _core().compile_model(_converted(model), "CPU", options)
+
+    def forward(ids: Ids, mask: Ids) -> Vectors:
+        # Copy, because the next call overwrites the result's memory.
+        vectors: Vectors = compiled()([ids, mask])[0].copy()
+        return vectors
+
+    return forward
 
 
 def _converted(model: Any) -> Any:
@@ -150,8 +158,7 @@ def _converted(model: Any) -> Any:
             self.model = model
 
         def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-            features = {"input_ids": ids, "attention_mask": mask}
-            return torch.nn.functional.normalize(self.model(features)["sentence_embedding"], dim=1)
+            return _unit_vectors(self.model, ids, mask)
 
     ones = torch.ones(2, 16, dtype=torch.long)
     with _without_telemetry(), _quiet(), torch.inference_mode():
@@ -170,9 +177,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-def _vectors(compiled: Any, ids: Ids, mask: Ids) -> Vectors:
-    # Copy, because the next call overwrites the result's memory.
-    vectors: Vectors = compiled([ids, mask])[0].copy()
-    return vectors

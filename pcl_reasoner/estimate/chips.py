@@ -11,7 +11,6 @@ from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.files import nearest
 
 FILE = Path(__file__).with_name("chips.yaml")
-DEFAULT = "ascend_910c_die"
 
 
 @dataclass(frozen=True)
@@ -51,29 +50,25 @@ class Chip:
     assumed: Mapping[str, float]
 
 
-def read_chip(name: str, precision: str = "float16", file: Path = FILE) -> Chip:
+def read_chip(name: str, precision: str = "float16") -> Chip:
     """Read a chip's figures.
 
     Args:
         name: The block's name.
         precision: Compute type of matrix products: ``float16``, ``bfloat16`` or ``float32``.
-        file: The file with the figures.
 
     Raises:
-        InputError: The file has no such chip.
+        InputError: chips.yaml has no such chip.
     """
     import yaml
 
-    chips: dict[str, dict[str, Any]] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    chips: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     if name not in chips:
-        known = list(chips)
+        names = list(chips)
         raise InputError(
-            f"--chip {name}: no such chip.{nearest(name, known)} Known: {', '.join(known)}."
+            f"--chip {name}: no such chip.{nearest(name, names)} Known: {', '.join(names)}."
         )
-    return _chip(name, chips[name], precision)
-
-
-def _chip(name: str, block: Mapping[str, Any], precision: str) -> Chip:
+    block = chips[name]
     assumed = {key: float(share) for key, share in block["assumed"].items()}
     peak = block["matrix_tera"][precision] * 1e12
     return Chip(

@@ -13,9 +13,11 @@ from typing import Any
 
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.estimate.time_estimate import Rows
+from pcl_reasoner.train.config import TrainConfig
+from pcl_reasoner.train.sizes import derived_sizes
 
 EXACT_FILL, NEXT_FIT_FILL = 0.9999, 0.80
-"""Shares of a row that are not padding, as measured in docs/packing.md."""
+"""Shares of a row that are not padding, as measured in docs/walk/packing.md."""
 ASSUMED_SHARE = 0.4
 """Assumed share of a row that a segment fills, if no mean length is given or published."""
 
@@ -53,11 +55,6 @@ class DataSize:
         return round(self.segments * self.segment_tokens)
 
     @property
-    def steps_per_epoch(self) -> float:
-        """Rows divided by rows per step; the remainder goes into the next epoch."""
-        return self.rows / self.global_rows
-
-    @property
     def saved(self) -> int:
         """Rows per epoch that packing saves."""
         return self.rows_before - self.rows
@@ -69,8 +66,8 @@ class DataSize:
 
 def data_size(
     published: Mapping[str, Any],
-    pack: Mapping[str, Any],
-    train: Mapping[str, Any],
+    train: TrainConfig,
+    one_segment_per_row: bool,
     segments: int | None = None,
     segment_tokens: float | None = None,
 ) -> DataSize:
@@ -78,8 +75,8 @@ def data_size(
 
     Args:
         published: The recipe's ``published`` block.
-        pack: ``seq_length`` and ``one_segment_per_row`` of the pack stage.
-        train: ``global_batch_size``, ``epochs`` and ``max_steps`` of the train stage.
+        train: The settings of the train stage.
+        one_segment_per_row: The setting of the pack stage.
         segments: The user's number in place of the published one; None for the published one.
         segment_tokens: The user's mean; None to derive it from the published numbers.
 
@@ -89,62 +86,61 @@ def data_size(
     """
     counts = published_counts(published)
     notes: list[str] = []
-    packed = counts.pop("pack", None)
-    stage, known = list(counts.items())[-1] if counts else ("", None)
-    row_tokens = pack["seq_length"]
+    published_rows = counts.pop("pack", None)
+    stage, published_segments = list(counts.items())[-1] if counts else ("", None)
+    row_tokens = train.seq_length
     if segment_tokens is None:
-        segment_tokens, note = _mean(known, packed, row_tokens)
+        segment_tokens, note = _mean(published_segments, published_rows, row_tokens)
         notes.append(note)
-    if segments is None:
-        if known is None:
-            raise InputError(
-                "the recipe publishes no counts of responses: say how many, with --segments."
-            )
-        segments = known
-        notes.append(f"segments: published, after {stage}")
+    if segments is not None:
+        published_rows = None  # they hold other segments
+    elif published_segments is None:
+        raise InputError("the recipe publishes no number of responses. Give it with --segments.")
     else:
-        packed = None  # the published rows hold other segments
+        segments = published_segments
+        notes.append(f"segments: published, after {stage}")
     if segment_tokens > row_tokens:
         raise InputError(
-            f"--segment-tokens {segment_tokens:g}: a row has {row_tokens:,} tokens, and a longer "
-            "segment is never in one. Give the mean of those that are trained on."
+            f"--segment-tokens {segment_tokens:g}: longer than a row, which has {row_tokens:,} "
+            "tokens. Longer segments are not trained on; give the mean of the others."
         )
-    tight = math.ceil(segments * segment_tokens / (row_tokens * EXACT_FILL))
-    one_segment_per_row = bool(pack.get("one_segment_per_row"))
-    rows, before = (segments, segments) if one_segment_per_row else (tight, packed or segments)
+    rows = before = segments
     if not one_segment_per_row:
-        notes.append("rows: by exact fill, 99.99 % full" + (", against published" * bool(packed)))
-    steps = rows * train["epochs"] // train["global_batch_size"]
-    limit = train.get("max_steps")
+        rows, before = (
+            _exact_fill(segments * segment_tokens, row_tokens),
+            published_rows or segments,
+        )
+        compared = ", compared with the published rows" if published_rows else ""
+        notes.append(f"rows: by exact fill, 99.99 % full{compared}")
     return DataSize(
         segments=segments,
         segment_tokens=segment_tokens,
         rows=rows,
         rows_before=before,
         row_tokens=row_tokens,
-        global_rows=train["global_batch_size"],
-        epochs=train["epochs"],
-        steps=max(1, min(steps, limit) if limit else steps),
+        global_rows=train.global_batch_size,
+        epochs=train.epochs,
+        steps=max(1, derived_sizes(train, rows).steps),
         notes=tuple(notes),
     )
 
 
 def packed_instead(size: DataSize) -> int:
     """Rows per epoch that packing by exact fill needs."""
-    return math.ceil(size.tokens / (size.row_tokens * EXACT_FILL))
+    return _exact_fill(size.tokens, size.row_tokens)
 
 
-def _mean(segments: int | None, packed: int | None, row_tokens: int) -> tuple[float, str]:
-    if packed is not None and segments is not None:
-        mean = packed * row_tokens * NEXT_FIT_FILL / segments
-        return mean, (
-            f"tokens a segment: from {packed:,} published rows, taken as {NEXT_FIT_FILL:.0%} full "
-            "as next-fit leaves them"
-        )
-    mean = ASSUMED_SHARE * row_tokens
-    return mean, (
-        f"tokens a segment: ASSUMED, {ASSUMED_SHARE:.0%} of a row (--segment-tokens says otherwise)"
-    )
+def _exact_fill(tokens: float, row_tokens: int) -> int:
+    return math.ceil(tokens / (row_tokens * EXACT_FILL))
+
+
+def _mean(segments: int | None, rows: int | None, row_tokens: int) -> tuple[float, str]:
+    """Mean tokens per segment from published counts, and its source."""
+    if rows is None or segments is None:
+        source = f"ASSUMED, {ASSUMED_SHARE:.0%} of a row; set it with --segment-tokens"
+        return ASSUMED_SHARE * row_tokens, f"tokens per segment: {source}"
+    source = f"from {rows:,} published rows, assumed {NEXT_FIT_FILL:.0%} full, as by next-fit"
+    return rows * row_tokens * NEXT_FIT_FILL / segments, f"tokens per segment: {source}"
 
 
 def published_counts(published: Mapping[str, Any]) -> dict[str, int]:
@@ -154,22 +150,20 @@ def published_counts(published: Mapping[str, Any]) -> dict[str, int]:
     ``30 215, then 27 174`` the last number is taken.
     """
     funnel: Sequence[Mapping[str, Any]] = published.get("funnel") or ()
-    found = {}
-    for line in funnel:
-        number = _number(str(line["count"]).rpartition(",")[2])
-        if number is not None:
-            found[str(line["stage"])] = number
-    return found
+    return {
+        str(line["stage"]): count
+        for line in funnel
+        if (count := _number(str(line["count"]))) is not None
+    }
 
 
 def _number(text: str) -> int | None:
-    terms = re.findall(r"\d[\d ]*(?:\s*K\b)?", text)
+    """The number that a count ends with; None if it has no digits."""
+    last = text.rpartition(",")[2]
+    terms = re.findall(r"(\d[\d ]*)(K\b)?", last)
     if not terms:
         return None
-    values = [
-        int(re.sub(r"\D", "", term)) * (1000 if term.rstrip().endswith("K") else 1)
-        for term in terms
-    ]
-    if "+" in text:
+    values = [int(digits.replace(" ", "")) * (1000 if kilo else 1) for digits, kilo in terms]
+    if "+" in last:
         return sum(values)
-    return math.prod(values) if "x" in text else values[-1]
+    return math.prod(values) if "x" in last else values[-1]

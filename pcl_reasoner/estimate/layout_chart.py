@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pcl_reasoner.estimate.layouts import SECONDS_PER_HOUR, Choice
+from pcl_reasoner.estimate.time_estimate import StepTime
+from pcl_reasoner.estimate.training_size import GIB
 from pcl_reasoner.report.charts import Bar, alone, bar_chart
 
-GIB = 2**30
 PARTS = (
     ("compute", "compute"),
     ("tensor communication", "tensor"),
@@ -29,16 +30,16 @@ def layout_chart(choices: Sequence[Choice]) -> str:
     """
     bars = [
         Bar(
-            one.title,
-            [one.steps * seconds / SECONDS_PER_HOUR for seconds in _seconds(one)],
-            f"{one.hours:.0f} h, {one.bytes / GIB:.0f} GiB",
-            "" if one.fits else "over",
+            choice.title,
+            [choice.steps * seconds / SECONDS_PER_HOUR for seconds in _seconds(choice.step)],
+            f"{choice.hours:.0f} h, {choice.bytes / GIB:.0f} GiB",
+            "" if choice.fits else "over",
         )
-        for one in choices
+        for choice in choices
     ]
     return alone(bar_chart("Hours by parallel layout", PARTS, bars, "h"), _STYLE)
 
 
-def _seconds(one: Choice) -> tuple[float, ...]:
-    named = (one.step.compute, one.step.tensor_communication, one.step.bubble)
-    return (*named, one.step.total - sum(named))
+def _seconds(step: StepTime) -> tuple[float, ...]:
+    named = (step.compute, step.tensor_communication, step.bubble)
+    return (*named, step.total - sum(named))

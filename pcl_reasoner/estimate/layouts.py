@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pcl_reasoner.estimate.chips import Chip
 from pcl_reasoner.estimate.data_size import DataSize, packed_instead
 from pcl_reasoner.estimate.memory_estimate import fullest, stage_memory
-from pcl_reasoner.estimate.time_estimate import Rows, StepTime, mfu, step_time
+from pcl_reasoner.estimate.time_estimate import StepTime, mfu, step_time
 from pcl_reasoner.estimate.training_size import Training
-from pcl_reasoner.train.layout import layout_problems
+from pcl_reasoner.train.layout import batch_problems, layout_problems
 
 SECONDS_PER_HOUR = 3600
 
@@ -23,7 +23,6 @@ class Choice:
         title: The configuration's description.
         job: The training.
         steps: Optimizer steps.
-        rows: Segment length and fill of its rows.
         stage: The pipeline stage that takes most memory, from 0.
         bytes: Memory per device of that stage.
         fits: Whether that memory is within the limit.
@@ -35,7 +34,6 @@ class Choice:
     title: str
     job: Training
     steps: int
-    rows: Rows
     stage: int
     bytes: int
     fits: bool
@@ -52,16 +50,15 @@ def memory_limit(job: Training, chip: Chip) -> int:
 def choice(title: str, job: Training, chip: Chip, size: DataSize) -> Choice:
     """Estimate one configuration of a training."""
     rows = size.as_rows()
-    stage, most = fullest(job)
+    stage, memory_bytes = fullest(job)
     step = step_time(job, chip, rows)
     return Choice(
         title=title,
         job=job,
         steps=size.steps,
-        rows=rows,
         stage=stage,
-        bytes=most,
-        fits=most <= memory_limit(job, chip),
+        bytes=memory_bytes,
+        fits=memory_bytes <= memory_limit(job, chip),
         step=step,
         hours=size.steps * step.total / SECONDS_PER_HOUR,
         mfu=mfu(job, chip, rows, step.total),
@@ -91,16 +88,15 @@ def possible_layouts(job: Training) -> Iterator[tuple[int, int, int]]:
     for tensor in _divisors(job.devices):
         for stages in _divisors(job.devices // tensor):
             data = job.devices // tensor // stages
-            batches, rest = divmod(job.global_rows, data * job.micro_rows)
-            one = stages == 1 and batches != 1
-            if rest or batches < stages or one:
-                continue
-            if not layout_problems(model, tensor, stages, job.sequence_parallel):
+            if not [
+                *batch_problems(job.global_rows, job.micro_rows, data, stages, "Ascend"),
+                *layout_problems(model, tensor, stages, job.sequence_parallel),
+            ]:
                 yield data, tensor, stages
 
 
 def _divisors(number: int) -> list[int]:
-    return [one for one in range(1, number + 1) if number % one == 0]
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
 def least_recompute(job: Training, chip: Chip) -> Training:
@@ -115,19 +111,19 @@ def least_recompute(job: Training, chip: Chip) -> Training:
     """
     job = replace(job, swap_attention=False)
     limit = memory_limit(job, chip)
-    chosen = list(job.stage_layers)
-    for stage, layers in enumerate(job.stage_layers):
-        for count in range(layers + 1):
-            trial = [0] * job.stages
-            trial[stage] = count
-            kinds = stage_memory(replace(job, recomputed=tuple(trial)), stage)
-            if sum(kinds.values()) <= limit:
-                chosen[stage] = count
-                break
+
+    def fits(stage: int, count: int) -> bool:
+        trial = replace(job, recomputed=(count,) * job.stages)
+        return sum(stage_memory(trial, stage).values()) <= limit
+
+    chosen = (
+        next((count for count in range(layers) if fits(stage, count)), layers)
+        for stage, layers in enumerate(job.stage_layers)
+    )
     return replace(job, recomputed=tuple(chosen))
 
 
-def recompute_words(job: Training, other: Training) -> str:
+def recompute_settings(job: Training, other: Training) -> str:
     """The launch-file settings that give ``job`` the recomputation of ``other``."""
     off = ", swap false" if job.swap_attention and not other.swap_attention else ""
     return f"recompute {list(other.recomputed)}{off}"
@@ -138,11 +134,9 @@ def compare(job: Training, chip: Chip, size: DataSize) -> list[Choice]:
 
     Layouts that fit come first, by hours. The others follow, by memory.
     """
-    found = []
-    for layout in possible_layouts(job):
-        other = least_recompute(job.with_layout(*layout), chip)
-        found.append(choice(layout_title(other), other, chip, size))
-    return sorted(found, key=lambda one: (not one.fits, one.hours if one.fits else one.bytes))
+    trials = [least_recompute(job.with_layout(*layout), chip) for layout in possible_layouts(job)]
+    choices = [choice(layout_title(trial), trial, chip, size) for trial in trials]
+    return sorted(choices, key=lambda one: (not one.fits, one.hours if one.fits else one.bytes))
 
 
 def nearest_fit(job: Training, chip: Chip, size: DataSize) -> Choice | None:
@@ -156,10 +150,10 @@ def nearest_fit(job: Training, chip: Chip, size: DataSize) -> Choice | None:
     # First keep the optimizer as it is; swapping its moments is slower.
     for swap in dict.fromkeys((job.swap_optimizer, True)):
         trial = least_recompute(replace(job, swap_optimizer=swap), chip)
-        words = recompute_words(job, trial)
+        title = recompute_settings(job, trial)
         if swap != job.swap_optimizer:
-            words += ", swap_optimizer"
-        found = choice(words, trial, chip, size)
+            title += ", swap_optimizer"
+        found = choice(title, trial, chip, size)
         if found.fits:
             return found
     return next((one for one in compare(job, chip, size) if one.fits), None)
@@ -168,35 +162,24 @@ def nearest_fit(job: Training, chip: Chip, size: DataSize) -> Choice | None:
 def changes(job: Training, chip: Chip, size: DataSize) -> list[Choice]:
     """Single changes that fit into memory and save hours, the largest saving first."""
     now = choice("now", job, chip, size)
-    found = [*_in_memory(job, chip, size), *_in_rows(job, chip, size)]
-    layouts = [one for one in compare(job, chip, size) if one.fits]
-    own = (job.data, job.tensor, job.stages)
-    others = [one for one in layouts if (one.job.data, one.job.tensor, one.job.stages) != own]
-    if others:
-        best = others[0]
-        words = f"{best.title}, {recompute_words(job, best.job)}"
-        found.append(replace(best, title=words))
-    better = [one for one in found if one.fits and one.hours < now.hours]
+    better = [one for one in _trials(job, chip, size) if one.fits and one.hours < now.hours]
     return sorted(better, key=lambda one: one.hours)
 
 
-def _in_memory(job: Training, chip: Chip, size: DataSize) -> Iterator[Choice]:
+def _trials(job: Training, chip: Chip, size: DataSize) -> Iterator[Choice]:
     fewer = least_recompute(job, chip)
-    yield choice(recompute_words(job, fewer), fewer, chip, size)
+    yield choice(recompute_settings(job, fewer), fewer, chip, size)
     if job.swap_optimizer:
         yield choice("swap_optimizer off", replace(job, swap_optimizer=False), chip, size)
     if not job.sequence_parallel and job.tensor > 1:
         yield choice("sequence_parallel on", replace(job, sequence_parallel=True), chip, size)
-
-
-def _in_rows(job: Training, chip: Chip, size: DataSize) -> Iterator[Choice]:
     rows = packed_instead(size)
     if rows < size.rows:
-        steps = max(1, round(size.steps * rows / size.rows))
-        packed = replace(size, rows=rows, steps=steps)
-        yield choice(
-            "pack.one_segment_per_row false: several responses a row, fewer steps",
-            job,
-            chip,
-            packed,
-        )
+        packed = replace(size, rows=rows, steps=max(1, round(size.steps * rows / size.rows)))
+        title = "pack.one_segment_per_row false: several responses per row, fewer steps"
+        yield choice(title, job, chip, packed)
+    now = layout_title(job)
+    other = next((one for one in compare(job, chip, size) if one.title != now), None)
+    if other:
+        title = f"{other.title}, {recompute_settings(job, other.job)}"
+        yield replace(other, title=title)

@@ -3,8 +3,9 @@
     {"weights": 1 365 172 224, "weights in the compute type": 1 950 351 360, "gradients": …}
 
 Parameters and moments are exact: their slices equal the slices in the front-end parallel compile.
-The rest is what MindFormers' graph must keep, counted from its operators' inputs. docs/plan.md has
-each formula. Memory that a device's kernels, collectives and allocator take on top is not included.
+The rest is what MindFormers' graph must keep, counted from its operators' inputs.
+docs/cluster/plan.md has each formula. Memory that a device's kernels, collectives and allocator
+take on top is not included.
 """
 
 from __future__ import annotations
@@ -38,23 +39,23 @@ class Parameter:
         count: Parameters of this kind in the stage.
         slice_size: Numbers in one parameter's tensor-parallel slice on a rank.
         first: Rows of that slice; optimizer sharding cuts along them.
-        spread: Whether MindFormers allows optimizer sharding of it.
+        shardable: Whether MindFormers allows optimizer sharding of it.
     """
 
     name: str
     count: int
     slice_size: int
     first: int
-    spread: bool
+    shardable: bool
 
     def held(self, job: Training) -> int:
         """Numbers of one parameter that a rank holds after optimizer sharding."""
-        return self.slice_size // job.data if self.is_spread(job) else self.slice_size
+        return self.slice_size // job.data if self.is_sharded(job) else self.slice_size
 
-    def is_spread(self, job: Training) -> bool:
+    def is_sharded(self, job: Training) -> bool:
         """Whether data-parallel ranks share it; the threshold counts the complete matrix."""
         large = self.slice_size * job.tensor * FLOAT32 >= job.shard_threshold
-        shared = self.spread and job.optimizer_shard and job.data > 1
+        shared = self.shardable and job.optimizer_shard and job.data > 1
         return shared and large and self.first % job.data == 0
 
 
@@ -69,40 +70,33 @@ def stage_parameters(job: Training, stage: int) -> list[Parameter]:
         optimizer sharding.
     """
     count, parts = job.stage_layers[stage], job.tensor
+
+    def by_rows(name: str, outputs: int, count: int = count, shardable: bool = True) -> Parameter:
+        size = outputs * job.hidden // parts
+        return Parameter(name, count, size, outputs // parts, shardable)
+
+    def by_columns(name: str, inputs: int) -> Parameter:
+        return Parameter(name, count, job.hidden * inputs // parts, job.hidden, True)
+
+    inputs = (("wq", job.hidden), ("wk", job.keys), ("wv", job.keys))
     found = [
-        _rows("wq", count, job.hidden, job.hidden, parts),
-        _rows("wk", count, job.keys, job.hidden, parts),
-        _rows("wv", count, job.keys, job.hidden, parts),
-        _columns("wo", count, job.hidden, job.hidden, parts),
-        _rows("w1", count, job.feed_forward, job.hidden, parts),
-        _rows("w3", count, job.feed_forward, job.hidden, parts),
-        _columns("w2", count, job.hidden, job.feed_forward, parts),
+        *(by_rows(name, size) for name, size in inputs),
+        by_columns("wo", job.hidden),
+        *(by_rows(name, job.feed_forward) for name in ("w1", "w3")),
+        by_columns("w2", job.feed_forward),
         Parameter("norms", 2 * count, job.hidden, job.hidden, False),
     ]
     if job.biased:
-        for name, size in (("wq", job.hidden), ("wk", job.keys), ("wv", job.keys)):
-            found.append(Parameter(f"{name} bias", count, size // parts, size // parts, False))
-    vocabulary = _rows("embedding", 1, job.vocabulary, job.hidden, parts)
+        sizes = ((f"{name} bias", size // parts) for name, size in inputs)
+        found += [Parameter(name, count, size, size, False) for name, size in sizes]
     last = stage == job.stages - 1
     if stage == 0 or (last and job.tied):
-        found.append(
-            Parameter("embedding", 1, vocabulary.slice_size, vocabulary.first, spread=False)
-        )
+        found.append(by_rows("embedding", job.vocabulary, 1, shardable=False))
     if last:
         found.append(Parameter("final norm", 1, job.hidden, job.hidden, False))
-        if not job.tied:
-            found.append(_rows("lm_head", 1, job.vocabulary, job.hidden, parts))
+    if last and not job.tied:
+        found.append(by_rows("lm_head", job.vocabulary, 1))
     return found
-
-
-def _rows(name: str, count: int, outputs: int, inputs: int, parts: int) -> Parameter:
-    """A matrix that is cut along its outputs."""
-    return Parameter(name, count, outputs * inputs // parts, outputs // parts, True)
-
-
-def _columns(name: str, count: int, outputs: int, inputs: int, parts: int) -> Parameter:
-    """A matrix that is cut along its inputs; it keeps all its rows."""
-    return Parameter(name, count, outputs * inputs // parts, outputs, True)
 
 
 def parameters_held(job: Training, stage: int) -> int:
@@ -115,11 +109,10 @@ def slice_numbers(job: Training, stage: int) -> int:
     return sum(one.count * one.slice_size for one in stage_parameters(job, stage))
 
 
-def spread_numbers(job: Training, stage: int) -> int:
+def sharded_numbers(job: Training, stage: int) -> int:
     """Numbers in the slices that are gathered from data-parallel ranks at each step."""
-    return sum(
-        one.count * one.slice_size for one in stage_parameters(job, stage) if one.is_spread(job)
-    )
+    sharded = (one for one in stage_parameters(job, stage) if one.is_sharded(job))
+    return sum(one.count * one.slice_size for one in sharded)
 
 
 def layer_activations(
@@ -134,7 +127,7 @@ def layer_activations(
         statistics: float32 numbers per head and token that attention keeps.
 
     Source: the operators of mindformers/models/llama/llama_transformer.py and llama_layer.py;
-        docs/plan.md lists which operator needs which tensor.
+        docs/cluster/plan.md lists which operator needs which tensor.
     """
     tokens, size = job.micro_tokens, job.compute_bytes
     cut, parts = job.sequence_parts, job.tensor
@@ -166,9 +159,8 @@ def stream_bytes(job: Training) -> int:
 
 def kept_per_layer(job: Training) -> int:
     """Bytes kept on the device per micro-batch by a layer that is not recomputed."""
-    tensors = layer_activations(job)
-    away = set(job.selected) | ({ATTENTION_OUTPUT} if job.swap_attention else set())
-    return sum(size for name, size in tensors.items() if name not in away)
+    absent = job.selected | ({ATTENTION_OUTPUT} if job.swap_attention else set())
+    return sum(size for name, size in layer_activations(job).items() if name not in absent)
 
 
 def in_flight(job: Training, stage: int) -> int:
@@ -188,7 +180,8 @@ def stage_memory(job: Training, stage: int) -> dict[str, int]:
     recomputed = job.recomputed[stage]
     kept = job.stage_layers[stage] - recomputed
     flight, last = in_flight(job, stage), stage == job.stages - 1
-    again = sum(tensors.values()) if recomputed else kept_again(job, tensors)
+    # Without completely recomputed layers, only the tensors of ``select_recompute``.
+    remade = tensors if recomputed else job.selected
     return {
         "weights": FLOAT32 * held,
         "weights in the compute type": _compute_copies(job, stage),
@@ -196,23 +189,18 @@ def stage_memory(job: Training, stage: int) -> dict[str, int]:
         "moments": 0 if job.swap_optimizer else MOMENTS * FLOAT32 * held,
         "inputs of recomputed layers": flight * recomputed * stream_bytes(job),
         "activations of kept layers": flight * kept * kept_per_layer(job),
-        "one layer, made again": again,
+        "one layer, made again": sum(tensors[name] for name in remade),
         "gradients of activations": _gradient_buffers(job, tensors),
         "final norm": _final_norm(job) if last else 0,
         "logits": logits_bytes(job) if last else 0,
     }
 
 
-def kept_again(job: Training, tensors: dict[str, int]) -> int:
-    """Bytes of one layer's tensors that ``select_recompute`` recomputes."""
-    return sum(tensors[name] for name in job.selected)
-
-
 def _compute_copies(job: Training, stage: int) -> int:
     """Bytes of complete slices in the compute type: gathered once per step and kept for it."""
     if job.compute_bytes == FLOAT32:
-        return FLOAT32 * spread_numbers(job, stage)
-    matrices = [one for one in stage_parameters(job, stage) if one.spread]
+        return FLOAT32 * sharded_numbers(job, stage)
+    matrices = [one for one in stage_parameters(job, stage) if one.shardable]
     return job.compute_bytes * sum(one.count * one.slice_size for one in matrices)
 
 
@@ -224,8 +212,8 @@ def _gradients(job: Training, stage: int, held: int) -> int:
     """
     if job.stages == 1 or job.gradient_shard:
         return FLOAT32 * held
-    spread = spread_numbers(job, stage)
-    return FLOAT32 * slice_numbers(job, stage) + (FLOAT32 * spread // job.data if spread else 0)
+    shards = FLOAT32 * sharded_numbers(job, stage) // job.data
+    return FLOAT32 * slice_numbers(job, stage) + shards
 
 
 def _gradient_buffers(job: Training, tensors: dict[str, int]) -> int:
@@ -264,8 +252,8 @@ def memory(job: Training) -> list[dict[str, int]]:
 def fullest(job: Training) -> tuple[int, int]:
     """(stage, bytes) of the stage that takes most memory."""
     totals = [sum(kinds.values()) for kinds in memory(job)]
-    stage = max(range(job.stages), key=lambda one: totals[one])
-    return stage, totals[stage]
+    most = max(totals)
+    return totals.index(most), most
 
 
 def moments_bytes(job: Training, stage: int) -> int:

@@ -27,8 +27,8 @@ from pcl_reasoner.estimate.layouts import (
     nearest_fit,
 )
 from pcl_reasoner.estimate.memory_estimate import ACTIVATIONS, memory
-from pcl_reasoner.estimate.serving_report import Drawn, plan_serving
-from pcl_reasoner.estimate.serving_size import servings
+from pcl_reasoner.estimate.serving_report import SamplingEstimate, plan_serving
+from pcl_reasoner.estimate.serving_size import workloads
 from pcl_reasoner.estimate.time_estimate import mfu, share_for
 from pcl_reasoner.estimate.training_size import GIB, Training, read_training
 from pcl_reasoner.pack.config import PackConfig
@@ -57,7 +57,7 @@ class Planned:
         better: Changes that save hours, the largest saving first.
         layouts: All layouts of the same number of devices.
         measured_hours: Hours of a real run, or None.
-        drawn: The recipe's sampling and evaluation.
+        sampling: The recipe's sampling and evaluation.
         dry_run: Memory figures of MindSpore's own dry run, in bytes; empty without one.
     """
 
@@ -72,7 +72,7 @@ class Planned:
     better: list[Choice]
     layouts: list[Choice]
     measured_hours: float | None
-    drawn: list[Drawn]
+    sampling: list[SamplingEstimate]
     dry_run: Mapping[str, int]
 
 
@@ -80,7 +80,7 @@ def plan_training(
     planned: PlannedStage,
     config: Mapping[str, Any],
     chip: Chip,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> Planned:
     """Estimate a train stage.
 
@@ -88,15 +88,15 @@ def plan_training(
         planned: The train stage.
         config: Its rendered MindFormers configuration.
         chip: The device.
-        given: The user's ``segments``, ``segment_tokens``, ``measured_hours``, ``response_tokens``
-            and ``dry_run``, each a value or None.
+        options: The user's ``segments``, ``segment_tokens``, ``measured_hours``,
+            ``response_tokens`` and ``dry_run``, each a value or None.
 
     Raises:
         InputError: The number of segments is neither given nor published, or a mean segment is
             longer than a row.
     """
     job = read_training(config)
-    size = size_of(planned, given["segments"], given["segment_tokens"])
+    size = size_of(planned, options["segments"], options["segment_tokens"])
     settings = planned.spec.config
     assert isinstance(settings, TrainConfig)
     sizes = derived_sizes(settings, size.rows)
@@ -111,9 +111,9 @@ def plan_training(
         nearest=nearest_fit(job, chip, size),
         better=changes(job, chip, size)[:WORTH_MOST],
         layouts=compare(job, chip, size),
-        measured_hours=given["measured_hours"],
-        drawn=plan_serving(job, chip, servings(planned.recipe, given["response_tokens"])),
-        dry_run=given["dry_run"] or {},
+        measured_hours=options["measured_hours"],
+        sampling=plan_serving(job, chip, workloads(planned.recipe, options["response_tokens"])),
+        dry_run=options["dry_run"] or {},
     )
 
 
@@ -131,12 +131,13 @@ def size_of(
         InputError: The number of segments is neither given nor published, or a mean segment is
             longer than a row.
     """
-    train = planned.spec.config.model_dump()
+    config = planned.spec.config
+    assert isinstance(config, TrainConfig)
     configs = [spec.config for spec in planned.recipe.stages.values()]
-    packs = [config for config in configs if isinstance(config, PackConfig)]
+    packs = [one for one in configs if isinstance(one, PackConfig)]
     one_segment_per_row = bool(packs) and packs[-1].one_segment_per_row
-    pack = {"seq_length": train["seq_length"], "one_segment_per_row": one_segment_per_row}
-    return data_size(planned.recipe.published, pack, train, segments, segment_tokens)
+    published = planned.recipe.published
+    return data_size(published, config, one_segment_per_row, segments, segment_tokens)
 
 
 def gib(size: float) -> str:
@@ -147,15 +148,16 @@ def gib(size: float) -> str:
 def headlines(found: Planned) -> list[str]:
     """Describe the training and the devices that are planned."""
     job, chip = found.now.job, found.chip
-    a_host = job.devices // found.hosts
+    per_host = job.devices // found.hosts
     hosts = "1 host" if found.hosts == 1 else f"{found.hosts} hosts"
     return [
         f"{found.stage}: {layout_title(job)} = {job.devices} devices",
-        f"a device is {chip.title} ({chip.name}): {hosts} x {a_host} of the "
-        f"{chip.devices_per_node} that a node shows",
+        f"a device is {chip.title} ({chip.name}): {hosts} x {per_host} of the "
+        f"{chip.devices_per_node} devices of a node",
         f"{job.layers} layers, hidden {job.hidden:,}, vocabulary {job.vocabulary:,}, rows of "
-        f"{job.row_tokens:,} tokens, {job.micro_batches} micro-batches a step",
-        "an estimate, without any device: parameters and moments are exact, the rest is formulas",
+        f"{job.row_tokens:,} tokens, {job.micro_batches} micro-batches per step",
+        "an estimate without any device: parameters and moments are exact, the rest is computed "
+        "from formulas",
     ]
 
 
@@ -170,43 +172,47 @@ def memory_rows(job: Training) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         for kind in stages[0]
         if any(stages[stage][kind] for stage in shown)
     ]
-    rows.append(("in all", *(gib(sum(stages[stage].values())) for stage in shown)))
-    return ("GiB a device", *(f"stage {stage + 1}" for stage in shown)), rows
+    rows.append(("total", *(gib(sum(stages[stage].values())) for stage in shown)))
+    return ("GiB per device", *(f"stage {stage + 1}" for stage in shown)), rows
 
 
 def memory_verdict(found: Planned) -> str:
     """Describe the stage that takes most memory, and whether it fits."""
     now, limit = found.now, memory_limit(found.now.job, found.chip)
     stages = now.job.stages
-    words = (
+    fullest = (
         f"fullest: stage {now.stage + 1} of {stages}, {gib(now.bytes)} of {gib(limit)} GiB "
-        "(max_device_memory, and no more than the chip has)"
+        "(max_device_memory, at most the chip's memory)"
     )
     if now.fits:
-        return f"{words}: fits"
-    over = f"{words}: DOES NOT FIT, {gib(now.bytes - limit)} GiB over"
-    if found.nearest is None:
-        return f"{over}; no layout of these devices does"
+        return f"{fullest}: fits"
     near = found.nearest
-    return f"{over}; the nearest that does: {near.title} ({gib(near.bytes)} GiB)"
+    change = (
+        f"the nearest that fits: {near.title} ({gib(near.bytes)} GiB)"
+        if near
+        else "no layout of these devices fits"
+    )
+    return f"{fullest}: DOES NOT FIT, {gib(now.bytes - limit)} GiB over; {change}"
 
 
 def notes(found: Planned) -> list[str]:
     """Warn of settings without effect, and compare with MindSpore's own dry run."""
     job = found.now.job
-    said = []
+    lines = []
     if found.dry_run:
         peak = found.dry_run["peak"]
-        near = min(memory(job), key=lambda stage: abs(sum(stage.values()) - peak))
-        said.append(
-            f"MindSpore's dry run: a peak of {gib(peak)} GiB with fragments; of the stages above "
-            f"the nearest has {gib(sum(near.values()))} GiB ({peak / sum(near.values()) - 1:+.0%})"
+        totals = (sum(kinds.values()) for kinds in memory(job))
+        near = min(totals, key=lambda total: abs(total - peak))
+        lines.append(
+            f"MindSpore's dry run: a peak of {gib(peak)} GiB with fragments; the nearest of the "
+            f"stages above has {gib(near)} GiB ({peak / near - 1:+.0%})"
         )
     if job.swap_attention and job.recomputed == job.stage_layers:
-        said.append(
-            "swap does nothing here: every layer is recomputed, and MindFormers swaps kept ones"
+        lines.append(
+            "swap has no effect: MindFormers swaps only layers that it does not recompute, and it "
+            "recomputes every layer here"
         )
-    return said
+    return lines
 
 
 def data_lines(size: DataSize, derived: list[str]) -> list[str]:
@@ -218,7 +224,7 @@ def data_lines(size: DataSize, derived: list[str]) -> list[str]:
     )
     return [
         f"{size.segments:,} segments of {size.segment_tokens:,.0f} tokens = {size.tokens:,} tokens "
-        f"an epoch; {size.rows:,} rows{saved}, {size.as_rows().filled:.1%} full",
+        f"per epoch; {size.rows:,} rows{saved}, {size.as_rows().filled:.1%} full",
         *derived,
         *(f"  {note}" for note in size.notes),
     ]
@@ -227,7 +233,7 @@ def data_lines(size: DataSize, derived: list[str]) -> list[str]:
 def time_rows(one: Choice) -> list[tuple[str, str, str, str]]:
     """(part, seconds per step, hours, share), one row per part and the total."""
     total = one.step.total
-    rows = [*one.step.parts().items(), ("in all", total)]
+    rows = [*one.step.parts().items(), ("total", total)]
     return [
         (
             name,
@@ -242,26 +248,26 @@ def time_rows(one: Choice) -> list[tuple[str, str, str, str]]:
 def time_lines(found: Planned) -> list[str]:
     """Describe the MFU, the assumed shares, and the share that a measured run implies."""
     shares = ", ".join(f"{name} {share:.0%}" for name, share in found.chip.assumed.items())
-    said = [
-        f"MFU {found.now.mfu:.1%}; assumed of the chip's figures: {shares}",
+    lines = [
+        f"MFU {found.now.mfu:.1%}; assumed shares of the chip's figures: {shares}",
         f"figures: {found.chip.source}",
     ]
     if found.measured_hours is None:
-        return said
-    job, rows = found.now.job, found.now.rows
+        return lines
+    job, rows = found.now.job, found.size.as_rows()
     seconds = found.measured_hours * SECONDS_PER_HOUR / found.now.steps
     share = share_for(job, found.chip, rows, seconds)
     explained = (
         f"matrix products at {share:.1%} of their peak (assumed above: "
         f"{found.chip.assumed['matrix']:.0%}) reproduce it"
         if share is not None
-        else "communication and optimizer alone would take longer: its links are faster"
+        else "the estimate is longer even with matrix products at 100 % of their peak"
     )
-    return [
-        *said,
-        f"{found.measured_hours:g} h measured: {seconds:.0f} s a step, MFU "
-        f"{mfu(job, found.chip, rows, seconds):.1%}; {explained}",
-    ]
+    lines.append(
+        f"{found.measured_hours:g} h measured: {seconds:.0f} s per step, MFU "
+        f"{mfu(job, found.chip, rows, seconds):.1%}; {explained}"
+    )
+    return lines
 
 
 def change_rows(found: Planned) -> list[tuple[str, str, str, str]]:
@@ -317,7 +323,7 @@ def as_json(found: Planned) -> dict[str, Any]:
         "changes": [_choice(one) for one in found.better],
         "layouts": [_choice(one) for one in found.layouts],
         "measured_hours": found.measured_hours,
-        "sampling": serving_report.as_json(found.drawn),
+        "sampling": serving_report.as_json(found.sampling),
         "dry_run_bytes": dict(found.dry_run),
     }
 

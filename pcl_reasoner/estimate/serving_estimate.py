@@ -3,9 +3,9 @@
     {"responses": 48512, "tokens": 24264.0, "at_once": 32, "seconds_per_token": 0.0187, "hours":
     11.9}
 
-docs/plan.md has each formula. For each token, decoding reads all weights and the keys and values of
-every response. Its time is the time of this reading, or of the matrix products if they take longer.
-Nothing was measured here.
+docs/cluster/plan.md has each formula. For each token, decoding reads all weights and the keys and
+values of every response. Its time is the time of this reading, or of the matrix products if they
+take longer. Nothing was measured here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
-class Serving:
+class Workload:
     """The responses that a stage draws, and its servers.
 
     Args:
@@ -58,7 +58,7 @@ class Cost:
     """The time that drawing takes.
 
     Args:
-        serving: The responses and the servers.
+        workload: The responses and the servers.
         at_once: Responses that a server decodes at once.
         fitting: Responses whose keys and values fit into a server's memory.
         seconds_per_token: Seconds per decoding step, which draws a token of each response at once.
@@ -67,7 +67,7 @@ class Cost:
         longest_hours: Hours of the longest allowed response, alone on a server.
     """
 
-    serving: Serving
+    workload: Workload
     at_once: int
     fitting: int
     seconds_per_token: float
@@ -83,7 +83,7 @@ class Cost:
     @property
     def device_hours(self) -> float:
         """Device-hours of the servers' devices; idle devices of a node do not count."""
-        return self.hours * self.serving.servers * self.serving.devices
+        return self.hours * self.workload.servers * self.workload.devices
 
 
 def weight_numbers(model: Training) -> int:
@@ -105,51 +105,51 @@ def token_bytes(model: Training, devices: int) -> float:
     return 2 * SERVED_BYTES * model.layers * model.keys / ranks
 
 
-def fitting_responses(model: Training, chip: Chip, serving: Serving) -> int:
+def fitting_responses(model: Training, chip: Chip, workload: Workload) -> int:
     """Responses whose keys and values fit beside the weights, each at half of its tokens."""
-    embedding = SERVED_BYTES * model.vocabulary * model.hidden / serving.devices
-    weights = weight_bytes(model, serving.devices) + embedding
-    room = MEMORY_SHARE * chip.memory_bytes - weights
-    context = serving.prompt_tokens + serving.tokens / 2
-    return max(0, int(room // (context * token_bytes(model, serving.devices))))
+    embedding = SERVED_BYTES * model.vocabulary * model.hidden / workload.devices
+    weights = weight_bytes(model, workload.devices) + embedding
+    free = MEMORY_SHARE * chip.memory_bytes - weights
+    context = workload.prompt_tokens + workload.tokens / 2
+    return max(0, int(free // (context * token_bytes(model, workload.devices))))
 
 
-def token_seconds(model: Training, chip: Chip, serving: Serving, at_once: int) -> float:
+def token_seconds(model: Training, chip: Chip, workload: Workload, at_once: int) -> float:
     """Seconds to decode one token of each response: the longer of reading and the products."""
-    context = serving.prompt_tokens + serving.tokens / 2
-    keys = at_once * context * token_bytes(model, serving.devices)
-    reading = (weight_bytes(model, serving.devices) + keys) / chip.memory
-    products = 2.0 * weight_numbers(model) * at_once / serving.devices / chip.matrix
-    attention = 4.0 * model.layers * model.hidden * context * at_once / serving.devices
+    context = workload.prompt_tokens + workload.tokens / 2
+    keys = at_once * context * token_bytes(model, workload.devices)
+    reading = (weight_bytes(model, workload.devices) + keys) / chip.memory
+    products = 2.0 * weight_numbers(model) * at_once / workload.devices / chip.matrix
+    attention = 4.0 * model.layers * model.hidden * context * at_once / workload.devices
     return max(reading, products + attention / chip.attention)
 
 
-def cost(model: Training, chip: Chip, serving: Serving) -> Cost | None:
+def cost(model: Training, chip: Chip, workload: Workload) -> Cost | None:
     """Estimate a stage; None if a server cannot hold the weights and one response.
 
     Args:
         model: The model's shape; its training settings are ignored.
         chip: The device.
-        serving: The responses and the servers.
+        workload: The responses and the servers.
     """
-    fitting = fitting_responses(model, chip, serving)
+    fitting = fitting_responses(model, chip, workload)
     if fitting < 1:
         return None
-    asked = math.ceil(min(serving.under_way, serving.responses) / serving.servers)
-    at_once = min(asked, fitting, MOST_AT_ONCE)
-    seconds = token_seconds(model, chip, serving, at_once)
-    rounds = serving.responses / (serving.servers * at_once)
-    prompt = serving.prompt_tokens
+    requested = math.ceil(min(workload.under_way, workload.responses) / workload.servers)
+    at_once = min(requested, fitting, MOST_AT_ONCE)
+    seconds = token_seconds(model, chip, workload, at_once)
+    rounds = workload.responses / (workload.servers * at_once)
+    prompt = workload.prompt_tokens
     products = 2.0 * weight_numbers(model) * prompt / chip.matrix
     attention = 2.0 * model.layers * model.hidden * prompt * prompt / chip.attention
-    longest = replace(serving, tokens=serving.longest)
-    prefill = serving.responses * (products + attention) / (serving.servers * serving.devices)
+    longest = replace(workload, tokens=workload.longest)
+    prefill = workload.responses * (products + attention) / (workload.servers * workload.devices)
     return Cost(
-        serving=serving,
+        workload=workload,
         at_once=at_once,
         fitting=fitting,
         seconds_per_token=seconds,
-        decode_hours=rounds * serving.tokens * seconds / SECONDS_PER_HOUR,
+        decode_hours=rounds * workload.tokens * seconds / SECONDS_PER_HOUR,
         prefill_hours=prefill / SECONDS_PER_HOUR,
-        longest_hours=serving.longest * token_seconds(model, chip, longest, 1) / SECONDS_PER_HOUR,
+        longest_hours=workload.longest * token_seconds(model, chip, longest, 1) / SECONDS_PER_HOUR,
     )

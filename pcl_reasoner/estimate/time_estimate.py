@@ -2,8 +2,8 @@
 
     {"compute": 61.2, "tensor communication": 16.9, "pipeline bubble": 7.3, "optimizer": 0.3, …}
 
-docs/plan.md has each formula. The number of tensor-parallel collectives equals the count of the
-front-end parallel compile. Nothing here was measured on an NPU.
+docs/cluster/plan.md has each formula. The number of tensor-parallel collectives equals the count of
+the front-end parallel compile. Nothing here was measured on an NPU.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pcl_reasoner.estimate.memory_estimate import (
     layer_activations,
     moments_bytes,
     parameters_held,
+    sharded_numbers,
     slice_numbers,
-    spread_numbers,
     stream_bytes,
 )
 from pcl_reasoner.estimate.training_size import Training
@@ -27,7 +27,7 @@ FORWARD_AND_BACK, ATTENTION_BACK = 3.0, 2.5
 """In units of a forward pass: forward and backward of matrix products, and attention's backward.
 
 A backward pass has two products per forward product; attention's also recomputes its scores."""
-PASSES, PASSES_AGAIN = 8, 3
+PASSES, RECOMPUTE_PASSES = 8, 3
 """Tensor-parallel collectives per layer, and additional ones of a recomputed layer."""
 ADAM_PASSES = 7
 """Passes over memory: reads of weight, gradient and two moments, writes of all but the gradient."""
@@ -91,11 +91,11 @@ def row_attention(job: Training, rows: Rows) -> float:
 
 def stage_seconds(job: Training, chip: Chip, rows: Rows, stage: int) -> tuple[float, float]:
     """Seconds of (compute, tensor communication) per micro-batch in a stage, both passes."""
-    layers, again = job.stage_layers[stage], job.recomputed[stage]
+    layers, recomputed = job.stage_layers[stage], job.recomputed[stage]
     matrix = 2.0 * layer_matrix_numbers(job) * job.micro_tokens / job.tensor / chip.matrix
     attention = row_attention(job, rows) * job.micro_rows / job.tensor / chip.attention
     kept = FORWARD_AND_BACK * matrix + (1 + ATTENTION_BACK) * attention
-    compute = layers * kept + again * (matrix + attention)
+    compute = layers * kept + recomputed * (matrix + attention)
     if stage == job.stages - 1:
         # Forward, gradients of hidden states and of weights, and recomputed logits of each chunk.
         head = 2.0 * job.vocabulary * job.hidden * job.micro_tokens / job.tensor / chip.matrix
@@ -110,22 +110,22 @@ def tensor_passes(job: Training, stage: int) -> float:
     float32 an operation counts 4 / (bytes of the compute type) times. Sequence parallelism does
     not change the count: without it, two AllReduces replace four units.
 
-    Source: the output of `pclr-ms compile` (docs/parallel_compile.md).
+    Source: the output of `pclr-ms compile` (docs/cluster/parallel_compile.md).
     """
-    wide = FLOAT32 / job.compute_bytes
-    passes = float(job.stage_layers[stage] * PASSES + job.recomputed[stage] * PASSES_AGAIN)
+    in_float32 = FLOAT32 / job.compute_bytes
+    passes = float(job.stage_layers[stage] * PASSES + job.recomputed[stage] * RECOMPUTE_PASSES)
     if stage == 0:
-        passes += 2 * 2 * wide  # the embedding's AllReduce in float32, forward and backward
+        passes += 2 * 2 * in_float32  # the embedding's AllReduce in float32, forward and backward
     if stage == job.stages - 1:
-        passes += 2 * wide  # the final norm's output in float32, forward and backward
+        passes += 2 * in_float32  # the final norm's output in float32, forward and backward
     return passes
 
 
 def _tensor_pass(job: Training, chip: Chip) -> float:
     """Seconds of one AllGather or ReduceScatter of a micro-batch's activations, in a ring."""
-    whole = job.micro_tokens * job.hidden * job.compute_bytes
+    activations = job.micro_tokens * job.hidden * job.compute_bytes
     rate = chip.node if job.tensor <= chip.devices_per_node else chip.network
-    return whole * (job.tensor - 1) / job.tensor / rate
+    return activations * (job.tensor - 1) / job.tensor / rate
 
 
 def step_time(job: Training, chip: Chip, rows: Rows) -> StepTime:
@@ -155,10 +155,10 @@ def _optimizer(job: Training, chip: Chip, stage: int) -> float:
     if job.data == 1:
         return local
     rate = chip.node if job.data * job.tensor <= chip.devices_per_node else chip.network
-    spread = spread_numbers(job, stage)
-    whole = slice_numbers(job, stage) - spread
+    sharded = sharded_numbers(job, stage)
+    complete = slice_numbers(job, stage) - sharded
     # Sharded: ReduceScatter in float32, AllGather in the compute type. Complete: an AllReduce.
-    sent = spread * (FLOAT32 + job.compute_bytes) + whole * 2 * FLOAT32
+    sent = sharded * (FLOAT32 + job.compute_bytes) + complete * 2 * FLOAT32
     return local + sent * (job.data - 1) / job.data / rate
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 from pcl_reasoner.train.layout import stage_layers
@@ -164,7 +165,7 @@ def read_training(config: Mapping[str, Any]) -> Training:
         swap_optimizer=bool(config["optimizer"].get("swap")),
         chunk_tokens=model.get("logits_chunk_tokens"),
         entropy=bool(model.get("entropy")),
-        limit_bytes=memory_limit(config["context"]["max_device_memory"]),
+        limit_bytes=memory_bytes(config["context"]["max_device_memory"]),
     )
 
 
@@ -175,43 +176,44 @@ def compute_type(config: Mapping[str, Any]) -> str:
 
 
 def recomputed_layers(
-    given: bool | int | list[int], layers: tuple[int, ...], swap: bool
+    setting: bool | int | list[int], layers: tuple[int, ...], swap: bool
 ) -> tuple[int, ...]:
     """Number of completely recomputed layers, per stage.
 
     With swapping on, MindFormers 1.8.0 reads a list as layer numbers, not as a count per stage.
 
     Args:
-        given: MindFormers' ``recompute``.
+        setting: MindFormers' ``recompute``.
         layers: Layers of each stage.
         swap: Whether activations are swapped.
 
     Source: LayerSetting in mindformers/parallel_core/training_graph/transformer/utils.py.
     """
-    if isinstance(given, bool):
-        return layers if given else (0,) * len(layers)
-    if isinstance(given, int):
-        return tuple(min(given, count) for count in layers)
+    if isinstance(setting, bool):
+        return layers if setting else (0,) * len(layers)
+    if isinstance(setting, int):
+        return tuple(min(setting, count) for count in layers)
     if not swap:
-        return tuple(min(int(some), count) for some, count in zip(given, layers, strict=True))
-    firsts = [sum(layers[:stage]) for stage in range(len(layers))]
+        pairs = zip(setting, layers, strict=True)
+        return tuple(min(int(recomputed), count) for recomputed, count in pairs)
+    ends = accumulate(layers)
     return tuple(
-        len({one for one in given if first <= one < first + count})
-        for first, count in zip(firsts, layers, strict=True)
+        len(set(setting) & set(range(end - count, end)))
+        for end, count in zip(ends, layers, strict=True)
     )
 
 
-def selected_tensors(given: bool | list[str]) -> frozenset[str]:
+def selected_tensors(setting: bool | list[str]) -> frozenset[str]:
     """Tensors that MindFormers' ``select_recompute`` recomputes; True selects both of them."""
-    if isinstance(given, bool):
-        return frozenset(_SELECTABLE) if given else frozenset()
+    if isinstance(setting, bool):
+        return frozenset(_SELECTABLE) if setting else frozenset()
     return frozenset(
         tensor
         for tensor, operator in _SELECTABLE.items()
-        if any(re.fullmatch(pattern, operator) for pattern in given)
+        if any(re.fullmatch(pattern, operator) for pattern in setting)
     )
 
 
-def memory_limit(given: str) -> int:
+def memory_bytes(setting: str) -> int:
     """Convert ``58GB`` to bytes; MindSpore's GB is 2^30 bytes."""
-    return round(float(given.removesuffix("GB")) * GIB)
+    return round(float(setting.removesuffix("GB")) * GIB)

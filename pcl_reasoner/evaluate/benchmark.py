@@ -65,7 +65,7 @@ def parse_lines(lines: Iterable[str], file: str) -> list[tuple[int, Any]]:
             values.append((number, json.loads(line)))
         except ValueError as error:
             raise StageError(
-                f"{file}, line {number}: not JSON ({error}). Mend the line."
+                f"{file}, line {number}: not JSON ({error}). Correct the line."
             ) from error
     return values
 
@@ -88,7 +88,7 @@ def read_benchmark(name: str, path: Path) -> list[Question]:
     twice = [one for one, count in Counter(question.id for question in found).items() if count > 1]
     if twice:
         raise StageError(
-            f"{path}: id {twice[0]!r} stands in two of its files. Where they hold the same "
+            f"{path}: id {twice[0]!r} occurs in two of its files. Where they hold the same "
             "questions, take one: a source's key files, e.g. files: '*.parquet'."
         )
     return found
@@ -128,17 +128,17 @@ def check_shipped(name: str, questions: Sequence[Question]) -> list[str]:
 
     if name not in shipped_names():
         return []
-    known = _shipped(name)
-    others = _not_recognised(known, questions)
-    found = len(questions) - len(others)
-    if len(questions) != len(known) or found < SAME_SET * len(known):
+    shipped = _shipped(name)
+    unrecognised = _not_recognised(shipped, questions)
+    found = len(questions) - len(unrecognised)
+    if len(questions) != len(shipped) or found < SAME_SET * len(shipped):
         raise StageError(
             f"benchmark {name}: has {len(questions)} questions, of which {found} are those of "
-            f"{name}, which has {len(known)} (compared by n-grams with the shipped fingerprints). "
-            "Its scores would stand beside published ones: take another file or revision, or give "
-            "it another name."
+            f"{name}, which has {len(shipped)} (compared by n-grams with the shipped "
+            "fingerprints). Its scores would be shown beside published ones: take another file or "
+            "revision, or give it another name."
         )
-    return others
+    return unrecognised
 
 
 def _shipped(name: str) -> list[QuestionGrams]:
@@ -150,28 +150,28 @@ def _shipped(name: str) -> list[QuestionGrams]:
     return [one.grams for one in fingerprints.load(file, settings, None)]
 
 
-def _not_recognised(known: Iterable[QuestionGrams], questions: Sequence[Question]) -> list[str]:
-    """Ids of questions that match no known one; a known one matches one question at most."""
+def _not_recognised(shipped: Iterable[QuestionGrams], questions: Sequence[Question]) -> list[str]:
+    """Ids of questions that match no shipped one; a shipped one matches one question at most."""
     from pcl_reasoner.contamination.ngrams import question_grams
     from pcl_reasoner.contamination.text import strip_template
 
-    left, others = list(known), []
+    remaining, unrecognised = list(shipped), []
     for question in questions:
-        own = question_grams(strip_template(question.problem), *_GRAMS)
-        shares = [_share(one, own) for one in left]
+        grams = question_grams(strip_template(question.problem), *_GRAMS)
+        shares = [_share(one, grams) for one in remaining]
         best = max(shares, default=0.0)
         if best >= SAME_QUESTION:
-            del left[shares.index(best)]
+            del remaining[shares.index(best)]
         else:
-            others.append(question.id)
-    return others
+            unrecognised.append(question.id)
+    return unrecognised
 
 
-def _share(grams: QuestionGrams, own: QuestionGrams) -> float:
-    """Share of a question's n-grams that another question has; 1 if all words are the same."""
-    if grams.whole == own.whole:
+def _share(shipped: QuestionGrams, grams: QuestionGrams) -> float:
+    """Share of a shipped question's n-grams that a question has; 1 if all words are the same."""
+    if shipped.text_hash == grams.text_hash:
         return 1.0
-    return len(grams.grams & own.grams) / max(len(grams.grams), 1)
+    return len(shipped.grams & grams.grams) / max(len(shipped.grams), 1)
 
 
 def questions_of(benchmark: str, file: str, records: Iterable[tuple[int, Any]]) -> list[Question]:
@@ -190,10 +190,10 @@ def questions_of(benchmark: str, file: str, records: Iterable[tuple[int, Any]]) 
     for number, value in records:
         question = _question(benchmark, file, number, value)
         if question.id in found:
-            raise StageError(f"{file}, record {number}: id {question.id!r} stands twice.")
+            raise StageError(f"{file}, record {number}: id {question.id!r} occurs twice.")
         found[question.id] = question
     if not found:
-        raise StageError(f"{file}: no questions. A benchmark has one JSON object a line.")
+        raise StageError(f"{file}: no questions. A benchmark has one JSON object per line.")
     return list(found.values())
 
 
@@ -212,8 +212,8 @@ def _question(benchmark: str, file: str, number: int, value: Any) -> Question:
         )
     identity = first_of(value, ID_FIELDS)
     # The id that the contamination check gives, so that its hits can be matched.
-    given = f"{Path(file).stem}:{number - 1}" if identity is None else str(identity)
-    return Question(benchmark, given, problem, str(answer))
+    question_id = f"{Path(file).stem}:{number - 1}" if identity is None else str(identity)
+    return Question(benchmark, question_id, problem, str(answer))
 
 
 def _answer(value: Mapping[str, Any]) -> Any:

@@ -20,11 +20,11 @@ from pcl_reasoner.core.schema import Placement, Source
 from pcl_reasoner.core.stage import Progress, StageContext
 from pcl_reasoner.evaluate.config import EvaluateConfig
 from pcl_reasoner.evaluate.stage import evaluate
-from pcl_reasoner.runner.sources import HashMemory, content_of, fetch
+from pcl_reasoner.runner.sources import HashCache, content_of, fetch
 from pcl_reasoner.stages import inputs_of
 
 DIGITS = 8
-BESIDE = {"aime24": "data/aime_2024.jsonl", "aime25": "data/aime_2025.jsonl"}
+DEFAULT_FILES = {"aime24": "data/aime_2024.jsonl", "aime25": "data/aime_2025.jsonl"}
 """Where the recipes expect the questions, whose text is not shipped."""
 _HUB = "hub:"
 
@@ -44,16 +44,18 @@ class Checkpoint:
     config: EvaluateConfig
 
 
-def model_of(word: str) -> tuple[str, Path] | None:
+def model_of(argument: str) -> tuple[str, Path] | None:
     """Parse ``name=folder`` or a folder as name and folder; None: it has no config.json."""
-    name, given, folder = word.partition("=")
-    path = Path(folder if given else word).expanduser()
+    name, equals, folder = argument.partition("=")
+    path = Path(folder if equals else argument).expanduser()
     if not (path / "config.json").is_file():
         return None
-    return (name if given else path.resolve().name), path
+    return (name if equals else path.resolve().name), path
 
 
-def of_recipe(name: str, runs: Path, **where: Any) -> tuple[Path, EvaluateConfig, dict[str, Path]]:
+def recipe_inputs(
+    name: str, runs: Path, **where: Any
+) -> tuple[Path, EvaluateConfig, dict[str, Path]]:
     """Find what a recipe's last evaluate stage reads: its model, settings and benchmarks.
 
     Args:
@@ -78,16 +80,17 @@ def of_recipe(name: str, runs: Path, **where: Any) -> tuple[Path, EvaluateConfig
     stage = stages[-1]
     model = stage.inputs["model"].path
     if not (model / "config.json").is_file():
+        origin = stage.inputs["model"].origin
         raise InputError(
-            f"recipe {name}: its model is not there yet ({stage.inputs['model'].origin}). Make it "
-            f"first: pclr-ms run {name} --until {stage.inputs['model'].origin.rpartition('/')[2]}"
+            f"recipe {name}: its model does not exist yet ({origin}). Make it first: "
+            f"pclr-ms run {name} --until {origin.rpartition('/')[2]}"
         )
     assert isinstance(stage.spec.config, EvaluateConfig)
     paths = {role: planned.path for role, planned in stage.inputs.items()}
     return model, stage.spec.config, inputs_of(paths, "benchmark")
 
 
-def changed(config: EvaluateConfig, settings: Sequence[str], n: int | None) -> EvaluateConfig:
+def with_settings(config: EvaluateConfig, settings: Sequence[str], n: int | None) -> EvaluateConfig:
     """Apply ``key=value`` settings and a number of responses to a configuration.
 
     Raises:
@@ -97,8 +100,8 @@ def changed(config: EvaluateConfig, settings: Sequence[str], n: int | None) -> E
     from pydantic import ValidationError
 
     values = config.model_dump()
-    for word in settings:
-        key, _, value = word.partition("=")
+    for argument in settings:
+        key, _, value = argument.partition("=")
         values[key] = yaml.safe_load(value)
     if n is not None:
         values["n"] = n
@@ -126,21 +129,21 @@ def benchmark_files(names: Sequence[str], runs: Path) -> dict[str, Path]:
         StageError: The hub does not answer or does not have it.
     """
     found = {}
-    for word in names:
-        name, given, file = word.partition("=")
-        place = file if given else word
-        if place.startswith(_HUB):
-            repository = place.removeprefix(_HUB)
-            found[name if given else _hub_name(repository)] = _fetched(word, repository, runs)
+    for argument in names:
+        name, equals, file = argument.partition("=")
+        location = file if equals else argument
+        if location.startswith(_HUB):
+            repository = location.removeprefix(_HUB)
+            found[name if equals else _hub_name(repository)] = _fetched(argument, repository, runs)
             continue
-        path = Path(file if given else BESIDE.get(word, word)).expanduser()
+        path = Path(file if equals else DEFAULT_FILES.get(argument, argument)).expanduser()
         if not path.exists():
             raise InputError(
-                f"--benchmark {word}: {path} is not there. Question text is not shipped: put one "
-                '{"id", "problem", "answer"} a line into that file, or give NAME=PATH or '
+                f"--benchmark {argument}: {path} does not exist. Question text is not shipped: "
+                'write one {"id", "problem", "answer"} per line to that file, or give NAME=PATH or '
                 "NAME=hub:OWNER/NAME@REVISION."
             )
-        found[name if given or word in BESIDE else path.stem] = path
+        found[name if equals or argument in DEFAULT_FILES else path.stem] = path
     return found
 
 
@@ -148,14 +151,14 @@ def _hub_name(repository: str) -> str:
     return repository.partition("@")[0].rpartition("/")[2]
 
 
-def _fetched(word: str, repository: str, runs: Path) -> Path:
-    """The folder of a hub repository, which is fetched if it is not there yet."""
+def _fetched(argument: str, repository: str, runs: Path) -> Path:
+    """The folder of a hub repository, which is fetched if it does not exist yet."""
     identity, _, rest = repository.partition("@")
     revision, _, files = rest.partition(":")
     if "/" not in identity or not revision:
         raise InputError(
-            f"--benchmark {word}: a hub repository is hub:OWNER/NAME@REVISION, e.g. "
-            "aime24=hub:math-ai/aime24@main; a commit in place of main stays the same."
+            f"--benchmark {argument}: a hub repository is hub:OWNER/NAME@REVISION, e.g. "
+            "aime24=hub:math-ai/aime24@main; a commit hash instead of main never changes."
         )
     source = Source(hub=identity, revision=revision, files=files or None)
     return fetch(_hub_name(repository), source, runs)
@@ -180,12 +183,13 @@ def generate(
     Returns:
         The path of generations.jsonl.
     """
-    memory = HashMemory(output / ".hashes.json")
+    memory = HashCache(output / ".hashes.json")
     identity = {
         "config": checkpoint.config.hashed(),
         "model": content_of(checkpoint.model, memory),
         "benchmarks": {name: content_of(path, memory) for name, path in benchmarks.items()},
     }
+    memory.save()
     digits = artifact.fingerprint(identity)[:DIGITS]
     folder = output / f"{checkpoint.name}-{digits}"
     folder.mkdir(parents=True, exist_ok=True)

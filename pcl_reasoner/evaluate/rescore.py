@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core.artifact import write_atomically
-from pcl_reasoner.evaluate.results import CountTokens, Results, Sample, in_order, read_results
-from pcl_reasoner.evaluate.scores import interval_95, paired_difference
-from pcl_reasoner.evaluate.summary import summary
+from pcl_reasoner.evaluate.results import CountTokens, Results, in_order, read_results
+from pcl_reasoner.evaluate.scores import average, interval_95, paired_difference
+from pcl_reasoner.evaluate.summary import Sample, summary
 from pcl_reasoner.evaluate.verdict import separable, verdicts
 
 _AIME = re.compile(r"aime[-_ ]?(?:20)?(24|25)", re.IGNORECASE)
@@ -61,31 +61,20 @@ def rescore(
         count_tokens: Gives a response's length; None: lengths are not known.
     """
     results = read_results(path, benchmark, count_tokens)
-    samples = [own for _, own in in_order(results)]
-    lengths = [[one.tokens for one in own] for own in samples] if count_tokens else None
-    figures = summary(
-        [[one.correct for one in own] for own in samples],
-        [[one.answer for one in own] for own in samples],
-        [[one.outcome for one in own] for own in samples],
-        [[one.finish_reason or "not said" for one in own] for own in samples],
-        lengths,
-    )
-    recorded = [[one.recorded for one in own] for own in samples]
-    whole = all(value is not None for own in recorded for value in own)
+    samples = [group for _, group in in_order(results)]
+    figures = summary(samples)
+    scored = [[one.recorded for one in group if one.recorded is not None] for group in samples]
+    complete = list(map(len, scored)) == list(map(len, samples))
     error, n = figures["sampling_error"], figures["n"]
     extra = {
-        "recorded": _mean_of_means(recorded) if whole else None,
-        "disputed": sum(one.disputed for own in samples for one in own),
+        "recorded": average(scored) if complete else None,
+        "disputed": sum(one.disputed for group in samples for one in group),
         "refused": len(results.refused),
-        "uneven": len({len(own) for own in samples}) > 1,
+        "uneven": len({len(group) for group in samples}) > 1,
         "verdicts": [vars(v) for v in verdicts(benchmark, figures["avg_at_n"], error, n)],
         "separable": separable(figures["problems"], figures["standard_error"]),
     }
     return Rescored(model, benchmark, results, {**figures, **extra})
-
-
-def _mean_of_means(values: Sequence[Sequence[Any]]) -> float:
-    return sum(sum(own) / len(own) for own in values) / len(values)
 
 
 def compare(first: Rescored, second: Rescored) -> dict[str, Any] | None:
@@ -110,12 +99,12 @@ def compare(first: Rescored, second: Rescored) -> dict[str, Any] | None:
         "difference": difference,
         "clustered_error": clustered,
         "sampling_error": sampling,
-        "outcome": _told(difference, sampling),
-        "outcome_elsewhere": _told(difference, clustered),
+        "outcome": _outcome(difference, sampling),
+        "outcome_elsewhere": _outcome(difference, clustered),
     }
 
 
-def _told(difference: float, error: float | None) -> str:
+def _outcome(difference: float, error: float | None) -> str:
     bounds = interval_95(abs(difference), error)
     if bounds is None or bounds[0] <= 0:
         return "cannot be told apart"

@@ -12,55 +12,23 @@ kept, because a file with 64 samples per question has some hundred megabytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from pcl_reasoner.contamination.fields import first_of
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.evaluate.benchmark import Question
-from pcl_reasoner.grade.answers import grade_by_rule, plain_integer
+from pcl_reasoner.evaluate.summary import Sample, grade_sample
 
 PROMPT = ("prompt", "problem", "question", "origin_prompt")
 ANSWER = ("answer", "ground_truth", "expected_answer", "gold", "label")
 RESPONSE = ("gen", "response", "responses", "output", "completion")
 RECORDED = ("accuracy", "acc", "score")
-END_CHARACTERS = 1500
-"""Characters kept of a response's end, for a person to read."""
 
 CountTokens = Callable[[str], int]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A graded response.
-
-    Args:
-        outcome: One of grade.answers.OUTCOMES.
-        answer: The content of its last box, integers spelled alike; None: it has none.
-        recorded: Its score in the file; None: it was not scored.
-        tokens: Its length; None without a tokenizer.
-        end: Its last characters.
-        finish_reason: As in the file; "" if the file has none.
-    """
-
-    outcome: str
-    answer: str | None
-    recorded: float | None
-    tokens: int | None
-    end: str
-    finish_reason: str
-
-    @property
-    def correct(self) -> bool:
-        """True if it was graded correct; no other outcome earns credit."""
-        return self.outcome == "correct"
-
-    @property
-    def disputed(self) -> bool:
-        """True if the score in the file differs from our verdict."""
-        return self.recorded is not None and (self.recorded >= 0.5) != self.correct
 
 
 @dataclass
@@ -96,13 +64,12 @@ def read_results(path: Path, benchmark: str, count_tokens: CountTokens | None = 
             if not raw.strip():
                 continue
             try:
-                record = _record(raw)
+                name, question, responses = _parse(raw, benchmark)
             except ValueError as error:
                 results.refused.append((number, str(error), raw[:200].decode("utf-8", "replace")))
                 continue
-            if record["benchmark"] not in (None, benchmark):
-                continue
-            _add(results, f"{path.name}, line {number}", benchmark, record, count_tokens)
+            if name in (None, benchmark):
+                _add(results, f"{path.name}, line {number}", question, responses, count_tokens)
     if not results.samples:
         raise InputError(
             f"{path}: no result in it ({len(results.refused)} lines refused"
@@ -112,8 +79,11 @@ def read_results(path: Path, benchmark: str, count_tokens: CountTokens | None = 
     return results
 
 
-def _record(raw: bytes) -> Mapping[str, Any]:
-    """Parse a line as question, answer, and responses with their recorded scores.
+def _parse(raw: bytes, benchmark: str) -> tuple[Any, Question, list[tuple[Any, Any, Any]]]:
+    """Parse a line as the benchmark that it names (or None), a question, and its responses.
+
+    Returns:
+        Each response comes with its recorded score and its finish reason, or None for either.
 
     Raises:
         ValueError: The line is not a result; the message gives the reason.
@@ -121,30 +91,20 @@ def _record(raw: bytes) -> Mapping[str, Any]:
     value = json.loads(raw.decode("utf-8"))
     if not isinstance(value, dict):
         raise ValueError(f"not an object but {type(value).__name__}")
-    prompt, answer, given = (_first(value, names) for names in (PROMPT, ANSWER, RESPONSE))
+    prompt, answer, response = (first_of(value, names) for names in (PROMPT, ANSWER, RESPONSE))
     if not isinstance(prompt, str) or not prompt.strip():
         raise ValueError(f"no text in {' or '.join(PROMPT)}")
     if not isinstance(answer, str | int | float) or isinstance(answer, bool) or answer == "":
         raise ValueError(f"no answer in {' or '.join(ANSWER)}")
-    if given is None:
+    if response is None:
         raise ValueError(f"no response in {' or '.join(RESPONSE)}")
-    responses = given if isinstance(given, list) else [given]
-    recorded = _spread(_first(value, RECORDED), len(responses))
+    responses = response if isinstance(response, list) else [response]
+    recorded = _spread(first_of(value, RECORDED), len(responses))
     reasons = _spread(value.get("finish_reason"), len(responses))
     identity = value.get("id")
-    return {
-        "benchmark": value.get("benchmark"),
-        "id": sha256(prompt.encode()).hexdigest()[:12] if identity is None else str(identity),
-        "prompt": prompt,
-        "answer": str(answer),
-        "responses": responses,
-        "recorded": recorded,
-        "reasons": reasons,
-    }
-
-
-def _first(value: Mapping[str, Any], names: tuple[str, ...]) -> Any:
-    return next((value[name] for name in names if value.get(name) is not None), None)
+    name = sha256(prompt.encode()).hexdigest()[:12] if identity is None else str(identity)
+    question = Question(benchmark, name, prompt, str(answer))
+    return value.get("benchmark"), question, list(zip(responses, recorded, reasons, strict=True))
 
 
 def _spread(value: Any, count: int) -> list[Any]:
@@ -157,33 +117,23 @@ def _spread(value: Any, count: int) -> list[Any]:
 def _add(
     results: Results,
     where: str,
-    benchmark: str,
-    record: Mapping[str, Any],
+    question: Question,
+    responses: Sequence[tuple[Any, Any, Any]],
     count_tokens: CountTokens | None,
 ) -> None:
-    question = Question(benchmark, record["id"], record["prompt"], record["answer"])
-    known = results.questions.setdefault(question.id, question)
-    if known.answer != question.answer:
+    earlier = results.questions.setdefault(question.id, question)
+    if earlier.answer != question.answer:
         raise InputError(
-            f"{where}: the answer {question.answer!r}, and {known.answer!r} earlier in the file, "
-            "to the same question. Mend the one that is incorrect."
+            f"{where}: the answer {question.answer!r}, and {earlier.answer!r} earlier in the file, "
+            "to the same question. Correct the one that is incorrect."
         )
     samples = results.samples.setdefault(question.id, [])
-    parts = zip(record["responses"], record["recorded"], record["reasons"], strict=True)
-    samples += [_graded(question.answer, *one, count_tokens) for one in parts]
-
-
-def _graded(
-    truth: str, response: Any, recorded: Any, reason: Any, count_tokens: CountTokens | None
-) -> Sample:
-    """Grade a sample. A failed one (no text) counts as incorrect and is not left out."""
-    text = response if isinstance(response, str) else ""
-    reason = reason if isinstance(reason, str) else ""
-    verdict = grade_by_rule(text, truth, reason or ("stop" if text else "error"))
-    answer = verdict.answer and (plain_integer(verdict.answer) or verdict.answer.strip())
-    said = float(recorded) if isinstance(recorded, int | float) else None
-    tokens = count_tokens(text) if count_tokens else None
-    return Sample(verdict.outcome, answer, said, tokens, text[-END_CHARACTERS:], reason)
+    for response, recorded, reason in responses:
+        text = response if isinstance(response, str) else ""
+        finish_reason = reason if isinstance(reason, str) else ""
+        tokens = count_tokens(text) if count_tokens else None
+        score = float(recorded) if isinstance(recorded, int | float) else None
+        samples.append(grade_sample(text, question.answer, finish_reason, tokens, score))
 
 
 def in_order(results: Results) -> Iterator[tuple[Question, list[Sample]]]:

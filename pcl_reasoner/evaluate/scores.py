@@ -17,13 +17,14 @@ NORMAL_95 = 1.96
 """Half width of a 95 % interval in standard errors."""
 
 
-def average(correct: Sequence[Sequence[bool]]) -> float:
+def average(correct: Sequence[Sequence[float]]) -> float:
     """avg@n: the mean over problems of the mean over a problem's samples.
 
     Not the mean over all samples: there a problem with missing samples would count less.
 
     Args:
-        correct: For each problem, whether each of its samples is correct; none may be empty.
+        correct: For each problem, whether each of its samples is correct, or its score; none
+            may be empty.
     """
     return sum(_means(correct)) / len(correct)
 
@@ -37,11 +38,7 @@ def standard_error(correct: Sequence[Sequence[bool]]) -> float | None:
     Args:
         correct: As in ``average``.
     """
-    if len(correct) < 2:
-        return None
-    means, centre = _means(correct), average(correct)
-    variance = sum((mean - centre) ** 2 for mean in means) / (len(means) - 1)
-    return math.sqrt(variance / len(means))
+    return _error_of_mean(_means(correct))
 
 
 def sampling_error(correct: Sequence[Sequence[bool]]) -> float | None:
@@ -92,14 +89,9 @@ def paired_difference(
         cluster; its standard error over samples. An error is None if it is not known.
     """
     differences = [b - a for a, b in zip(_means(first), _means(second), strict=True)]
-    centre = sum(differences) / len(differences)
-    clustered = None
-    if len(differences) > 1:
-        spread = sum((one - centre) ** 2 for one in differences) / (len(differences) - 1)
-        clustered = math.sqrt(spread / len(differences))
-    errors = [sampling_error(first), sampling_error(second)]
-    known = [error for error in errors if error is not None]
-    return centre, clustered, math.hypot(*known) if len(known) == 2 else None
+    errors = [error for error in map(sampling_error, (first, second)) if error is not None]
+    sampling = math.hypot(*errors) if len(errors) == 2 else None
+    return sum(differences) / len(differences), _error_of_mean(differences), sampling
 
 
 def interval_95(score: float, error: float | None) -> list[float] | None:
@@ -125,7 +117,7 @@ def pass_at(correct: Sequence[Sequence[bool]], k: int) -> float:
     Source: Chen et al. 2021, arXiv 2107.03374, equation 1.
     """
     if any(len(samples) < k for samples in correct):
-        raise ValueError(f"pass@{k} needs {k} samples a problem, got {min(map(len, correct))}")
+        raise ValueError(f"pass@{k} needs {k} samples per problem, got {min(map(len, correct))}")
     chances = [
         1 - math.comb(len(samples) - sum(samples), k) / math.comb(len(samples), k)
         for samples in correct
@@ -156,5 +148,14 @@ def _elected(answers: Sequence[str | None], correct: Sequence[bool]) -> bool:
     return correct[list(answers).index(winner)]
 
 
-def _means(correct: Sequence[Sequence[bool]]) -> list[float]:
+def _error_of_mean(values: Sequence[float]) -> float | None:
+    """Standard error of the mean of independent values; None for a single one."""
+    if len(values) < 2:
+        return None
+    mean = sum(values) / len(values)
+    variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return math.sqrt(variance / len(values))
+
+
+def _means(correct: Sequence[Sequence[float]]) -> list[float]:
     return [sum(samples) / len(samples) for samples in correct]

@@ -10,32 +10,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.core.stage import Counts, StageContext
-from pcl_reasoner.evaluate.benchmark import check_shipped, read_benchmark
+from pcl_reasoner.evaluate.benchmark import Question, check_shipped, read_benchmark
 from pcl_reasoner.evaluate.config import EvaluateConfig
+from pcl_reasoner.evaluate.summary import Sample, grade_sample, summary
 from pcl_reasoner.stages import inputs_of
 
 if TYPE_CHECKING:
-    from pcl_reasoner.evaluate.benchmark import Question
     from pcl_reasoner.inference.response_log import ResponseLog
 
 _LOG = "generations.partial.jsonl"
 
 
-@dataclass(frozen=True)
-class Graded:
-    """A question with its samples' verdicts, in the order of sample_index."""
-
-    question: Question
-    correct: list[bool]
-    answers: list[str | None]
-    outcomes: list[str]
-    finish_reasons: list[str]
-    lengths: list[int]
+Graded = tuple[Question, list[Sample]]
+"""A question with its graded samples, in the order of sample_index."""
 
 
 def evaluate(
@@ -58,12 +49,12 @@ def evaluate(
         name: read_benchmark(name, path) for name, path in inputs_of(inputs, "benchmark").items()
     }
     for name, questions in benchmarks.items():
-        others = check_shipped(name, questions)
-        if others:
+        unrecognised = check_shipped(name, questions)
+        if unrecognised:
             context.warn(
-                f"benchmark {name}: {len(others)} of {len(questions)} questions are not "
-                f"recognised by their fingerprints ({', '.join(others)}) and taken for those that "
-                "are missing, in other words."
+                f"benchmark {name}: {len(unrecognised)} of {len(questions)} questions are not "
+                f"recognised by their fingerprints ({', '.join(unrecognised)}), and are taken for "
+                "reworded copies of the missing ones."
             )
     written = output / "scores.json"
     # The log is deleted last: without it, an existing scores.json means that all is written.
@@ -95,9 +86,7 @@ def _answer_and_grade(
     records = generate(problems, config, model, output / _LOG, context)
     graded = _grade_all(config, questions, records, output / "generations.jsonl")
     scores = {
-        name: benchmark_scores(
-            [item for item in graded if item.question.benchmark == name], contaminated
-        )
+        name: benchmark_scores([one for one in graded if one[0].benchmark == name], contaminated)
         for name in benchmarks
     }
     _write_per_problem(output / "per_problem.parquet", graded)
@@ -117,52 +106,24 @@ def _grade_all(
         for question in questions:
             keys = [(question.key, index) for index in range(config.n)]
             found = list(records.read(keys))
-            item = grade_question(question, found)
-            graded.append(item)
+            samples = [
+                grade_sample(
+                    record["response"], question.answer, record["finish_reason"], record["n_tokens"]
+                )
+                for record in found
+            ]
+            graded.append((question, samples))
             line = {
                 "id": question.id,
                 "benchmark": question.benchmark,
                 "prompt": question.problem + config.suffix,
                 "answer": question.answer,
                 "gen": [record["response"] for record in found],
-                "accuracy": [float(correct) for correct in item.correct],
-                "finish_reason": item.finish_reasons,
+                "accuracy": [float(sample.correct) for sample in samples],
+                "finish_reason": [sample.finish_reason for sample in samples],
             }
             handle.write(json.dumps(line, ensure_ascii=False) + "\n")
     return graded
-
-
-def grade_question(question: Question, records: Sequence[Mapping[str, Any]]) -> Graded:
-    """Grade one question's samples by rule; a failed or unfinished one is not correct."""
-    from pcl_reasoner.grade.answers import grade_by_rule, plain_integer
-
-    verdicts = [
-        grade_by_rule(record["response"], question.answer, record["finish_reason"])
-        for record in records
-    ]
-    # Votes count answers, not spellings: 008 and 8 are the same answer.
-    answers = [v.answer and (plain_integer(v.answer) or v.answer.strip()) for v in verdicts]
-    return Graded(
-        question,
-        [verdict.outcome == "correct" for verdict in verdicts],
-        answers,
-        [verdict.outcome for verdict in verdicts],
-        [record["finish_reason"] for record in records],
-        [record["n_tokens"] for record in records],
-    )
-
-
-def score_of(graded: Sequence[Graded]) -> dict[str, Any]:
-    """A benchmark's entry in scores.json; all scores are fractions."""
-    from pcl_reasoner.evaluate.summary import summary
-
-    return summary(
-        [item.correct for item in graded],
-        [item.answers for item in graded],
-        [item.outcomes for item in graded],
-        [item.finish_reasons for item in graded],
-        [item.lengths for item in graded],
-    )
 
 
 def contaminated_questions(check: Path) -> set[tuple[str, str]]:
@@ -186,13 +147,15 @@ def benchmark_scores(
         graded: The benchmark's questions.
         contaminated: (benchmark, id); None: no check was given.
     """
-    found = score_of(graded)
+    found = summary([samples for _, samples in graded])
     if contaminated is None:
         return found
     clean = [
-        item for item in graded if (item.question.benchmark, item.question.id) not in contaminated
+        samples
+        for question, samples in graded
+        if (question.benchmark, question.id) not in contaminated
     ]
-    without = score_of(clean) if clean else None
+    without = summary(clean) if clean else None
     left_out = len(graded) - len(clean)
     return {**found, "contaminated_problems": left_out, "without_contaminated": without}
 
@@ -205,12 +168,12 @@ def _write_per_problem(path: Path, graded: Sequence[Graded]) -> None:
 
     rows = [
         {
-            "benchmark": item.question.benchmark,
-            "id": item.question.id,
-            "n": len(item.correct),
-            "correct": sum(item.correct),
-            "avg": sum(item.correct) / len(item.correct),
+            "benchmark": question.benchmark,
+            "id": question.id,
+            "n": len(samples),
+            "correct": sum(sample.correct for sample in samples),
+            "avg": sum(sample.correct for sample in samples) / len(samples),
         }
-        for item in graded
+        for question, samples in graded
     ]
     pq.write_table(pa.Table.from_pylist(rows, schema=PER_PROBLEM), path, compression="zstd")

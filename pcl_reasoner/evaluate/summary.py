@@ -13,35 +13,87 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pcl_reasoner.evaluate import scores
+from pcl_reasoner.grade.answers import grade_by_rule, plain_integer
 
 BUDGETS = (16_384, 32_768, 65_536, 131_072)
 """Limits on the response, in tokens, from V1's table of accuracy by budget."""
+END_CHARACTERS = 1500
+"""Characters kept of a response's end, for a person to read."""
 
-Grid = Sequence[Sequence[Any]]
-"""For each problem, one value per sample."""
+
+@dataclass(frozen=True)
+class Sample:
+    """A graded response.
+
+    Args:
+        outcome: One of grade.answers.OUTCOMES.
+        answer: The content of its last box, integers spelled alike; None: it has none.
+        recorded: Its score in the file; None: it was not scored.
+        tokens: Its length; None without a tokenizer.
+        end: Its last characters.
+        finish_reason: As in the file; "" if the file has none.
+    """
+
+    outcome: str
+    answer: str | None
+    recorded: float | None
+    tokens: int | None
+    end: str
+    finish_reason: str
+
+    @property
+    def correct(self) -> bool:
+        """True if it was graded correct; no other outcome earns credit."""
+        return self.outcome == "correct"
+
+    @property
+    def disputed(self) -> bool:
+        """True if the score in the file differs from our verdict."""
+        return self.recorded is not None and (self.recorded >= 0.5) != self.correct
 
 
-def summary(
-    correct: Grid, answers: Grid, outcomes: Grid, reasons: Grid, lengths: Grid | None
-) -> dict[str, Any]:
+def grade_sample(
+    text: str,
+    truth: str,
+    finish_reason: str,
+    tokens: int | None = None,
+    recorded: float | None = None,
+) -> Sample:
+    """Grade a response by rule. A failed one (no text) counts as incorrect and is not left out.
+
+    Args:
+        text: The response.
+        truth: The ground truth.
+        finish_reason: As in the file; "" if the file has none.
+        tokens: Its length; None: not known.
+        recorded: Its score in the file; None: it was not scored.
+    """
+    verdict = grade_by_rule(text, truth, finish_reason or ("stop" if text else "error"))
+    # Votes count answers, not spellings: 008 and 8 are the same answer.
+    answer = verdict.answer and (plain_integer(verdict.answer) or verdict.answer.strip())
+    return Sample(verdict.outcome, answer, recorded, tokens, text[-END_CHARACTERS:], finish_reason)
+
+
+def summary(samples: Sequence[Sequence[Sample]]) -> dict[str, Any]:
     """All figures of a benchmark; scores are fractions.
 
     Args:
-        correct: Whether each sample is correct.
-        answers: Each sample's answer, equal answers spelled equally; None: it has none.
-        outcomes: Each sample's outcome, one of grade.answers.OUTCOMES.
-        reasons: Each sample's finish reason.
-        lengths: Each sample's length in tokens; None: not known.
+        samples: For each problem, its graded samples. Either all have a length or none has.
     """
+    correct = [[sample.correct for sample in group] for group in samples]
+    answers = [[sample.answer for sample in group] for group in samples]
+    lengths = [[sample.tokens or 0 for sample in group] for group in samples]
+    every = [sample for group in samples for sample in group]
+    outcomes = Counter(sample.outcome for sample in every)
+    reasons = Counter(sample.finish_reason or "not said" for sample in every)
+    tokens = [sample.tokens for sample in every if sample.tokens is not None]
     n = min(map(len, correct))
-    kinds = Counter(one for own in outcomes for one in own)
-    total = sum(kinds.values())
     score, error = scores.average(correct), scores.standard_error(correct)
     sampling = scores.sampling_error(correct)
-    known = [length for own in lengths for length in own] if lengths is not None else []
     return {
         "problems": len(correct),
         "n": n,
@@ -53,11 +105,11 @@ def summary(
         "pass_at_n": scores.pass_at(correct, n),
         "pass_at": {str(k): scores.pass_at(correct, k) for k in _powers_of_two(n)},
         "maj_at_n": scores.majority(answers, correct),
-        "mean_length": sum(known) / len(known) if known else None,
-        "by_budget": _by_budget(correct, lengths, max(known)) if known and lengths else {},
-        "finish_reasons": dict(sorted(Counter(one for own in reasons for one in own).items())),
-        "outcomes": dict(sorted(kinds.items())),
-        "unfinished": kinds["unfinished"] / total,
+        "mean_length": sum(tokens) / len(tokens) if tokens else None,
+        "by_budget": _by_budget(correct, lengths, max(tokens)) if tokens else {},
+        "finish_reasons": dict(sorted(reasons.items())),
+        "outcomes": dict(sorted(outcomes.items())),
+        "unfinished": outcomes["unfinished"] / len(every),
     }
 
 
@@ -65,7 +117,9 @@ def _powers_of_two(n: int) -> list[int]:
     return [2**power for power in range(n.bit_length()) if 2**power <= n]
 
 
-def _by_budget(correct: Grid, lengths: Grid, longest: int) -> dict[str, float]:
+def _by_budget(
+    correct: Sequence[Sequence[bool]], lengths: Sequence[Sequence[int]], longest: int
+) -> dict[str, float]:
     """Accuracy by budget, up to the first budget that no response exceeds."""
     needed = [budget for budget in BUDGETS if budget < longest]
     needed += [budget for budget in BUDGETS if budget >= longest][:1]

@@ -14,7 +14,7 @@ from typing import Literal
 from pcl_reasoner.evaluate.published import ROUNDING, SCORES, Published
 from pcl_reasoner.evaluate.scores import NORMAL_95
 
-Word = Literal["better", "worse", "consistent", "too few to tell"]
+Outcome = Literal["better", "worse", "consistent", "too few to tell"]
 
 RESOLUTION = 2.5
 """Points. A score that cannot show a difference of this size has too few samples to tell."""
@@ -31,7 +31,7 @@ class Verdict:
         published: Its score, in per cent.
         difference: Measured minus published, in points.
         half_width: Half width of the difference's 95 % interval, in points.
-        word: The verdict.
+        word: The verdict; scores.json has it under this name.
         samples: Samples per question that would be enough to tell; None: no number would be
             enough, or there are enough.
     """
@@ -40,7 +40,7 @@ class Verdict:
     published: float
     difference: float
     half_width: float
-    word: Word
+    word: Outcome
     samples: int | None
 
 
@@ -74,15 +74,15 @@ def verdict(model: str, published: float, score: float, error: float, n: int) ->
         error: Its standard error over samples, a fraction.
         n: Samples per question.
     """
-    a_sample = (100 * error) ** 2 * n
-    half = _half_width(a_sample, n)
+    variance_per_sample = (100 * error) ** 2 * n
+    half = _half_width(variance_per_sample, n)
     difference = 100 * score - published
-    word = word_of(difference, half)
-    needed = _samples_that_tell(a_sample) if word == "too few to tell" else None
-    return Verdict(model, published, difference, half, word, needed)
+    outcome = outcome_of(difference, half)
+    needed = _samples_that_tell(variance_per_sample) if outcome == "too few to tell" else None
+    return Verdict(model, published, difference, half, outcome, needed)
 
 
-def word_of(difference: float, half_width: float) -> Word:
+def outcome_of(difference: float, half_width: float) -> Outcome:
     """The verdict on a difference.
 
     Args:
@@ -94,15 +94,18 @@ def word_of(difference: float, half_width: float) -> Word:
     return "too few to tell" if half_width > RESOLUTION else "consistent"
 
 
-def _half_width(a_sample: float, n: int) -> float:
+def _half_width(variance_per_sample: float, n: int) -> float:
     """Half width in points: 1.96 standard errors of the difference, plus the published rounding."""
-    return NORMAL_95 * math.sqrt(a_sample / n + a_sample / PUBLISHED_SAMPLES) + ROUNDING
+    return (
+        NORMAL_95 * math.sqrt(variance_per_sample / n + variance_per_sample / PUBLISHED_SAMPLES)
+        + ROUNDING
+    )
 
 
-def _samples_that_tell(a_sample: float) -> int | None:
+def _samples_that_tell(variance_per_sample: float) -> int | None:
     """The least n whose half width is within RESOLUTION; None: the published error is too large."""
-    left = ((RESOLUTION - ROUNDING) / NORMAL_95) ** 2 - a_sample / PUBLISHED_SAMPLES
-    return math.ceil(a_sample / left) if left > 0 else None
+    allowed = ((RESOLUTION - ROUNDING) / NORMAL_95) ** 2 - variance_per_sample / PUBLISHED_SAMPLES
+    return math.ceil(variance_per_sample / allowed) if allowed > 0 else None
 
 
 def separable(problems: int, error: float | None) -> str:

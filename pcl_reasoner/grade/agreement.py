@@ -15,11 +15,13 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.core.errors import InputError
-from pcl_reasoner.core.schemas import Key
 from pcl_reasoner.grade.answers import Verdict, plain_integer
+
+if TYPE_CHECKING:
+    from pcl_reasoner.core.schemas import Key
 
 END_CHARACTERS = 1500
 
@@ -64,9 +66,9 @@ class Agreement:
             correct: The judge's verdict.
             text: The judge's reply.
         """
-        agreed = (rule.outcome == "correct") == correct
-        self.matrix[rule.outcome == "correct", correct] += 1
-        if agreed:
+        rule_correct = rule.outcome == "correct"
+        self.matrix[rule_correct, correct] += 1
+        if rule_correct == correct:
             return
         self.disagreements.append(
             {
@@ -130,7 +132,7 @@ def read_human(path: Path) -> dict[Key, bool]:
             key, correct = (value["problem_id"], value["sample_index"]), value["correct"]
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
-                f"{where}: expected problem_id, sample_index and correct ({error!r}). Take the "
+                f"{where}: expected problem_id, sample_index and correct ({error!r}). Use the "
                 "file disagreements.jsonl and fill in correct with true or false."
             ) from error
         if correct is None:
@@ -138,5 +140,5 @@ def read_human(path: Path) -> dict[Key, bool]:
         if not isinstance(correct, bool):
             raise InputError(f"{where}: correct must be true, false or null, got {correct!r}.")
         if found.setdefault(key, correct) != correct:
-            raise InputError(f"{where}: {key[0]}/{key[1]} is decided otherwise further up.")
+            raise InputError(f"{where}: {key[0]}/{key[1]} has another verdict on an earlier line.")
     return found

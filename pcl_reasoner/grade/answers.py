@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from pcl_reasoner.grade.equivalence import equivalent
 
 Outcome = Literal["correct", "incorrect", "no_box", "unfinished", "timeout", "error"]
 
-OUTCOMES: tuple[Outcome, ...] = ("correct", "incorrect", "no_box", "unfinished", "timeout", "error")
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 """Only ``correct`` earns a reward. ``timeout`` and ``error``: the request or the grading failed."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_ESCAPED_OR_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _SPACING = re.compile(r"(?<!\\)\\[!,;: ]")
 """It does not match the second backslash of a matrix's row end."""
@@ -47,6 +48,10 @@ class Verdict:
     def reward(self) -> float:
         """1.0 for a correct answer, 0.0 for every other outcome."""
         return 1.0 if self.outcome == "correct" else 0.0
+
+    def overridden(self, correct: bool) -> Verdict:
+        """The verdict of a judge or a person on the same answer."""
+        return Verdict("correct" if correct else "incorrect", self.answer)
 
 
 def grade_by_rule(response: str, ground_truth: str, finish_reason: str) -> Verdict:
@@ -100,16 +105,11 @@ def last_boxed(text: str) -> str | None:
     starts = [match.end() for match in _BOX.finditer(text)]
     if not starts:
         return None
-    depth, position = 1, starts[-1]
-    while position < len(text):
-        character = text[position]
-        if character == "\\":
-            position += 2
-            continue
-        depth += {"{": 1, "}": -1}.get(character, 0)
+    depth = 1
+    for match in _ESCAPED_OR_BRACE.finditer(text, starts[-1]):
+        depth += {"{": 1, "}": -1}.get(match[0], 0)
         if depth == 0:
-            return text[starts[-1] : position].strip() or None
-        position += 1
+            return text[starts[-1] : match.start()].strip() or None
     return None
 
 

@@ -88,15 +88,15 @@ def _agreement(agreement: Agreement) -> str:
     """The confusion matrix, kappa, and a table of disagreements."""
     if not agreement.matrix:
         return ""
-    words = {True: "correct", False: "not correct"}
+    names = {True: "correct", False: "not correct"}
     rows = "".join(
-        f"<tr><th>rule: {words[rule]}</th>"
+        f"<tr><th>rule: {names[rule]}</th>"
         + "".join(f"<td class=n>{agreement.matrix[rule, judge]}</td>" for judge in (True, False))
         + "</tr>"
         for rule in (True, False)
     )
-    kappa = agreement.kappa()
-    said = "not defined: both say one thing only" if kappa is None else f"{kappa:.3f}"
+    value = agreement.kappa()
+    kappa = "not defined: both say one thing only" if value is None else f"{value:.3f}"
     shown = [
         Example(
             f"{one['problem_id']}/{one['sample_index']}: rule {one['rule']}, judge {one['judge']}",
@@ -111,7 +111,7 @@ def _agreement(agreement: Agreement) -> str:
     return (
         f"<h2>Rule and judge: {agreement.matrix.total()} responses graded by both</h2>"
         f"<table><tr><th></th><th>judge: correct</th><th>judge: not correct</th></tr>{rows}</table>"
-        f"<p>Cohen's kappa: {said}. {count} disagreements, all in disagreements.jsonl: fill in "
+        f"<p>Cohen's kappa: {kappa}. {count} disagreements, all in disagreements.jsonl: fill in "
         f"correct, and give the file back as human.</p>{_table(shown) if shown else ''}"
     )
 

@@ -11,6 +11,11 @@ from pcl_reasoner.core.stage import NOT_HASHED, FileName, StageConfig
 
 BOTH = ("cascade", "audit")
 """Methods in which both rule and judge grade."""
+JUDGE_LOG = "verdicts.partial.jsonl"
+"""File in a running stage's folder: the judge's verdicts (verdict_log.py)."""
+
+
+DropGroups = Literal["none", "all_incorrect", "both"]
 
 
 class GradeConfig(StageConfig):
@@ -55,17 +60,17 @@ class GradeConfig(StageConfig):
 
     @model_validator(mode="after")
     def _weights_of_the_judge(self, info: ValidationInfo) -> GradeConfig:
-        around = info.context or {}
-        placement = around.get("placement")
+        context = info.context or {}
+        placement = context.get("placement")
         started = self.method != "rule" and placement is not None and placement.judging
-        if started and "judge" not in around["roles"]:
+        if started and "judge" not in context["roles"]:
             raise ValueError(
                 "the launch file's placement.judging starts the judge and needs its weights: "
                 "give the stage the input judge, a Hugging Face folder"
             )
         return self
 
-    def asked_urls(self, placement: Placement) -> list[str]:
+    def request_urls(self, placement: Placement) -> list[str]:
         """The judge's server URLs; empty where no judge grades."""
         return [] if self.method == "rule" else placement.judge_urls
 
@@ -76,7 +81,7 @@ class SelectConfig(StageConfig):
     renamed = {"max_tokens": "max_response_tokens"}
     renamed_values = {"drop_groups": {"all_wrong": "all_incorrect"}}
 
-    drop_groups: Literal["none", "all_incorrect", "both"] = "both"
+    drop_groups: DropGroups = "both"
     """Groups to drop (all responses to a problem): none, all incorrect, or also all correct."""
     max_response_tokens: int | None = Field(None, gt=0)
     """Longer responses are dropped; None for no limit."""

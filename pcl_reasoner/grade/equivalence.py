@@ -79,10 +79,10 @@ class _Worker:
     def _start(self) -> Connection:
         # Spawned, not forked: the caller may have threads, and a fork would copy their locks.
         context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=serve, args=(theirs,), daemon=True)
+        self.pipe, worker_end = context.Pipe()
+        self.process = context.Process(target=serve, args=(worker_end,), daemon=True)
         self.process.start()
-        theirs.close()
+        worker_end.close()
         try:
             ready = self.pipe.poll(_START_SECONDS) and self.pipe.recv()
         except (EOFError, OSError):

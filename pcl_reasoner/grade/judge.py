@@ -43,20 +43,20 @@ def fill_prompt(prompt: str, ground_truth: str, candidate: str) -> str:
     return re.sub(r"\{ground_truth\}|\{candidate\}", lambda found: fields[found[0]], prompt)
 
 
-def candidate_text(response: str, n_tokens: int, last_tokens: int) -> str | None:
+def candidate_text(record: Mapping[str, Any], last_tokens: int) -> str | None:
     """The end of a response's answer, as the judge reads it.
 
     The last ``last_tokens`` tokens are estimated in characters, from the response's own mean number
     of characters per token. Only text after a closed think part counts, as in grading by rule.
 
     Args:
-        response: The complete response.
-        n_tokens: Its length in tokens.
+        record: ``response`` is the complete response, ``n_tokens`` its length in tokens.
         last_tokens: Tokens at the end that the judge reads.
 
     Returns:
         The text; None where the think part was never closed.
     """
+    response, n_tokens = record["response"] or "", record["n_tokens"]
     answered = after_thinking(response)
     if answered is None or n_tokens <= last_tokens:
         return answered
@@ -73,46 +73,35 @@ def read_reply(reply: str) -> bool | None:
     return {"1": True, "0": False}.get(box or "")
 
 
-class Judge:
-    """A judge behind a fleet's servers.
+async def ask_judge(
+    asker: Asker, name: str, prompt: str, thinking: bool, attempts: int
+) -> Judgement:
+    """Ask about one response until a reply is readable, or ``attempts`` times.
 
     Args:
         asker: Sends requests to the judge's servers; its fleet's settings are the judge's.
+        name: The response's name, for errors.
+        prompt: The filled prompt.
         thinking: Whether the judge thinks first, if its chat template supports the choice.
-        attempts: Maximum questions about one response.
+        attempts: Maximum questions.
+
+    Raises:
+        StageError: No server answers, or one refuses the request.
     """
-
-    def __init__(self, asker: Asker, thinking: bool, attempts: int) -> None:
-        self.asker, self.thinking, self.attempts = asker, thinking, attempts
-
-    async def ask(self, name: str, prompt: str) -> Judgement:
-        """Ask until a reply is readable, or ``attempts`` times.
-
-        Args:
-            name: The response's name, for errors.
-            prompt: The filled prompt.
-
-        Raises:
-            StageError: No server answers, or one refuses the request.
-        """
-        settings = self.asker.fleet.settings
-        text, correct, asked = "", None, 0
-        while correct is None and asked < self.attempts:
-            body = body_for(prompt, settings, self.thinking, settings.seed + asked)
-            try:
-                text = await self.asker.ask(body, _content)
-            except GivenUp as refusal:
-                raise _no_answer(name, refusal) from refusal
-            correct, asked = read_reply(text), asked + 1
-        return Judgement(correct, text, asked)
-
-
-def _no_answer(name: str, why: Exception) -> StageError:
-    return StageError(
-        f"the judge does not answer about {name} ({why}). Check placement.judge_urls or "
-        "placement.judging, and the settings judge_*, then run again: verdicts that are there "
-        "already are kept."
-    )
+    settings = asker.fleet.settings
+    text, correct, asked = "", None, 0
+    while correct is None and asked < attempts:
+        body = body_for(prompt, settings, thinking, settings.seed + asked)
+        try:
+            text = await asker.ask(body, _content)
+        except GivenUp as refusal:
+            raise StageError(
+                f"the judge does not answer about {name} ({refusal}). Check placement.judge_urls "
+                "or placement.judging, and the settings judge_*, then run again: earlier verdicts "
+                "are kept."
+            ) from refusal
+        correct, asked = read_reply(text), asked + 1
+    return Judgement(correct, text, asked)
 
 
 def body_for(prompt: str, settings: SamplingConfig, thinking: bool, seed: int) -> dict[str, Any]:
@@ -122,8 +111,11 @@ def body_for(prompt: str, settings: SamplingConfig, thinking: bool, seed: int) -
     """
     messages = [{"role": "user", "content": prompt}]
     request = Request(Prompt("", messages, []), 0, 1, seed, settings.max_new_tokens or 1)
-    told = {"chat_template_kwargs": {"enable_thinking": thinking}, "return_token_ids": False}
-    return {**body_of(request, settings), **told}
+    return {
+        **body_of(request, settings),
+        "chat_template_kwargs": {"enable_thinking": thinking},
+        "return_token_ids": False,
+    }
 
 
 def _content(answer: Mapping[str, Any], seconds: float, url: str) -> str:

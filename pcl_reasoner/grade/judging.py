@@ -14,22 +14,26 @@ import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pcl_reasoner.core.artifact import fingerprint
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.files import shipped
+from pcl_reasoner.core.schemas import Key
 from pcl_reasoner.core.stage import StageContext
-from pcl_reasoner.grade.reading import READ_COLUMNS, batches, truth_of
+from pcl_reasoner.grade.agreement import unsure
+from pcl_reasoner.grade.answers import last_boxed, why_no_answer
+from pcl_reasoner.grade.config import JUDGE_LOG, GradeConfig
+from pcl_reasoner.grade.judge import Judgement, ask_judge, candidate_text, fill_prompt
+from pcl_reasoner.grade.reading import Responses
+from pcl_reasoner.grade.verdict_log import VerdictLog
+from pcl_reasoner.inference.addresses import Addresses, addresses
+from pcl_reasoner.inference.asking import Asker
+from pcl_reasoner.inference.fleet import Fleet, Keys, connections
+from pcl_reasoner.inference.server import SupervisedServer, started
+from pcl_reasoner.inference.settings import SamplingConfig
+from pcl_reasoner.sample.generate import describe, log_beside
 
-if TYPE_CHECKING:
-    from pcl_reasoner.core.schemas import Key
-    from pcl_reasoner.grade.config import GradeConfig
-    from pcl_reasoner.grade.judge import Judge, Judgement
-    from pcl_reasoner.grade.verdict_log import VerdictLog
-    from pcl_reasoner.inference.addresses import Addresses
-    from pcl_reasoner.inference.server import SupervisedServer
-    from pcl_reasoner.inference.settings import SamplingConfig
-
-JUDGE_LOG = "verdicts.partial.jsonl"
 REQUEST_SECONDS = 1800.0
 """Seconds to wait for a reply, including the time in the server's queue."""
 RETRIES = 4
@@ -49,20 +53,11 @@ class Judged:
     figures: dict[str, Any]
 
 
-def candidate_of(config: GradeConfig, record: Mapping[str, Any]) -> str | None:
-    """The end of a response, as the judge reads it; None if its think part was never closed."""
-    from pcl_reasoner.grade.judge import candidate_text
-
-    return candidate_text(record["response"] or "", record["n_tokens"], config.last_tokens)
-
-
 def judge_all(
     config: GradeConfig,
-    files: list[Path],
-    truths: Mapping[str, str | None],
+    responses: Responses,
     output: Path,
     context: StageContext,
-    total: int,
     model: Path | None,
 ) -> Judged:
     """Ask about every response that has an answer; in a cascade, only where the rule is not sure.
@@ -71,31 +66,27 @@ def judge_all(
 
     Args:
         config: The judge's settings.
-        files: The files responses/*.parquet.
-        truths: problem_id -> ground truth.
+        responses: The responses, with their ground truths.
         output: The stage's folder, which holds the judgements of a killed run.
         context: ``placement.judge_urls`` names the servers, or ``placement.judging`` says how
             to start them. Their output is logged to ``logs`` beside the stage's folder.
-        total: Number of responses, for the progress.
         model: The judge's model folder; None where it is not given.
 
     Raises:
         StageError: There is no judge, it does not answer, or too many replies are unreadable.
     """
-    from pcl_reasoner.grade.verdict_log import VerdictLog
-    from pcl_reasoner.inference.server import started
-
     urls = _urls(config, context, model)
     prompt, settings = _prompt(config), judge_settings(config)
     log = VerdictLog(output / JUDGE_LOG)
     try:
-        questions = _questions(config, prompt, files, truths, log.judgements)
+        questions = _questions(config, prompt, responses, log.judgements)
         first = next(questions, None)
         if first is not None:
-            words = output.parent / "logs" / f"{output.name.removesuffix('.partial')}.judge.log"
-            with started(context, "judging", model or output, settings, words) as servers:
-                asked = _Asking(config, settings, itertools.chain([first], questions), log, context)
-                asyncio.run(asked.run(urls, servers, total))
+            server_log = log_beside(output, "judge")
+            with started(context, "judging", model or output, settings, server_log) as servers:
+                remaining = itertools.chain([first], questions)
+                asking = _Asking(config, settings, remaining, log, context)
+                asyncio.run(asking.run(urls, servers, responses.total))
     finally:
         log.close()
     _check_missing(config, log.judgements)
@@ -109,8 +100,6 @@ def _urls(config: GradeConfig, context: StageContext, model: Path | None) -> Add
     Raises:
         StageError: No server is configured, or the judge's weights are not given.
     """
-    from pcl_reasoner.inference.addresses import addresses
-
     urls = addresses(context.placement.judge_urls, context.placement)
     serving = context.placement.judging
     if not urls and not serving:
@@ -129,8 +118,6 @@ def _urls(config: GradeConfig, context: StageContext, model: Path | None) -> Add
 
 def judge_settings(config: GradeConfig) -> SamplingConfig:
     """The judge's sampling: one reply per question; each further question adds 1 to the seed."""
-    from pcl_reasoner.inference.settings import SamplingConfig
-
     return SamplingConfig(
         n=1,
         temperature=config.judge_temperature,
@@ -165,24 +152,20 @@ class _Asking:
 
     async def run(self, urls: Addresses, servers: list[SupervisedServer], total: int) -> None:
         """Ask all questions, as many at a time as the servers accept."""
-        from pcl_reasoner.grade.judge import Judge
-        from pcl_reasoner.inference.asking import Asker
-        from pcl_reasoner.inference.fleet import Fleet, Keys, connections
-
         keys = Keys("judge_urls", "judge_model", "judge_max_model_len")
         async with connections(self.settings, len(urls) + len(servers)) as http:
             fleet = Fleet(urls, self.settings, http, servers, keys)
             for facts in await fleet.open():
                 self.log.add_server(facts)
-            config = self.config
             asker = Asker(fleet, self.log.retried, lambda: f"{len(self.log)} verdicts are kept")
-            judge = Judge(asker, config.judge_thinking, config.judge_attempts)
-            await fleet.run(lambda: self._work(judge, total))
+            await fleet.run(lambda: self._work(asker, total))
 
-    async def _work(self, judge: Judge, total: int) -> None:
+    async def _work(self, asker: Asker, total: int) -> None:
+        thinking, attempts = self.config.judge_thinking, self.config.judge_attempts
         while (question := await self._next()) is not None:
             key, prompt = question
-            judgement = await judge.ask(f"{key[0]}/{key[1]}", prompt)
+            name = f"{key[0]}/{key[1]}"
+            judgement = await ask_judge(asker, name, prompt, thinking, attempts)
             async with self.writing:
                 await asyncio.to_thread(self.log.judged, key, judgement)
             self.context.progress.update(len(self.log.judgements), total, "judgements")
@@ -197,13 +180,9 @@ def _describe(
     config: GradeConfig, settings: SamplingConfig, prompt: str, model: Path | None
 ) -> dict[str, Any]:
     """The judge and its settings, for judging.json; without its weights, its name but no hashes."""
-    from pcl_reasoner.core.artifact import fingerprint
-    from pcl_reasoner.sample.generate import describe
-
     found = describe(settings, model) if model else settings.model_dump(mode="json")
-    named = {name: found[name] for name in _DESCRIBED if name in found}
     return {
-        **named,
+        **{name: found[name] for name in _DESCRIBED if name in found},
         "thinking": config.judge_thinking,
         "attempts": config.judge_attempts,
         "last_tokens": config.last_tokens,
@@ -214,19 +193,14 @@ def _describe(
 def _questions(
     config: GradeConfig,
     prompt: str,
-    files: list[Path],
-    truths: Mapping[str, str | None],
+    responses: Responses,
     judgements: Mapping[Key, Judgement],
 ) -> Iterator[tuple[Key, str]]:
-    from pcl_reasoner.grade.agreement import unsure
-    from pcl_reasoner.grade.answers import last_boxed, why_no_answer
-    from pcl_reasoner.grade.judge import fill_prompt
-
     done = set(judgements)
-    for batch in batches(files, READ_COLUMNS):
-        for record in batch.to_pylist():
+    for batch in responses.batches():
+        for record, truth in batch:
             key = (record["problem_id"], record["sample_index"])
-            candidate, truth = candidate_of(config, record), truth_of(record, truths)
+            candidate = candidate_text(record, config.last_tokens)
             if key in done or why_no_answer(candidate, record["finish_reason"]) is not None:
                 continue
             if config.method == "cascade" and not unsure(last_boxed(candidate or ""), truth):
@@ -239,14 +213,12 @@ def _check_missing(config: GradeConfig, done: Mapping[Key, Judgement]) -> None:
     if missing > config.max_missing * len(done):
         raise StageError(
             f"the judge left {missing} of {len(done)} responses without a readable verdict, the "
-            f"limit is {config.max_missing:.1%}. Raise judge_max_new_tokens, mend the prompt so "
+            f"limit is {config.max_missing:.1%}. Raise judge_max_new_tokens, change the prompt so "
             "that the judge ends with \\boxed{1} or \\boxed{0}, or raise max_missing."
         )
 
 
 def _prompt(config: GradeConfig) -> str:
-    from pcl_reasoner.core.files import shipped
-
     file = Path(config.prompt) if config.prompt else shipped("recipes") / "prompts" / "judge.txt"
     try:
         text = file.read_text(encoding="utf-8")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,9 +54,34 @@ def ground_truths(folder: Path) -> dict[str, str | None]:
     )
 
 
-def check_known(problem: str, known: Mapping[str, str | None]) -> None:
+@dataclass(frozen=True)
+class Responses:
+    """The responses to grade, with their ground truths.
+
+    Args:
+        files: The files responses/*.parquet.
+        truths: problem_id -> ground truth.
+    """
+
+    files: list[Path]
+    truths: Mapping[str, str | None]
+
+    @cached_property
+    def total(self) -> int:
+        """The number of responses."""
+        import pyarrow.parquet as pq
+
+        return sum(pq.ParquetFile(file).metadata.num_rows for file in self.files)
+
+    def batches(self) -> Iterator[list[tuple[dict[str, Any], str]]]:
+        """Yield (response, its ground truth) pairs, 256 at most; errors as in truth_of."""
+        for batch in batches(self.files, READ_COLUMNS):
+            yield [(record, truth_of(record, self.truths)) for record in batch.to_pylist()]
+
+
+def check_known(problem: str, truths: Mapping[str, str | None]) -> None:
     """Raise StageError for a response to a problem that is not in clean.parquet."""
-    if problem not in known:
+    if problem not in truths:
         raise StageError(
             f"problem {problem} has responses but is not in clean.parquet, so it was removed or "
             "never checked. Sample the problems that the contamination stage kept."

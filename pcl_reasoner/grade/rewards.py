@@ -7,7 +7,6 @@ the mean of their rewards. A missing reward is an error, never a 0.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -57,9 +56,9 @@ def read_rewards(file: Path, names: Mapping[str, str] | None = None) -> dict[Key
 
     read = pa.json.read_json if file.suffix == ".jsonl" else pa.parquet.read_table
     table = read(str(file))
-    own = [(names or {}).get(name, name) for name in COLUMNS]
-    require_columns(str(file), table.column_names, own)
-    problems, indices, rewards = (table[name].to_pylist() for name in own)
+    columns = [(names or {}).get(name, name) for name in COLUMNS]
+    require_columns(str(file), table.column_names, columns)
+    problems, indices, rewards = (table[name].to_pylist() for name in columns)
     return rewards_by_key(zip(map(str, problems), indices, strict=True), rewards, str(file))
 
 
@@ -74,8 +73,8 @@ def require_columns(where: str, have: list[str], need: Iterable[str]) -> None:
     missing = [name for name in need if name not in have]
     if missing:
         raise InputError(
-            f"{where} has no {', '.join(missing)}, only {', '.join(have)}. "
-            "Name its own columns with map_keys."
+            f"{where} has no column {', '.join(missing)}, only {', '.join(have)}. "
+            "Name its columns with map_keys."
         )
 
 
@@ -119,9 +118,9 @@ def rewards_of(
     wanted = list(keys)
     missing = [key for key in wanted if key not in by_key]
     if missing:
-        named = ", ".join(f"{problem}/{index}" for problem, index in missing[:5])
+        first = ", ".join(f"{problem}/{index}" for problem, index in missing[:5])
         raise StageError(
-            f"{where}: {len(missing)} of {len(wanted)} responses have no verdict (first: {named}). "
+            f"{where}: {len(missing)} of {len(wanted)} responses have no verdict (first: {first}). "
             "A missing reward is not a 0: grade these responses too."
         )
     return np.array([by_key[key] for key in wanted], np.float32)
@@ -160,24 +159,20 @@ def advantages(by_key: Mapping[Key, float]) -> dict[Key, float]:
     return found
 
 
-@dataclass(frozen=True)
 class Rewards:
     """Rewards with their pass rates and advantages, to be joined to responses.
 
     Args:
         by_key: The result of rewards_by_key.
-        pass_rates: Problem -> mean reward of its group.
-        advantages: Response -> its advantage.
+        rates: Problem -> mean reward of its group; None: computed from ``by_key``.
     """
 
-    by_key: Mapping[Key, float]
-    pass_rates: Mapping[str, float]
-    advantages: Mapping[Key, float]
-
-    @classmethod
-    def of(cls, by_key: Mapping[Key, float], rates: Mapping[str, float] | None = None) -> Rewards:
-        """Compute advantages from rewards; also pass rates, unless ``rates`` gives them."""
-        return cls(by_key, rates or pass_rates(by_key), advantages(by_key))
+    def __init__(
+        self, by_key: Mapping[Key, float], rates: Mapping[str, float] | None = None
+    ) -> None:
+        self.by_key = by_key
+        self.pass_rates = rates or pass_rates(by_key)
+        self.advantages = advantages(by_key)
 
     def join(self, keys: list[Key], where: str) -> dict[str, npt.NDArray[np.float32]]:
         """The columns ``reward``, ``pass_rate`` and ``advantage`` for the given responses.

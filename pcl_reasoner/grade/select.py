@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
 
 import numpy as np
 
 from pcl_reasoner.core.schemas import Key
+from pcl_reasoner.grade.config import DropGroups
 from pcl_reasoner.grade.rewards import pass_rates
-
-DropGroups = Literal["none", "all_incorrect", "both"]
 
 
 def shuffled(by_key: Mapping[Key, float], seed: int) -> dict[Key, float]:
@@ -27,7 +25,7 @@ def shuffled(by_key: Mapping[Key, float], seed: int) -> dict[Key, float]:
     rates = pass_rates(by_key)
     mixed = [key for key in sorted(by_key) if 0.0 < rates[key[0]] < 1.0]
     order = np.random.default_rng(seed).permutation(len(mixed))
-    exchanged = {key: by_key[mixed[place]] for key, place in zip(mixed, order, strict=True)}
+    exchanged = {key: by_key[mixed[index]] for key, index in zip(mixed, order, strict=True)}
     return {**by_key, **exchanged}
 
 
@@ -46,12 +44,12 @@ def group_figures(by_key: Mapping[Key, float], drop_groups: DropGroups) -> dict[
     rates = pass_rates(by_key)
     mixed = [reward for key, reward in by_key.items() if 0.0 < rates[key[0]] < 1.0]
     correct = sum(reward >= 0.5 for reward in mixed)
-    left = sum(drop_reason(rates[key[0]], 0, drop_groups, None) is None for key in by_key)
+    kept = sum(drop_reason(rates[key[0]], 0, drop_groups, None) is None for key in by_key)
     return {
         "mixed_rows": len(mixed),
         "mixed_correct": correct,
         "mixed_incorrect": len(mixed) - correct,
-        "left_by_groups": left,
+        "left_by_groups": kept,
     }
 
 

@@ -14,22 +14,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pcl_reasoner.core.artifact import write_json
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageContext
-from pcl_reasoner.grade.config import BOTH, GradeConfig, SelectConfig
+from pcl_reasoner.grade.agreement import Agreement, read_human
+from pcl_reasoner.grade.answers import Verdict, grade_by_rule, last_boxed, why_no_answer
+from pcl_reasoner.grade.audit import Audit, Example
+from pcl_reasoner.grade.config import BOTH, JUDGE_LOG, GradeConfig, SelectConfig
 from pcl_reasoner.grade.reading import (
-    READ_COLUMNS,
+    Responses,
     batches,
     check_known,
     ground_truths,
     keys_of,
     response_files,
-    truth_of,
 )
 
 if TYPE_CHECKING:
     from pcl_reasoner.core.schemas import Key
-    from pcl_reasoner.grade.answers import Verdict
     from pcl_reasoner.grade.judge import Judgement
     from pcl_reasoner.grade.judging import Judged
 
@@ -53,93 +55,121 @@ def grade(
     Raises:
         StageError: A response has no ground truth, or the judge fails.
     """
-    import pyarrow.parquet as pq
-
-    from pcl_reasoner.core.artifact import write_json
-    from pcl_reasoner.grade.agreement import read_human
-    from pcl_reasoner.grade.judging import JUDGE_LOG, judge_all
-
-    told = output / "judging.json"
+    judging_file = output / "judging.json"
     # The log is deleted last: judging.json without a log means that everything was written.
-    if told.exists() and not (output / JUDGE_LOG).exists():
-        return Counts.model_validate(json.loads(told.read_text(encoding="utf-8"))["counts"])
-    files = response_files(inputs["responses"])
-    truths = ground_truths(inputs["problems"])
-    total = sum(pq.ParquetFile(file).metadata.num_rows for file in files)
+    if judging_file.exists() and not (output / JUDGE_LOG).exists():
+        written = json.loads(judging_file.read_text(encoding="utf-8"))
+        return Counts.model_validate(written["counts"])
+    responses = Responses(response_files(inputs["responses"]), ground_truths(inputs["problems"]))
     human = read_human(Path(config.human)) if config.human else {}
     judged = None
     if config.method != "rule":
-        judged = judge_all(config, files, truths, output, context, total, inputs.get("judge"))
-    found = _Graded(judged.judgements if judged else {}, human)
-    _write_verdicts(config, files, truths, found, output, context, total)
-    (output / "audit.html").write_text(found.audit.page(found.agreement), encoding="utf-8")
-    if config.method in BOTH:
-        found.agreement.write(output / "disagreements.jsonl")
-    info = _figures(config, found, judged, total)
-    counts = Counts(unit="responses", read=total, kept=total, info=info)
+        from pcl_reasoner.grade.judging import judge_all
+
+        judged = judge_all(config, responses, output, context, inputs.get("judge"))
+    grading = _Grading(config, judged, human)
+    grading.write(responses, output, context)
+    total = responses.total
+    counts = Counts(unit="responses", read=total, kept=total, info=grading.figures(total))
     if judged:
-        write_json(told, {**judged.described, **judged.figures, "counts": counts.model_dump()})
+        described = {**judged.described, **judged.figures}
+        write_json(judging_file, {**described, "counts": counts.model_dump()})
     (output / JUDGE_LOG).unlink(missing_ok=True)
     return counts
 
 
-class _Graded:
-    """Verdicts of judge and people, and the counts made while the verdicts are written."""
+class _Grading:
+    """Decides every verdict, and counts the verdicts while they are written."""
 
-    def __init__(self, judgements: Mapping[Key, Judgement], human: Mapping[Key, bool]) -> None:
-        from pcl_reasoner.grade.agreement import Agreement
-        from pcl_reasoner.grade.audit import Audit
+    def __init__(
+        self, config: GradeConfig, judged: Judged | None, human: Mapping[Key, bool]
+    ) -> None:
+        self.config, self.judged, self.human = config, judged, human
+        self.judgements = judged.judgements if judged else {}
+        self.audit, self.agreement, self.graders = Audit(), Agreement(), Counter[str]()
 
-        self.judgements, self.human = judgements, human
-        self.audit, self.agreement, self.decided = Audit(), Agreement(), Counter[str]()
+    def write(self, responses: Responses, output: Path, context: StageContext) -> None:
+        """Write verdicts.parquet, audit.html and, where rule and judge grade, disagreements."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
 
+        from pcl_reasoner.core.schemas import VERDICTS
 
-def _write_verdicts(
-    config: GradeConfig,
-    files: list[Path],
-    truths: Mapping[str, str | None],
-    found: _Graded,
-    output: Path,
-    context: StageContext,
-    total: int,
-) -> None:
-    """Write verdicts.parquet and count its rows by verdict and by grader."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+        with pq.ParquetWriter(output / "verdicts.parquet", VERDICTS, compression="zstd") as writer:
+            for batch in responses.batches():
+                rows = [self._row(record, truth) for record, truth in batch]
+                writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=VERDICTS))
+                written = self.graders.total()
+                context.progress.update(written, responses.total, "responses")
+        (output / "audit.html").write_text(self.audit.page(self.agreement), encoding="utf-8")
+        if self.config.method in BOTH:
+            self.agreement.write(output / "disagreements.jsonl")
 
-    from pcl_reasoner.core.schemas import VERDICTS
-    from pcl_reasoner.grade.audit import Example
+    def _row(self, record: Mapping[str, Any], truth: str) -> dict[str, Any]:
+        """A row of verdicts.parquet; counts the verdict and its grader."""
+        key = (record["problem_id"], record["sample_index"])
+        judgement = self.judgements.get(key)
+        judge_text = judgement.text if judgement else None
+        verdict, grader = self._decide(record, truth, judgement, self.human.get(key))
+        self.graders[grader] += 1
+        texts = (truth, verdict.answer, record["response"], judge_text)
+        self.audit.add(verdict.outcome, Example(f"{key[0]}/{key[1]}", *texts))
+        return {
+            "problem_id": key[0],
+            "sample_index": key[1],
+            "verdict": verdict.outcome,
+            "reward": verdict.reward,
+            "answer": verdict.answer,
+            "graded_by": grader,
+            "judge_text": judge_text,
+        }
 
-    with pq.ParquetWriter(output / "verdicts.parquet", VERDICTS, compression="zstd") as writer:
-        for batch in batches(files, READ_COLUMNS):
-            rows = []
-            for record in batch.to_pylist():
-                truth = truth_of(record, truths)
-                row = _decide(config, record, truth, found)
-                rows.append(row)
-                found.decided[row["graded_by"]] += 1
-                name = f"{record['problem_id']}/{record['sample_index']}"
-                shown = (name, truth, row["answer"], record["response"], row["judge_text"])
-                found.audit.add(row["verdict"], Example(*shown))
-            writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=VERDICTS))
-            context.progress.update(sum(found.audit.outcomes.values()), total, "responses")
+    def _decide(
+        self,
+        record: Mapping[str, Any],
+        truth: str,
+        judgement: Judgement | None,
+        human: bool | None,
+    ) -> tuple[Verdict, str]:
+        """Verdict and grader: a human verdict overrides the judge's, the judge's the rule's."""
+        verdict = self._by_rule(record, truth)
+        grader = "judge" if self.config.method == "judge" else "rule"
+        if judgement is not None and judgement.correct is not None:
+            if self.config.method in BOTH:
+                self.agreement.add(record, truth, verdict, judgement.correct, judgement.text)
+            verdict, grader = verdict.overridden(judgement.correct), "judge"
+        if human is not None:
+            verdict, grader = verdict.overridden(human), "human"
+        return verdict, grader
 
+    def _by_rule(self, record: Mapping[str, Any], truth: str) -> Verdict:
+        """The rule's verdict; with method ``judge``, only whether there is an answer to judge.
 
-def _figures(
-    config: GradeConfig, found: _Graded, judged: Judged | None, total: int
-) -> dict[str, Any]:
-    """Further figures for the stage's counts."""
-    outcomes = dict(sorted(found.audit.outcomes.items()))
-    info = {"outcomes": outcomes, "correct_share": outcomes.get("correct", 0) / max(total, 1)}
-    if config.method in BOTH:
-        info["agreement"] = found.agreement.info()
-    if judged:
-        info |= {**judged.figures, "prompt_sha256": judged.described["prompt_sha256"]}
-    if config.method in BOTH or found.human:
-        info["graded_by"] = dict(sorted(found.decided.items()))
-    if found.human:
-        info["human_not_here"] = len(found.human) - found.decided["human"]
-    return info
+        A response without a readable judgement is an ``error`` with method ``judge``; with
+        ``cascade`` and ``audit`` the rule's verdict counts.
+        """
+        reason = record["finish_reason"]
+        if self.config.method != "judge":
+            return grade_by_rule(record["response"] or "", truth, reason)
+        from pcl_reasoner.grade.judge import candidate_text
+
+        candidate = candidate_text(record, self.config.last_tokens)
+        return Verdict(why_no_answer(candidate, reason) or "error", last_boxed(candidate or ""))
+
+    def figures(self, total: int) -> dict[str, Any]:
+        """Further figures for the stage's counts."""
+        outcomes = dict(sorted(self.audit.outcomes.items()))
+        info = {"outcomes": outcomes, "correct_share": outcomes.get("correct", 0) / max(total, 1)}
+        if self.config.method in BOTH:
+            info["agreement"] = self.agreement.info()
+        if self.judged:
+            prompt_sha256 = self.judged.described["prompt_sha256"]
+            info |= {**self.judged.figures, "prompt_sha256": prompt_sha256}
+        if self.config.method in BOTH or self.human:
+            info["graded_by"] = dict(sorted(self.graders.items()))
+        if self.human:
+            info["human_not_here"] = len(self.human) - self.graders["human"]
+        return info
 
 
 def select(
@@ -163,33 +193,30 @@ def select(
     rates = pass_rates(by_key)
     if config.shuffle_rewards:
         by_key = rules.shuffled(by_key, config.seed)
-        context.warn("rewards were exchanged among the responses: a control experiment.")
-    rewards = Rewards.of(by_key, rates)
-    known = ground_truths(inputs["problems"])
+        context.warn("rewards were exchanged among the responses, as a control experiment.")
+    rewards = Rewards(by_key, rates)
+    limits = (config.drop_groups, config.max_response_tokens)
+    truths = ground_truths(inputs["problems"])
     schema = pa.schema([*pq.read_schema(files[0]), *REWARDED])
-    dropped: Counter[str] = Counter()
-    kept: Counter[float] = Counter()
+    dropped, kept = Counter[str](), Counter[float]()
     with pq.ParquetWriter(output / "responses.parquet", schema, compression="zstd") as writer:
         for batch in batches(files, None):
             keys = keys_of(batch)
             for problem, _ in keys:
-                check_known(problem, known)
-            joined = rewards.join(keys, str(inputs["responses"]))
+                check_known(problem, truths)
             reasons = [
-                rules.drop_reason(
-                    rates[problem], length, config.drop_groups, config.max_response_tokens
-                )
+                rules.drop_reason(rates[problem], length, *limits)
                 for (problem, _), length in zip(keys, batch["n_tokens"].to_pylist(), strict=True)
             ]
             dropped.update(reason for reason in reasons if reason)
-            columns = [*batch.columns, *map(pa.array, joined.values())]
+            joined = rewards.join(keys, str(inputs["responses"])).values()
+            columns = [*batch.columns, *map(pa.array, joined)]
             keep = pa.array([reason is None for reason in reasons])
             taken = pa.RecordBatch.from_arrays(columns, schema=schema).filter(keep)
             kept.update(taken["reward"].to_pylist())
             if taken.num_rows:
                 writer.write_batch(taken)
-    groups = rules.group_figures(by_key, config.drop_groups)
-    return _selected(kept, dropped, groups, context)
+    return _selected(kept, dropped, rules.group_figures(by_key, config.drop_groups), context)
 
 
 def _selected(
@@ -205,8 +232,8 @@ def _selected(
     share = positive / total
     if share < 0.5:
         context.warn(
-            f"only {positive} of {total} responses ({share:.1%}) are correct: OPG is fragile where "
-            "correct ones are under half. Compare with objective rft, or sample a stronger policy."
+            f"only {positive} of {total} responses ({share:.1%}) are correct: OPG is fragile if "
+            "less than half are. Compare with objective rft, or sample with a stronger policy."
         )
     info = {"positive": positive, "negative": total - positive, "correct_share": share, **groups}
     return Counts(
@@ -216,50 +243,3 @@ def _selected(
         dropped=dict(sorted(dropped.items())),
         info=info,
     )
-
-
-def _decide(
-    config: GradeConfig, record: Mapping[str, Any], truth: str, found: _Graded
-) -> dict[str, Any]:
-    """A row of verdicts.parquet: a human verdict overrides the judge's, the judge's the rule's."""
-    from pcl_reasoner.grade.answers import Verdict
-
-    key = (record["problem_id"], record["sample_index"])
-    judgement, human = found.judgements.get(key), found.human.get(key)
-    verdict = _by_rule(config, record, truth)
-    by = "judge" if config.method == "judge" else "rule"
-    if judgement is not None and judgement.correct is not None:
-        if config.method in BOTH:
-            found.agreement.add(record, truth, verdict, judgement.correct, judgement.text)
-        verdict, by = (
-            Verdict("correct" if judgement.correct else "incorrect", verdict.answer),
-            "judge",
-        )
-    if human is not None:
-        verdict, by = Verdict("correct" if human else "incorrect", verdict.answer), "human"
-    return {
-        "problem_id": record["problem_id"],
-        "sample_index": record["sample_index"],
-        "verdict": verdict.outcome,
-        "reward": verdict.reward,
-        "answer": verdict.answer,
-        "graded_by": by,
-        "judge_text": judgement.text if judgement else None,
-    }
-
-
-def _by_rule(config: GradeConfig, record: Mapping[str, Any], truth: str) -> Verdict:
-    """The rule's verdict; with method ``judge``, only whether there is an answer to judge.
-
-    A response without a readable judgement is an ``error`` with method ``judge``; with ``cascade``
-    and ``audit`` the rule's verdict counts.
-    """
-    from pcl_reasoner.grade.answers import Verdict, grade_by_rule, last_boxed, why_no_answer
-    from pcl_reasoner.grade.judging import candidate_of
-
-    response, reason = record["response"] or "", record["finish_reason"]
-    if config.method != "judge":
-        return grade_by_rule(response, truth, reason)
-    candidate = candidate_of(config, record)
-    answer = last_boxed(candidate or "")
-    return Verdict(why_no_answer(candidate, reason) or "error", answer)

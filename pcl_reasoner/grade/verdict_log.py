@@ -36,8 +36,8 @@ class VerdictLog(AnswerLog):
     def judged(self, key: Key, judgement: Judgement) -> None:
         """Write the judge's verdict on a response, and the failures counted since the last one."""
         text = judgement.text[-_TEXT_CHARACTERS:]
-        said = {"correct": judgement.correct, "text": text, "asked": judgement.asked}
-        self.add([{"problem_id": key[0], "sample_index": key[1], **said}])
+        verdict = {"correct": judgement.correct, "text": text, "asked": judgement.asked}
+        self.add([{"problem_id": key[0], "sample_index": key[1], **verdict}])
 
     def info(self) -> dict[str, Any]:
         """Figures: judged responses, repeated questions about them, and unreadable verdicts."""

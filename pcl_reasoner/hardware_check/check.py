@@ -38,7 +38,7 @@ from pcl_reasoner.core import doctor
 from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.core.files import nearest
 from pcl_reasoner.hardware_check.parts import FIGURES, PARTS, Part
-from pcl_reasoner.supervise.child import Child
+from pcl_reasoner.supervise.supervised import Supervised
 from pcl_reasoner.train import worker
 
 __all__ = ["FIGURES", "hardware_check", "make_figures"]
@@ -110,7 +110,7 @@ def check_names(names: Sequence[str]) -> None:
         if name not in PARTS:
             raise InputError(
                 f"--parts {name}: no such part.{nearest(name, list(PARTS))} "
-                f"There are: {', '.join(PARTS)}."
+                f"The parts are: {', '.join(PARTS)}."
             )
 
 
@@ -119,7 +119,7 @@ def not_run(part: Part, kind: str, count: int) -> str:
     if kind == "CPU":
         return part.not_on_cpu
     if count < part.devices:
-        return f"it takes {part.devices} devices, and MindSpore sees {count}"
+        return f"it needs {part.devices} devices, but MindSpore sees {count}"
     return ""
 
 
@@ -127,8 +127,8 @@ def _figures_of(figures: Mapping[str, Any] | None, name: str) -> dict[str, Any] 
     """The figures to compare a part with; all layouts of the small model use one rank's figures."""
     if figures is None:
         return None
-    own = "training" if PARTS[name].module == "training" else name
-    return dict(figures.get(own, {}))
+    shared = "training" if PARTS[name].module == "training" else name
+    return dict(figures.get(shared, {}))
 
 
 def run_part(
@@ -142,11 +142,11 @@ def run_part(
         limit: Seconds after which it is ended.
         command: Replaces the part's own command; the folder is appended as its last argument.
     """
-    own = [sys.executable, "-m", "pcl_reasoner.hardware_check", name]
+    command = command or [sys.executable, "-m", "pcl_reasoner.hardware_check", name]
     with tempfile.TemporaryDirectory(prefix="pclr_hardware_") as temporary:
         folder, begun = Path(temporary), time.monotonic()
         (folder / "setting.json").write_text(json.dumps(setting), encoding="utf-8")
-        code = _wait([*(command or own), str(folder)], folder, limit)
+        code = _wait([*command, str(folder)], folder, limit)
         seconds = round(time.monotonic() - begun, 1)
         outcome = _read(folder / "outcome.json") if code == 0 else None
         if outcome is None:
@@ -159,10 +159,9 @@ def run_part(
 def _wait(arguments: Sequence[str], folder: Path, limit: float) -> int | None:
     """Run a process and return its exit code; None if it exceeded the limit and was ended."""
     environment = worker.environment({"LOG_MF_PATH": str(folder / "work" / "log")})
-    with Child(arguments, folder, folder / "part.log", environment) as child:
-        code = child.wait(limit)
-        child.stop(0.0)
-    return code
+    log = folder / "part.log"
+    with Supervised.here([*arguments], log, folder, environment, stop_seconds=0.0) as part:
+        return part.wait(limit)
 
 
 def _read(file: Path) -> Report | None:
@@ -176,13 +175,15 @@ def _read(file: Path) -> Report | None:
 def _what_happened(code: int | None, limit: float, folder: Path) -> str:
     """Describe a crash or a hang, with the end of the part's log."""
     if code is None:
-        how = f"no result after {limit:g} s; it was ended"
+        end = f"no result after {limit:g} s; it was ended"
     elif code < 0:
-        how = f"ended by {signal.Signals(-code).name}"
+        end = f"ended by {signal.Signals(-code).name}"
     else:
-        how = f"ended with exit code {code}" if code else "left no result"
-    lines = worker.tail(folder / "part.log", LOG_LINES).splitlines()
-    return "\n".join([how, *(without_names(line)[:LINE_LENGTH] for line in lines)])
+        end = f"ended with exit code {code}" if code else "wrote no result"
+    log = worker.tail(folder / "part.log", LOG_LINES).splitlines()
+    # Supervised starts the log with the part's command, which is not the part's output.
+    lines = [without_names(line)[:LINE_LENGTH] for line in log if not line.startswith("== ")]
+    return "\n".join([end, *lines])
 
 
 _PATH = re.compile(r"(?<![\w.…])(?<!:/)(?!//)(?:[~.]{0,2}/[\w.@+-]+)+/?")
@@ -198,9 +199,9 @@ def without_names(text: str) -> str:
         lambda found: f"…/{Path(found[0]).name}" if Path(found[0]).suffix else "…", text
     )
     text = _ADDRESSES.sub("ADDRESS", text)
-    for name, word in ((socket.gethostname(), "HOST"), (Path.home().name, "USER")):
+    for name, placeholder in ((socket.gethostname(), "HOST"), (Path.home().name, "USER")):
         if len(name) > 1:
-            text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", word, text)
+            text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", placeholder, text)
     return text
 
 
@@ -219,14 +220,14 @@ def _entry(name: str, status: str, why: str, seconds: float = 0.0) -> Report:
 def _report(
     device: Mapping[str, Any], entries: list[Report], figures: Mapping[str, Any] | None
 ) -> Report:
-    kept = ("name", "found", "wanted", "ok")
+    columns = ("name", "found", "wanted", "ok")
     return {
         "format": FORMAT,
         "package": __version__,
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "device": dict(device),
         "machine": {"architecture": platform.machine(), "system": platform.system()},
-        "versions": [{key: asdict(check)[key] for key in kept} for check in doctor.checks()],
+        "versions": [{key: asdict(check)[key] for key in columns} for check in doctor.checks()],
         "figures": dict((figures or {}).get("made_with", {})),
         "parts": entries,
     }

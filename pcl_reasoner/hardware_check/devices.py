@@ -18,7 +18,7 @@ def devices(setting: Setting, folder: Path) -> Outcome:
     try:
         name = str(ms.hal.get_device_name(0, "Ascend"))
     except (RuntimeError, ValueError) as error:  # the name is optional
-        name = f"not said ({type(error).__name__})"
+        name = f"unknown ({type(error).__name__})"
     measured = {"kind": "Ascend" if count else "CPU", "count": max(count, 1), "name": name}
     return Outcome(measured=measured | {"cores": os.cpu_count()})
 

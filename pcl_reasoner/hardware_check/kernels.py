@@ -21,7 +21,7 @@ WIDTH, EPSILON, THETA = 5120, 1e-6, 1_000_000.0
 PLACES = 128
 
 TOLERANCES = {"float32": 1e-4, "float16": 2e-3, "bfloat16": 2e-2}
-"""As shares of the largest expected magnitude; docs/hardware_check.md has their sources."""
+"""As shares of the largest expected magnitude; docs/cluster/hardware_check.md has their sources."""
 
 Array = NDArray[Any]
 
@@ -110,10 +110,10 @@ def checks_of(
 ) -> list[Check]:
     """Compare an output and its gradients with the expected ones."""
     by = ("query", "key", "value") if len(expected) == 4 else ("x", "weight")[: len(expected) - 1]
-    words = ["output", *(f"gradient by {one}" for one in by)]
+    parts = ["output", *(f"gradient by {one}" for one in by)]
     return [
-        compare(f"{name}, {precision}, {word}", one, other, TOLERANCES[precision])
-        for word, one, other in zip(words, found, expected, strict=True)
+        compare(f"{name}, {precision}, {part}", got, wanted, TOLERANCES[precision])
+        for part, got, wanted in zip(parts, found, expected, strict=True)
     ]
 
 
@@ -153,11 +153,11 @@ def compressed_attention(precision: str) -> list[Check]:
 
     length = COMPRESSED_LENGTH
     ends = np.array([300, 301, 1000, 1800], np.int32)
-    places = rows.compressed_ends(ends, length, PLACES)
+    padded_ends = rows.compressed_ends(ends, length, PLACES)
     shared = np.triu(np.ones((2048, 2048), np.uint8), 1)
     tensors, numbers, cotangent = _heads(length, precision)
     inputs = [tensor.swapaxes(0, 1) for tensor in tensors]
-    inputs += [ms.Tensor(shared), ms.Tensor(places)]
+    inputs += [ms.Tensor(shared), ms.Tensor(padded_ends)]
     cell = Attention(HEADS, SIZE, "TND", sparse_mode=8)
     by_token = np.ascontiguousarray(cotangent.swapaxes(0, 1))
     found = [one.swapaxes(0, 1) for one in run_kernel(cell, by_token, inputs, 3)]
@@ -167,9 +167,9 @@ def compressed_attention(precision: str) -> list[Check]:
         later = np.triu(np.ones((end - start, end - start), bool), 1)
         query, key, value = (one[:, start:end] for one in numbers)
         wide = cotangent[:, start:end].astype(np.float64)
-        own = references.attention(query, key, value, later, wide)
-        for whole, part in zip(expected, own, strict=True):
-            whole[:, start:end] = part
+        segment = references.attention(query, key, value, later, wide)
+        for row, part in zip(expected, segment, strict=True):
+            row[:, start:end] = part
     return checks_of("attention, compressed mask", found, expected, precision)
 
 

@@ -93,15 +93,15 @@ def finite_differences(name: str, batch: Batch, step: float = 1e-5) -> NDArray[n
 
     Terms with a stopped gradient are evaluated at the batch's own log-probabilities.
     """
-    takes_held = "held" in _definition(name).__code__.co_varnames
-    held = {"held": batch.log_probs} if takes_held else {}
+    takes_weights = "weight_log_probs" in _definition(name).__code__.co_varnames
+    held = {"weight_log_probs": batch.log_probs} if takes_weights else {}
     base = batch.log_probs.astype(np.float64)
     gradient = np.zeros_like(base)
-    for place in np.ndindex(*base.shape):
+    for index in np.ndindex(*base.shape):
         values = []
         for change in (step, -step):
             moved = base.copy()
-            moved[place] += change
+            moved[index] += change
             values.append(reference(name, replace(batch, log_probs=moved), **held))
-        gradient[place] = (values[0] - values[1]) / (2 * step)
+        gradient[index] = (values[0] - values[1]) / (2 * step)
     return gradient

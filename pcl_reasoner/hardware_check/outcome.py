@@ -34,13 +34,9 @@ class Setting:
         """Compute type of a model; attention on an Ascend device has no float32."""
         return "float32" if self.device == "CPU" else "bfloat16"
 
-    def write(self, folder: Path) -> None:
-        """Write the setting for the part's process."""
-        (folder / SETTING).write_text(json.dumps(asdict(self)), encoding="utf-8")
-
     @staticmethod
     def read(folder: Path) -> Setting:
-        """Read the setting that ``write`` wrote."""
+        """Read the setting of a part's process."""
         return Setting(**json.loads((folder / SETTING).read_text(encoding="utf-8")))
 
 
@@ -97,21 +93,15 @@ def compare(
     """
     found, wanted = np.asarray(got, np.float64), np.asarray(expected, np.float64)
     if found.shape != wanted.shape:
-        words = str(found.shape), str(wanted.shape)
-        return Check(name, *words, "another shape", tolerance, False)
+        shapes = str(found.shape), str(wanted.shape)
+        return Check(name, *shapes, "different shapes", tolerance, False)
     off = np.abs(found - wanted)
     # A difference that is not finite counts as the largest.
-    place = np.unravel_index(int(np.argmax(np.where(np.isfinite(off), off, np.inf))), off.shape)
+    index = np.unravel_index(int(np.argmax(np.where(np.isfinite(off), off, np.inf))), off.shape)
     largest = float(np.abs(wanted).max())
-    error = float(off[place]) / (largest or 1.0)
-    numbers = (_number(found[place]), _number(wanted[place]), _number(error))
+    error = float(off[index]) / (largest or 1.0)
+    numbers = (_number(found[index]), _number(wanted[index]), _number(error))
     return Check(name, *numbers, tolerance, bool(error <= tolerance))
-
-
-def same(name: str, got: str, expected: str) -> Check:
-    """Compare two strings, such as hashes; they must be equal."""
-    equal = got == expected
-    return Check(name, got, expected, 0.0 if equal else "not the same", 0.0, equal)
 
 
 def against_figures(
@@ -125,27 +115,27 @@ def against_figures(
             made) gives no checks.
         tolerances: Name -> tolerance, looked up by the part after the last dot of a name.
     """
-    checks: list[Check] = []
     if figures is None:
-        return checks
-    for name, value in found.items():
-        expected = figures.get(name)
-        if expected is None:
-            checks.append(Check(name, str(value), "no figure", "nothing to compare", 0.0, False))
-        elif isinstance(value, str):
-            checks.append(same(name, value, expected))
-        else:
-            tolerance = tolerances[name.rpartition(".")[2]]
-            checks += _each(name, value, expected, tolerance)
-    return checks
+        return []
+    return [
+        check
+        for name, value in found.items()
+        for check in _checks(name, value, figures.get(name), tolerances)
+    ]
 
 
-def _each(name: str, value: Any, expected: Any, tolerance: float) -> list[Check]:
+def _checks(name: str, value: Any, expected: Any, tolerances: Mapping[str, float]) -> list[Check]:
     """Compare a value; a list has one number per step, and each step gets its own check."""
+    if expected is None:
+        return [Check(name, str(value), "no figure", "nothing to compare", 0.0, False)]
+    if isinstance(value, str):
+        equal = value == expected
+        return [Check(name, value, expected, 0.0 if equal else "different", 0.0, equal)]
+    tolerance = tolerances[name.rpartition(".")[2]]
     if not isinstance(value, Sequence):
         return [compare(name, value, expected, tolerance)]
     if len(value) != len(expected):
-        return [Check(name, str(len(value)), str(len(expected)), "another number", 0.0, False)]
+        return [Check(name, str(len(value)), str(len(expected)), "different lengths", 0.0, False)]
     return [
         compare(f"{name}, step {step}", one, other, tolerance)
         for step, (one, other) in enumerate(zip(value, expected, strict=True), 1)

@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcl_reasoner.hardware_check import small
+from pcl_reasoner.hardware_check import small, training
 from pcl_reasoner.hardware_check.devices import use
 from pcl_reasoner.hardware_check.outcome import Check, Outcome, Setting, against_figures, compare
-from pcl_reasoner.train.config import TrainConfig
 
 SIZES = (23, 90, 40, 31, 17, 8, 111, 64, 58, 37)
 """Tokens per response: several rows of 128 with the dense mask, one row with the compressed."""
@@ -22,8 +21,8 @@ TOLERANCES = {
     "float32": {"loss": 1e-5, "gradient_norm": 1e-4, "gradients": 1e-5},
     "bfloat16": {"loss": 5e-3, "gradient_norm": 2e-2, "gradients": 4e-2},
 }
-"""For packed compared with unpacked rows, and for the figures; docs/hardware_check.md has the
-sources."""
+"""For packed compared with unpacked rows, and for the figures; docs/cluster/hardware_check.md has
+the sources."""
 
 Gradients = list[NDArray[np.float64]]
 
@@ -61,12 +60,11 @@ def _alike(
     right: tuple[float, Gradients],
     tolerances: Mapping[str, float],
 ) -> list[Check]:
-    one, other = (np.concatenate([part.ravel() for part in run[1]]) for run in (left, right))
+    got, expected = (np.concatenate([part.ravel() for part in run[1]]) for run in (left, right))
+    name = f"{mask}, packed gradients are the unpacked ones"
     return [
         compare(f"{mask}, packed loss is the unpacked one", left[0], right[0], tolerances["loss"]),
-        compare(
-            f"{mask}, packed gradients are the unpacked ones", one, other, tolerances["gradients"]
-        ),
+        compare(name, got, expected, tolerances["gradients"]),
     ]
 
 
@@ -122,25 +120,19 @@ def build_model(setting: Setting, policy: Path, length: int, compressed: bool) -
 
 def model_section(setting: Setting, policy: Path, length: int, compressed: bool) -> dict[str, Any]:
     """``model.model_config`` of the YAML that is rendered for training."""
-    from pcl_reasoner.train.render import render
     from pcl_reasoner.train.shape import shape_of
 
-    values: dict[str, Any] = {
-        "loss": "opg",
-        "seed": 0,
-        "epochs": 1,
-        "learning_rate": 1e-3,
-        "learning_rate_end": 1e-3,
-        "warmup_ratio": 0,
-        "global_batch_size": 1,
-        "seq_length": length,
-        "max_segments": PLACES,
-        "device": setting.device,
-        "precision": setting.precision,
-        "compressed_mask": compressed,
-    }
-    config = TrainConfig(**values)
-    paths = {"packs": "packs", "policy": "policy", "metrics": "metrics", "output_dir": "work"}
-    section = dict(render(config, shape_of(config, policy), paths)["model"]["model_config"])
+    config = training.settings(
+        setting.device,
+        setting.precision,
+        (1, 1, 1),
+        global_batch_size=1,
+        micro_batch_size=1,
+        seq_length=length,
+        max_segments=PLACES,
+        compressed_mask=compressed,
+    )
+    value = training.rendered(config, shape_of(config, policy), 0, {})
+    section = dict(value["model"]["model_config"])
     section.pop("type")
     return section

@@ -37,7 +37,7 @@ PARTS: dict[str, Part] = {
     "devices": Part("devices that MindSpore sees", "devices", "devices", 0),
     "kernels": Part("attention, RMS norm, rotary embedding against NumPy", "kernels", "kernels"),
     "losses": Part("losses and their gradients against NumPy", "loss_cells", "loss_cells"),
-    "packed": Part("packed rows against one response a row", "packed", "packed"),
+    "packed": Part("packed rows against one response per row", "packed", "packed"),
     "training": Part("five steps of a small model against the figures", "training", "one_device"),
     "data_parallel": Part("the same on two ranks", "training", "data_parallel", 2),
     "tensor_pipeline": Part(
@@ -52,7 +52,7 @@ PARTS: dict[str, Part] = {
         "training",
         "layers",
         1,
-        "a CPU's time says nothing of a device's",
+        "the time on a CPU does not predict the time on a device",
     ),
 }
 """The parts by name, in the order in which they run; the first always runs."""

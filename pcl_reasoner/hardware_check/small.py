@@ -134,8 +134,8 @@ def write_packs(folder: Path, table: Any, length: int = LENGTH, places: int = PL
     folder.mkdir(parents=True)
     packing = plan_packing(table, length, places, 0, pad_token_id=0)
     rows = write_arrow_folder(folder, packing.schema, packing.batches())
-    words = json.dumps(accounting(packing.plan, places))
-    (folder / "accounting.json").write_text(words, encoding="utf-8")
+    text = json.dumps(accounting(packing.plan, places))
+    (folder / "accounting.json").write_text(text, encoding="utf-8")
     return rows
 
 

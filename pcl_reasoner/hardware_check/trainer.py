@@ -17,9 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from pcl_reasoner.supervise.processes import die_with_parent
-from pcl_reasoner.train import worker
-
 
 def record_steps() -> type:
     """Define the callback that writes rank_N.json; its base class needs MindSpore."""
@@ -70,8 +67,7 @@ def main(file: str) -> None:
     """Train with a MindFormers YAML whose callbacks include HardwareSteps."""
     from pcl_reasoner.worker import entry
 
-    if worker.DIE_WITH_PARENT in os.environ:
-        die_with_parent()
+    entry.die_with_parent_if_set()
     entry.import_mindformers()
     from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
 

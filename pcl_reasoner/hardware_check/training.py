@@ -13,7 +13,6 @@ same as on one rank.
 from __future__ import annotations
 
 import json
-import socket
 import statistics
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from typing import Any
 from pcl_reasoner.core.stage import NoProgress
 from pcl_reasoner.hardware_check import small
 from pcl_reasoner.hardware_check.outcome import Outcome, Setting, against_figures, compare
+from pcl_reasoner.inference.serve_command import free_port
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.weights.model_config import ModelShape
@@ -33,7 +33,7 @@ TOLERANCES = {
     "float32": {"loss": 1e-5, "grad_norm": 1e-4},
     "bfloat16": {"loss": 5e-3, "grad_norm": 2e-2},
 }
-"""For comparison with the CPU's figures; docs/hardware_check.md has the sources."""
+"""For comparison with the CPU's figures; docs/cluster/hardware_check.md has the sources."""
 
 TRAINER = "pcl_reasoner.hardware_check.trainer"
 
@@ -52,13 +52,16 @@ LAYERS_SHAPE = ModelShape(
 LAYERS_LENGTH, LAYERS_STEPS = 4096, 8
 
 
-def settings(device: str, precision: str, layout: tuple[int, int, int]) -> TrainConfig:
+def settings(
+    device: str, precision: str, layout: tuple[int, int, int], **changes: Any
+) -> TrainConfig:
     """The settings of the small model's training.
 
     Args:
         device: CPU or Ascend.
         precision: Compute type.
         layout: Data-, tensor- and pipeline-parallel sizes.
+        changes: Settings that differ.
     """
     data, tensor, pipeline = layout
     values: dict[str, Any] = {
@@ -82,7 +85,7 @@ def settings(device: str, precision: str, layout: tuple[int, int, int]) -> Train
         "model_parallel": tensor,
         "pipeline_stage": pipeline,
     }
-    return TrainConfig(**values)
+    return TrainConfig(**values | changes)
 
 
 def one_device(setting: Setting, folder: Path) -> Outcome:
@@ -113,13 +116,13 @@ def small_training(setting: Setting, folder: Path, layout: tuple[int, int, int])
         folder / "policy", folder / "work", config.devices, None, setting.device == "CPU"
     )
     records = train(config, folder, rows, start)
-    found |= {key: whole(config, records, key) for key in ("loss", "grad_norm")}
+    found |= {key: step_values(config, records, key) for key in ("loss", "grad_norm")}
     measured = {"ranks": config.devices, "rows": rows, **_measured(records)}
     checks = against_figures(found, setting.figures, TOLERANCES[setting.precision])
     return Outcome(checks, measured, found if config.devices == 1 else None)
 
 
-def whole(config: TrainConfig, records: list[dict[str, Any]], key: str) -> list[float]:
+def step_values(config: TrainConfig, records: list[dict[str, Any]], key: str) -> list[float]:
     """A value of the complete global batch, one number per step, from the ranks' records.
 
     With a pipeline only the last stage has the loss. It is the sum over micro-batches and contains
@@ -185,16 +188,9 @@ def rendered(
         **start,
     }
     value = render(config, shape, paths)
-    kept = [one for one in value["callbacks"] if one["type"] != "CheckpointMonitor"]
-    value["callbacks"] = [*kept, {"type": "HardwareSteps", "path": "."}]
+    others = [one for one in value["callbacks"] if one["type"] != "CheckpointMonitor"]
+    value["callbacks"] = [*others, {"type": "HardwareSteps", "path": "."}]
     return value
-
-
-def free_port() -> int:
-    """A port that nothing listens on now."""
-    with socket.socket() as opened:
-        opened.bind(("127.0.0.1", 0))
-        return int(opened.getsockname()[1])
 
 
 def _measured(records: list[dict[str, Any]]) -> dict[str, Any]:
@@ -216,15 +212,16 @@ def time_layers(setting: Setting, folder: Path, shape: ModelShape, length: int) 
     """Train some steps from random weights; losses must only be between 0 and 1."""
     table = small.samples([length // 4, length // 2, length // 8] * LAYERS_STEPS)
     rows = small.write_packs(folder / "packs", table, length, small.PLACES)
-    base = settings(setting.device, setting.precision, (1, 1, 1))
-    changes = {
-        "global_batch_size": 1,
-        "micro_batch_size": 1,
-        "max_steps": LAYERS_STEPS,
-        "seq_length": length,
-        "compressed_mask": True,
-    }
-    config = TrainConfig(**base.model_dump() | changes)
+    config = settings(
+        setting.device,
+        setting.precision,
+        (1, 1, 1),
+        global_batch_size=1,
+        micro_batch_size=1,
+        max_steps=LAYERS_STEPS,
+        seq_length=length,
+        compressed_mask=True,
+    )
     records = train(config, folder, rows, {"start": ""}, shape)
     measured = {"tokens_per_row": length, "hidden": shape.hidden_size, **_measured(records)}
     measured["tokens_per_second"] = round(length / measured["step_seconds"], 1)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +19,8 @@ from typing import Any
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.hosts.facts import Question, identity, versions
 from pcl_reasoner.hosts.job import module_command
-from pcl_reasoner.runner.sources import HashMemory
-from pcl_reasoner.supervise.connection import reason_in
+from pcl_reasoner.runner.sources import HashCache
+from pcl_reasoner.supervise.connection import ask, reason_in
 
 _ANSWER_SECONDS = 60
 _HASH_SECONDS = 3600
@@ -129,23 +128,13 @@ def _ask(
     def one(rank: int) -> Answer:
         host = placement.hosts[rank]
         command = module_command(how, placement, host, "pcl_reasoner.hosts.facts")
-        try:
-            done = subprocess.run(
-                command,
-                input=json.dumps(asdict(asked(rank))),
-                capture_output=True,
-                text=True,
-                timeout=seconds + placement.ssh.connect_seconds,
-            )
-        except subprocess.TimeoutExpired:
-            return Answer(rank, host, None, f"it does not answer within {seconds:.0f} s", 0.0)
-        except OSError as error:
-            return Answer(rank, host, None, str(error), 0.0)
+        limit = seconds + placement.ssh.connect_seconds
+        output, errors = ask(command, json.dumps(asdict(asked(rank))), limit)
         heard = time.time()
         try:
-            return Answer(rank, host, json.loads(done.stdout.splitlines()[-1]), "", heard)
+            return Answer(rank, host, json.loads(output.splitlines()[-1]), "", heard)
         except (ValueError, IndexError):
-            return Answer(rank, host, None, reason_in(done.stderr), heard)
+            return Answer(rank, host, None, reason_in(errors), heard)
 
     with ThreadPoolExecutor(len(placement.hosts)) as pool:
         return list(pool.map(one, range(len(placement.hosts))))
@@ -221,7 +210,7 @@ def _size(found: list[int] | None) -> str:
 def _other_hashes(
     how: str, needs: Needs, placement: Placement, doubtful: dict[int, list[str]]
 ) -> Iterator[str]:
-    memory = HashMemory(needs.cache / "hashes-launcher.json")
+    memory = HashCache(needs.cache / "hashes-launcher.json")
     files = {file for some in doubtful.values() for file in some}
     here = {file: memory.sha256(Path(file)) for file in sorted(files)}
     memory.save()

@@ -33,7 +33,7 @@ class HostCommand:
         environment: Shell commands that set up the environment.
         place: ``cd`` to the working directory; empty if the command needs none.
         start: The command itself.
-        further: Environment variables that do not come from the launch file.
+        base_env: Environment variables that do not come from the launch file.
     """
 
     host: str
@@ -42,7 +42,7 @@ class HostCommand:
     environment: tuple[str, ...]
     place: tuple[str, ...]
     start: str
-    further: Mapping[str, str] = field(default_factory=dict)
+    base_env: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def line(self) -> str:
@@ -82,13 +82,13 @@ def host_commands(planned: PlannedStage) -> list[HostCommand]:
 def _train(planned: PlannedStage, placement: Placement) -> Iterator[HostCommand]:
     a_host, folder = placement.devices_per_host, planned.partial
     # MindFormers writes logs as soon as it is imported; the stage removes this folder at its end.
-    further = _OFFLINE | {"LOG_MF_PATH": str(folder / "work" / "log")}
+    base_env = _OFFLINE | {"LOG_MF_PATH": str(folder / "work" / "log")}
     for rank, host in enumerate(placement.hosts):
         ranks = f"ranks {rank * a_host} to {(rank + 1) * a_host - 1}"
-        steps = host_steps(placement, rank, folder, str(folder / CONFIG), further=further)
+        steps = host_steps(placement, rank, folder, str(folder / CONFIG), base_env=base_env)
         *environment, place, start = steps
         purpose = f"{planned.title}: {ranks}"
-        yield HostCommand(host, rank, purpose, tuple(environment), (place,), start, further)
+        yield HostCommand(host, rank, purpose, tuple(environment), (place,), start, base_env)
 
 
 def _serve(
@@ -150,7 +150,7 @@ def ray_address(placement: Placement) -> tuple[str, int, int | None]:
 
 
 def _ray(placement: Placement, rank: int, host: str, words: str) -> HostCommand:
-    further = {"RAY_USAGE_STATS_ENABLED": "0"}
-    environment = tuple(environment_steps(placement, host, further=further))
+    base_env = {"RAY_USAGE_STATS_ENABLED": "0"}
+    environment = tuple(environment_steps(placement, host, base_env=base_env))
     # In the foreground, so that the shell or job that starts Ray can also end it.
-    return HostCommand(host, rank, "Ray", environment, (), f"ray start {words} --block", further)
+    return HostCommand(host, rank, "Ray", environment, (), f"ray start {words} --block", base_env)

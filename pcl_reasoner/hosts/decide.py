@@ -60,8 +60,6 @@ class HostState:
     workers: list[WorkerEnd] = field(default_factory=list)
     complaint: str | None = None
     """The last error line in the host's logs."""
-    free: int | None = None
-    """Free bytes on the host's disk."""
 
 
 @dataclass(frozen=True)

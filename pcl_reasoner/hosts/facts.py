@@ -109,9 +109,9 @@ def identity(file: Path) -> list[int] | None:
 
 
 def _hashes(asked: Question) -> dict[str, str | None]:
-    from pcl_reasoner.runner.sources import HashMemory
+    from pcl_reasoner.runner.sources import HashCache
 
-    memory = HashMemory(Path(asked.memory or os.devnull))
+    memory = HashCache(Path(asked.memory or os.devnull))
     found = {
         file: memory.sha256(Path(file)) if Path(file).is_file() else None for file in asked.files
     }

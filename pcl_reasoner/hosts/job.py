@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pcl_reasoner.core.schema import HostSettings, Placement
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.hosts.gather import start_folder
 from pcl_reasoner.hosts.keeper import Task
 from pcl_reasoner.hosts.msrun import host_steps
@@ -57,20 +57,15 @@ class Job:
     stopped: Path | None = None
 
 
-def settings_of(placement: Placement, host: str) -> HostSettings:
-    """Return the settings that are specific to a host."""
-    return placement.per_host.get(host, HostSettings())
-
-
 def python_of(placement: Placement, host: str) -> str:
     """Return the host's Python: that of ``per_host``, or else the path of this interpreter."""
-    return settings_of(placement, host).python or sys.executable
+    return placement.settings_of(host).python or sys.executable
 
 
 def module_command(how: str, placement: Placement, host: str, module: str) -> list[str]:
     """Return the local command that runs a module of this package on a host."""
-    words = [python_of(placement, host), "-m", module]
-    return command_on(host, words, how, placement.ssh, placement.notice_seconds)
+    command = [python_of(placement, host), "-P", "-m", module]
+    return command_on(host, command, how, placement.ssh, placement.notice_seconds)
 
 
 def keeper_command(job: Job, placement: Placement, host: str) -> list[str]:
@@ -100,14 +95,13 @@ def task_of(job: Job, placement: Placement, rank: int, number: int) -> Task:
     logs = start_folder(job.logs, rank, number)
     ranks = range(rank * each, (rank + 1) * each)
     workers = [str(job.folder / placement.log_dir / f"worker_{worker}.log") for worker in ranks]
-    env = {**placement.env, **settings_of(placement, host).env}
+    env = {**placement.env, **placement.settings_of(host).env}
     return Task(
         run=mark_of(job, host),
         command=["bash", "-c", _line(job, placement, rank)],
         notice_seconds=placement.notice_seconds,
         log=str(logs / "msrun.log"),
         worker_logs=workers,
-        disk=str(job.folder),
         copies={env[_PLOG]: str(logs / "plog")} if _PLOG in env else {},
         follow_workers=_RESTARTS_PROCESSES not in env.get("MS_ENABLE_TFT", ""),
     )
@@ -121,7 +115,7 @@ def _line(job: Job, placement: Placement, rank: int) -> str:
         job.folder,
         job.config_file,
         python=sys.executable,
-        further=job.env,
+        base_env=job.env,
         master=_LOCAL_MASTER if job.how == LOCAL else None,
     )
     if job.how == LOCAL and rank > 0:

@@ -1,26 +1,21 @@
-"""The launcher's connection to a keeper.
-
-A thread sends heartbeats. The events of all keepers arrive in one queue.
-"""
+"""The launcher's connections to the keepers of the hosts. All events arrive in one queue."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import queue
 import subprocess
 import tempfile
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from pcl_reasoner.hosts.decide import HostState, WorkerEnd
 from pcl_reasoner.hosts.keeper import Task
 from pcl_reasoner.supervise.connection import reason_in
+from pcl_reasoner.supervise.supervised import Supervised
 
-BEATS = 4
-"""Heartbeats per ``notice_seconds``."""
 _KILL_SECONDS = 1.0
 
 
@@ -53,43 +48,24 @@ class Link:
     def __init__(
         self, rank: int, host: str, command: list[str], task: Task, events: queue.Queue[Event]
     ) -> None:
-        self.rank, self.task = rank, task
+        self.rank = rank
         self.state = HostState(host, time.monotonic())
         self.ended = False
         """True when the keeper has reported that no process of the run is left on its host."""
         self._events = events
-        self._silent = threading.Event()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            # Ctrl-C must reach the launcher alone, which then stops the hosts in order.
-            start_new_session=True,
-        )
-        for target in (self._read, self._beat):
-            threading.Thread(target=target, daemon=True).start()
+        self._keeper = Supervised(command, task, subprocess.PIPE, self._errors)
+        threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        output = self._keeper.process.stdout
+        assert output is not None
+        for line in output:
             # Any other line is a greeting of the host's shell.
             if line.startswith(b'{"event"'):
                 self._events.put(Event(self.rank, json.loads(line), time.monotonic()))
-        self._process.wait()
+        self._keeper.process.wait()
         self._events.put(Event(self.rank, None, time.monotonic()))
-
-    def _beat(self) -> None:
-        self._write(json.dumps(asdict(self.task)))
-        while not self._silent.wait(self.task.notice_seconds / BEATS):
-            self._write("beat")
-
-    def _write(self, line: str) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError, ValueError):  # it has ended, which _read reports
-            self._process.stdin.write(f"{line}\n".encode())
-            self._process.stdin.flush()
 
     def take(self, event: Event) -> None:
         """Update ``state`` with an event of this connection."""
@@ -97,7 +73,7 @@ class Link:
         values = event.values
         if values is None:
             if not self.ended:
-                state.closed = self._last_words()
+                state.closed = self._error()
             return
         state.heard = event.at
         if values.get("complaint"):
@@ -105,8 +81,6 @@ class Link:
         match values.get("event"):
             case "started":
                 state.up = True
-            case "alive":
-                state.free = values["free"]
             case "worker":
                 facts = (values["rank"], values["process"], values["code"], values["signal"])
                 state.workers.append(WorkerEnd(*facts, at=event.at, since=before))
@@ -116,26 +90,15 @@ class Link:
             case "ended":
                 self.ended = True
 
-    def _last_words(self) -> str:
+    def _error(self) -> str:
         self._errors.seek(0)
         return reason_in(self._errors.read().decode("utf-8", "replace"))
 
     def stop(self) -> None:
-        """Ask the keeper to stop everything and to exit."""
-        self._silent.set()
-        self._write("stop")
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
+        """Tell the keeper to stop everything and to exit."""
+        self._keeper.release()
 
     def close(self) -> None:
         """Stop the keeper and close the connection; kill the local command if it does not end."""
-        self.stop()
-        if self._process.poll() is None:
-            self._process.terminate()
-            try:
-                self._process.wait(_KILL_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+        self._keeper.stop(_KILL_SECONDS)
         self._errors.close()

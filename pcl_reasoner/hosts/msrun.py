@@ -25,7 +25,7 @@ def host_steps(
     folder: Path,
     config_file: str,
     python: str | None = None,
-    further: Mapping[str, str] | None = None,
+    base_env: Mapping[str, str] | None = None,
     master: str | None = None,
 ) -> list[str]:
     """Return the steps of one host's shell line, to be joined by ``&&``; the last one trains.
@@ -36,20 +36,20 @@ def host_steps(
         folder: Working directory.
         config_file: The MindFormers YAML.
         python: Path of ``python`` if ``per_host`` names none; None: from PATH.
-        further: Environment variables; those of the launch file override them.
+        base_env: Environment variables; those of the launch file override them.
         master: Address of the first host; None: its name.
     """
     ranks = len(placement.hosts) * placement.devices_per_host
     entry = f"{ENTRY} {shlex.quote(config_file)}"
     start = entry if ranks == 1 else f"{_msrun(placement, ranks, rank, master)} {entry}"
     host = placement.hosts[rank]
-    steps = environment_steps(placement, host, python, further)
+    steps = environment_steps(placement, host, python, base_env)
     return [*steps, f"cd {shlex.quote(str(folder))}", start]
 
 
 def _msrun(placement: Placement, ranks: int, rank: int, master: str | None) -> str:
     """Return msrun with its arguments. It starts ``python`` from PATH."""
-    words = msrun_words(
+    arguments = msrun_arguments(
         ranks,
         placement.devices_per_host,
         rank,
@@ -58,10 +58,10 @@ def _msrun(placement: Placement, ranks: int, rank: int, master: str | None) -> s
         placement.log_dir,
         placement.cluster_time_out,
     )
-    return shlex.join(["msrun", *words])
+    return shlex.join(["msrun", *arguments])
 
 
-def msrun_words(
+def msrun_arguments(
     ranks: int, local: int, rank: int, master: str, port: int, log_dir: str, seconds: int
 ) -> list[str]:
     """Return msrun's own arguments, which come before the program that it starts.
@@ -96,7 +96,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--log-dir", required=True)
     given = parser.parse_args()
-    words = msrun_words(
+    arguments = msrun_arguments(
         given.devices * len(given.hosts),
         given.devices,
         given.rank,
@@ -105,7 +105,7 @@ def main() -> None:
         given.log_dir,
         given.seconds,
     )
-    os.execvp("msrun", ["msrun", *words, *ENTRY.split(), given.config])
+    os.execvp("msrun", ["msrun", *arguments, *ENTRY.split(), given.config])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Runs Ray on the hosts of the launch file while a stage needs it.
 
-    node01   ray start --head --port=6379 --num-cpus=32 --block       over SSH, under watch.py
+    node01   ray start --head --port=6379 --num-cpus=32 --block       over SSH, under a keeper
     node02   ray start --address=10.0.0.1:6379 --num-cpus=32 --block
     here     ray start --address=10.0.0.1:6379 --num-cpus=0 --block   joins this machine
 
@@ -20,11 +20,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.core.schema import HostSettings, JoinedCluster, Placement
+from pcl_reasoner.core.schema import JoinedCluster, Placement
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.runner.plan import PlannedStage
 from pcl_reasoner.supervise.connection import SSH
-from pcl_reasoner.supervise.watched import Watched, host_line
+from pcl_reasoner.supervise.supervised import Supervised, host_line
 
 PORT = 6379
 """Ray's default port."""
@@ -77,7 +77,7 @@ def ray_on_hosts(placement: Placement, logs: Path) -> Iterator[dict[str, str]]:
     hosts = [(host, _address_of(host)) for host in placement.hosts]
     head = f"{hosts[0][1]}:{PORT}"
     each = -(-placement.data.workers // len(hosts))
-    running: list[Watched] = []
+    running: list[Supervised] = []
     with _with_token(logs.absolute() / "ray_token") as environment:
         try:
             for rank, (host, address) in enumerate(hosts):
@@ -94,7 +94,7 @@ def ray_on_hosts(placement: Placement, logs: Path) -> Iterator[dict[str, str]]:
         finally:
             # The head is stopped last: without it, the others would log errors.
             for one in reversed(running):
-                one.let_go()
+                one.release()
             for one in reversed(running):
                 one.stop()
 
@@ -130,13 +130,13 @@ def _address_of(host: str) -> str:
 
 def _start_there(
     placement: Placement, host: str, role: list[str], environment: Mapping[str, str], log: Path
-) -> Watched:
-    own = placement.per_host.get(host, HostSettings())
+) -> Supervised:
+    own = placement.settings_of(host)
     program = str(Path(own.python or sys.executable).with_name("ray"))
     words = [program, "start", *role, "--disable-usage-stats"]
     words += ["--include-dashboard=false"] if "--head" in role else []
-    line = host_line(placement, host, [*words, "--block"], program, own=environment)
-    return Watched.on(host, line, placement, log)
+    line = host_line(placement, host, [*words, "--block"], program, override_env=environment)
+    return Supervised.on(host, line, placement, log)
 
 
 def _own_address(head: str) -> str:
@@ -146,17 +146,17 @@ def _own_address(head: str) -> str:
         return str(probe.getsockname()[0])
 
 
-def _start_here(head: str, own: str, log: Path) -> Watched:
+def _start_here(head: str, own: str, log: Path) -> Supervised:
     words = [str(Path(sys.executable).with_name("ray")), "start", f"--address={head}"]
     words += [f"--node-ip-address={own}", "--num-cpus=0", "--disable-usage-stats", "--block"]
-    return Watched.here(words, log)
+    return Supervised.here(words, log)
 
 
-def _wait(running: list[Watched]) -> None:
+def _wait(running: list[Supervised]) -> None:
     until = time.monotonic() + _START_SECONDS
     for one in running:
         while _STARTED not in one.log.read_text(encoding="utf-8", errors="replace"):
-            if one.ended:
+            if one.poll() is not None:
                 raise StageError(f"Ray ended while it started. {one.last_lines()}")
             if time.monotonic() > until:
                 raise StageError(

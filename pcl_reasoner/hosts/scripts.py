@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pcl_reasoner.core.artifact import write_atomically
-from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.errors import not_writable
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import ServerNeeds
 from pcl_reasoner.hosts.commands import (
@@ -133,7 +133,7 @@ def _write(
         for command in commands
     }
     first = commands[0]
-    environment = _slurm_environment(placement, first.further)
+    environment = _slurm_environment(placement, first.base_env)
     texts[NODE] = slurm_node(title, [*environment, "", *checks, *first.place, "", *node])
     texts[JOB] = slurm_job(title, placement, folder / NODE)
     try:
@@ -146,9 +146,7 @@ def _write(
             if old.name not in texts:
                 old.unlink()
     except OSError as error:
-        raise StageError(
-            f"{folder}: cannot be written ({error.strerror}). Choose another place with --runs."
-        ) from error
+        raise not_writable(folder, error) from error
     return Scripts(title, folder, tuple(folder / name for name in texts))
 
 
@@ -234,14 +232,14 @@ def _shell(steps: Sequence[str]) -> list[str]:
     return lines
 
 
-def _slurm_environment(placement: Placement, further: Mapping[str, str]) -> list[str]:
+def _slurm_environment(placement: Placement, base_env: Mapping[str, str]) -> list[str]:
     """Return the environment; if hosts differ, as a ``case`` over Slurm's names of the nodes."""
-    common = _shell(environment_steps(placement, "", further=further))
+    common = _shell(environment_steps(placement, "", base_env=base_env))
     if not placement.per_host:
         return common
     lines = ['case "${SLURMD_NODENAME:-}" in']
     for host in placement.per_host:
-        own = _shell(environment_steps(placement, host, further=further))
+        own = _shell(environment_steps(placement, host, base_env=base_env))
         lines += [f"{host})", *(f"  {line}" for line in own), "  ;;"]
     return [*lines, "*)", *(f"  {line}" for line in common or [":"]), "  ;;", "esac"]
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import Progress
 from pcl_reasoner.hosts.decide import Limits, Verdict, judge
 from pcl_reasoner.hosts.gather import gather
 from pcl_reasoner.hosts.job import Job, keeper_command, mark_of, task_of
+from pcl_reasoner.hosts.keeper import Task
 from pcl_reasoner.hosts.link import Event, Link
-from pcl_reasoner.hosts.sweep import clear_away
 from pcl_reasoner.hosts.view import View
+from pcl_reasoner.supervise.connection import ask, reason_in
 
 _POLL_SECONDS = 0.2
 _STOP_SECONDS = 2.0
 """Added to ``notice_seconds``: after that, a host without connection has stopped everything."""
+_START_SECONDS = 20
+"""Added to ``connect_seconds``: a keeper that only kills what is left has answered after that."""
 
 
 @dataclass(frozen=True)
@@ -125,4 +129,7 @@ def why_away(job: Job, placement: Placement, host: str) -> str | None:
 
     None: the host can be reached, and no process of the run is left on it.
     """
-    return clear_away(keeper_command(job, placement, host), mark_of(job, host), placement)
+    task = json.dumps(asdict(Task(run=mark_of(job, host)))) + "\n"
+    seconds = placement.ssh.connect_seconds + _START_SECONDS
+    output, errors = ask(keeper_command(job, placement, host), task, seconds)
+    return None if '"ended"' in output else reason_in(errors)

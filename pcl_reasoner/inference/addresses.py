@@ -16,18 +16,18 @@ Addresses = Mapping[str, str | None]
 """Base URL -> the API key sent to it; None where it needs none."""
 
 
-def addresses(named: list[str], placement: Placement) -> Addresses:
+def addresses(urls: list[str], placement: Placement) -> Addresses:
     """The servers that the launch file names, with their keys.
 
     Args:
-        named: The launch file's ``server_urls`` or ``judge_urls``.
+        urls: The launch file's ``server_urls`` or ``judge_urls``.
         placement: ``api_keys`` names the environment variables that hold the keys.
 
     Raises:
         StageError: A named environment variable is not set or is empty.
     """
-    urls = [without_slash(url) for url in named]
-    variables = {without_slash(url): it for url, it in placement.api_keys.items()}
+    urls = [without_slash(url) for url in urls]
+    variables = {without_slash(url): name for url, name in placement.api_keys.items()}
     missing = missing_keys({url: variables[url] for url in urls if url in variables})
     if missing:
         raise StageError(" ".join(missing))

@@ -37,56 +37,56 @@ class AnswerLog:
 
     def __init__(self, path: Path) -> None:
         self._log = AppendLog(path)  # cuts off an incomplete last line
-        self._places: dict[Key, int] = {}
+        self._offsets: dict[Key, int] = {}
         self._end = 0
         self.retried: Counter[str] = Counter()
         """Failed requests by kind, including requests that succeeded later.
 
         Of a killed run, the failures after its last answer are missing."""
-        self._retried_kept: Counter[str] = Counter()
+        self._retried_logged: Counter[str] = Counter()
         self.servers: list[dict[str, Any]] = []
         """Facts about each server that has answered: url, version, model."""
         for size, line in self._log.sized():
-            self._read(line, size)
-        self.retried.update(self._retried_kept)
+            self._index(line, size)
+        self.retried.update(self._retried_logged)
 
     def note(self, answer: Record) -> None:
         """Update the figures with an answer, new or left by a killed run; subclasses override."""
 
-    def _read(self, line: Record, size: int) -> None:
+    def _index(self, line: Record, size: int) -> None:
         """Index the line at the current end of the file; it has ``size`` bytes."""
         if _ANSWERED_BY in line:
             self.servers.append(line[_ANSWERED_BY])
         elif _RETRIED in line:
-            self._retried_kept.update(line[_RETRIED])
+            self._retried_logged.update(line[_RETRIED])
         else:
-            self._places[(line["problem_id"], line["sample_index"])] = self._end
+            self._offsets[(line["problem_id"], line["sample_index"])] = self._end
             self.note(line)
         self._end += size
 
     def _append(self, lines: list[Record]) -> None:
         """Append lines and index them, without parsing their JSON again."""
         for line, size in zip(lines, self._log.append(lines), strict=True):
-            self._read(line, size)
+            self._index(line, size)
 
     def __contains__(self, key: object) -> bool:
         """Is the answer with this key in the log?"""
-        return key in self._places
+        return key in self._offsets
 
     def __len__(self) -> int:
         """The number of answers in the log."""
-        return len(self._places)
+        return len(self._offsets)
 
     def add(self, answers: Iterable[Record]) -> None:
         """Append answers; an answer whose key is in the log already is skipped."""
         new = {(answer["problem_id"], answer["sample_index"]): answer for answer in answers}
-        missing = [answer for key, answer in new.items() if key not in self._places]
+        missing = [answer for key, answer in new.items() if key not in self._offsets]
         if missing:
             self._append([*missing, *self._new_retries()])
 
     def _new_retries(self) -> list[Record]:
         # A copy first: another thread may add a new kind of failure in the meantime.
-        new = self.retried.copy() - self._retried_kept
+        new = self.retried.copy() - self._retried_logged
         return [{_RETRIED: dict(new)}] if new else []
 
     def add_server(self, facts: dict[str, Any]) -> None:
@@ -98,13 +98,13 @@ class AnswerLog:
         """Yield the answers of the given keys, in that order, read from the file one by one."""
         with self._log.path.open("rb") as handle:
             for key in keys:
-                handle.seek(self._places[key])
+                handle.seek(self._offsets[key])
                 found: Record = json.loads(handle.readline())
                 yield found
 
     def keys(self) -> list[Key]:
         """All keys, sorted by problem_id, then sample_index."""
-        return sorted(self._places)
+        return sorted(self._offsets)
 
     def close(self) -> None:
         """Write the failures counted since the last answer, and close the file."""

@@ -55,18 +55,18 @@ class Asker:
         failed_on: list[str] = []
         while True:
             server = await self.fleet.take(failed_on)
-            url, lives, sent = server.url, server.lives, time.monotonic()
+            url, times_lost, sent = server.url, server.times_lost, time.monotonic()
             try:
                 answer = await self.fleet.ask(server, url, body)
-                found = read(answer, time.monotonic() - sent, url)
-                self.fleet.answered(server)
-                return found
+                result = read(answer, time.monotonic() - sent, url)
+                server.failures = 0
+                return result
             except (httpx.TransportError, Passing) as failure:
                 last: Exception = failure
                 self._note(server, failure)
             finally:
                 self.fleet.give_back(server)
-            if await self.fleet.was_lost(server, lives):
+            if await self.fleet.was_lost(server, times_lost):
                 continue  # the server was lost; this is no failure of the request
             failed_on.append(url)
             if len(failed_on) > retries:
@@ -97,6 +97,5 @@ class Asker:
             return GivenUp(reason, kind_of(last), why)
         return StageError(
             f"{server.url}: {why}, after {settings.retries} retries. "
-            + ("Lower concurrency" if busy else "Start the server again")
-            + f" and run again: {self.kept()}."
+            f"{'Lower concurrency' if busy else 'Restart the server'} and run again: {self.kept()}."
         )

@@ -27,55 +27,50 @@ from pcl_reasoner.inference.fleet import Fleet, connections
 from pcl_reasoner.inference.post import GivenUp
 from pcl_reasoner.inference.proof import compare, compare_templates
 from pcl_reasoner.inference.requests import Request, body_of, requests_for
-from pcl_reasoner.inference.response_log import RETOKENISED, ResponseLog, record
+from pcl_reasoner.inference.response_log import FAILURE, RETOKENISED, ResponseLog, record
 from pcl_reasoner.inference.serve_command import devices_each
 from pcl_reasoner.inference.server import SupervisedServer, started
-from pcl_reasoner.inference.settings import SamplingConfig
 
 FEW_FAILURES = 64
 """Up to this many failed responses never stop a stage, whatever their share."""
-TOLD_FAILURES = 5
+FAILURES_SHOWN = 5
 """The first failures get a warning each; later ones are only counted."""
 
 
 def ask_servers(
     prompts: list[Prompt],
-    settings: SamplingConfig,
     dialogue: Dialogue,
     records: ResponseLog,
     context: StageContext,
-    model: Path,
     log: Path,
 ) -> None:
     """Request every response that is missing; each is written to ``records`` as it arrives.
 
     Args:
         prompts: All prompts, whether answered already or not.
-        settings: The sampling fields.
-        dialogue: The model's tokenizer and template.
+        dialogue: The model's tokenizer and template, with the sampling fields.
         records: The log that receives the responses.
         context: Uses ``placement.server_urls`` with ``placement.api_keys``, or
             ``placement.sampling``; receives progress and warnings.
-        model: The model's folder, for a server that is started here.
-        log: File for the output of such a server.
+        log: File for the output of a server that is started here.
 
     Raises:
         StageError: No server is named, none answers, or too many requests fail.
     """
     urls = addresses(context.placement.server_urls, context.placement)
-    serving = context.placement.sampling
-    if not urls and not serving:
+    settings = dialogue.settings
+    if not urls and not context.placement.sampling:
         raise StageError(
-            "engine is 'server' and the launch file names none. Start one, e.g. `vllm serve "
+            "engine is 'server', but the launch file names no server. Start one, e.g. `vllm serve "
             f"<model folder> --served-model-name {settings.served_model} --max-model-len "
             f"{settings.max_model_len} --generation-config vllm`, and put its base URL into the "
             "launch file: placement: {server_urls: [http://host:8000/v1]}; or have the stage "
             "start one: placement: {sampling: {executable: /path/to/vllm}}. A small model can be "
             "sampled here with engine: local."
         )
-    with started(context, "sampling", model, settings, log) as servers:
-        client = _Client(settings, dialogue, records, context, len(prompts))
-        asyncio.run(client.run(urls, servers, prompts))
+    with started(context, "sampling", dialogue.folder, settings, log) as servers:
+        client = _Client(prompts, dialogue, records, context)
+        asyncio.run(client.run(urls, servers))
 
 
 class _Client:
@@ -83,46 +78,43 @@ class _Client:
 
     def __init__(
         self,
-        settings: SamplingConfig,
+        prompts: list[Prompt],
         dialogue: Dialogue,
         records: ResponseLog,
         context: StageContext,
-        problems: int,
     ) -> None:
-        self.settings, self.dialogue = settings, dialogue
+        self.prompts, self.dialogue, self.settings = prompts, dialogue, dialogue.settings
         self.records, self.context = records, context
-        self.total = problems * settings.n
-        self.told = 0
-        self.began, self.tokens_before = time.monotonic(), records.tokens
+        self.total = len(prompts) * self.settings.n
+        self.failures_shown = 0
+        self.began, self.tokens_before = 0.0, records.tokens
         self.writing = asyncio.Lock()
         self.fleet: Fleet
         self.asker: Asker
 
-    async def run(
-        self, urls: Addresses, supervised: list[SupervisedServer], prompts: list[Prompt]
-    ) -> None:
+    async def run(self, urls: Addresses, supervised: list[SupervisedServer]) -> None:
         """Process all requests with ``concurrency`` workers."""
         settings = self.settings
         async with connections(settings, len(urls) + len(supervised)) as http:
             self.fleet = Fleet(urls, settings, http, supervised)
             self.asker = Asker(self.fleet, self.records.retried, self._kept)
-            await self._check(prompts)
-            requests = requests_for(prompts, settings, self.dialogue, self.records)
+            await self._check()
+            requests = requests_for(self.prompts, self.dialogue, self.records)
             self.began = time.monotonic()
             await self.fleet.run(lambda: self._work(requests))
 
-    async def _check(self, prompts: list[Prompt]) -> None:
+    async def _check(self) -> None:
         """Check that the servers offer the right model and tokenize prompts as we do."""
-        described = await self.fleet.open()
-        for server, facts in zip(self.fleet.servers, described, strict=True):
+        facts_of_servers = await self.fleet.open()
+        for server, facts in zip(self.fleet.servers, facts_of_servers, strict=True):
             # /version and /tokenize are vLLM's; other OpenAI-compatible servers have neither.
             compared = facts["version"] is not None and await compare_templates(
-                self.fleet, server, prompts, self.dialogue
+                self.fleet, server, self.prompts, self.dialogue
             )
             if not compared:
                 self.context.warn(
-                    f"{server.url}: has no /tokenize, so that its template could not be compared "
-                    "before it was asked; its answers' prompts are."
+                    f"{server.url}: has no /tokenize, so its template cannot be compared before "
+                    "sampling. The prompts in its answers are compared."
                 )
             facts["template_compared"] = compared
             self.records.add_server(facts)
@@ -130,7 +122,8 @@ class _Client:
     async def _work(self, requests: Iterator[Request]) -> None:
         for request in requests:
             try:
-                records = await self._ask(request)
+                body = body_of(request, self.settings)
+                records = await self.asker.ask(body, partial(self._records, request))
             except GivenUp as given_up:
                 records = self._failed(request, given_up)
             async with self.writing:
@@ -141,24 +134,19 @@ class _Client:
         return f"{len(self.records)} of {self.total} responses are kept"
 
     def _pace(self) -> str:
-        """Speed and finish reasons, e.g. ``1,200 tokens/s, 4.3 M a device-hour, length 3%``."""
+        """Speed and finish reasons, e.g. ``1,200 tokens/s, 4.3 M per device-hour, length 3%``."""
         rate = (self.records.tokens - self.tokens_before) / max(time.monotonic() - self.began, 1e-9)
         placement = self.context.placement
         serving = placement.sampling
-        each = devices_each(serving, placement) if serving else placement.server_devices
-        devices = each * len(self.fleet.servers)
+        per_server = devices_each(serving, placement) if serving else placement.server_devices
+        devices = per_server * len(self.fleet.servers)
         others = [
             f"{reason} {count / len(self.records):.0%}"
             for reason, count in sorted(self.records.finish_reasons.items())
             if reason != "stop"
         ]
         millions = rate * 3600 / devices / 1e6
-        return ", ".join([f"{rate:,.0f} tokens/s", f"{millions:,.1f} M a device-hour", *others])
-
-    async def _ask(self, request: Request) -> list[Record]:
-        return await self.asker.ask(
-            body_of(request, self.settings), partial(self._records, request)
-        )
+        return ", ".join([f"{rate:,.0f} tokens/s", f"{millions:,.1f} M per device-hour", *others])
 
     def _failed(self, request: Request, given_up: GivenUp) -> list[Record]:
         """The records of a request that was given up: empty responses, graded as not correct.
@@ -170,21 +158,19 @@ class _Client:
         if failed > max(FEW_FAILURES, self.settings.max_failed * self.total):
             raise StageError(
                 f"{failed} of {self.total} responses failed, the limit is max_failed "
-                f"{self.settings.max_failed:.0%}. The last: {given_up}. Mend the server; if the "
-                "failures were its fault, remove the .partial folder, and run again."
+                f"{self.settings.max_failed:.0%}. The last: {given_up}. Fix the server; if the "
+                "failures were its fault, delete the .partial folder, and run again."
             )
         name = request.prompt.problem_id
-        self.told += 1
-        if self.told <= TOLD_FAILURES:
+        self.failures_shown += 1
+        if self.failures_shown <= FAILURES_SHOWN:
             self.context.warn(f"problem {name}: request failed for good: {given_up}.")
         reason = given_up.finish_reason
-        return [
-            {
-                **record((name, request.first + i), "", [], reason, request.seed + i, None, ""),
-                "failure": given_up.kind,
-            }
+        records = [
+            record((name, request.first + i), "", [], reason, request.seed + i, None, "")
             for i in range(request.count)
         ]
+        return [{**one, FAILURE: given_up.kind} for one in records]
 
     def _records(
         self, request: Request, answer: dict[str, Any], seconds: float, url: str
@@ -194,8 +180,7 @@ class _Client:
         found = []
         for offset, choice in enumerate(choices):
             reason = choice.get("finish_reason") or "error"
-            given = choice.get("token_ids")
-            token_ids = self._token_ids(choice, given, reason, url)
+            token_ids = self._token_ids(choice, reason, url)
             one = record(
                 (request.prompt.problem_id, request.first + offset),
                 self.dialogue.response(token_ids, reason),
@@ -205,20 +190,20 @@ class _Client:
                 seconds,
                 url,
             )
-            found.append(one if given is not None else {**one, RETOKENISED: True})
+            found.append({**one, RETOKENISED: True} if choice.get("token_ids") is None else one)
         return found
 
-    def _token_ids(
-        self, choice: dict[str, Any], given: list[int] | None, reason: str, url: str
-    ) -> list[int]:
+    def _token_ids(self, choice: dict[str, Any], reason: str, url: str) -> list[int]:
         """The sampled ids, or the re-encoded text; ends with an end token if the model stopped."""
-        message = choice.get("message") or {}
-        if given is None and (message.get("reasoning_content") or message.get("reasoning")):
-            raise StageError(
-                f"{url}: takes the think part out of the response. Start it without "
-                "--reasoning-parser."
-            )
-        token_ids = self.dialogue.encode(message.get("content") or "") if given is None else given
+        token_ids: list[int] | None = choice.get("token_ids")
+        if token_ids is None:
+            message = choice.get("message") or {}
+            if message.get("reasoning_content") or message.get("reasoning"):
+                raise StageError(
+                    f"{url}: removes the think part from the response. Start it without "
+                    "--reasoning-parser."
+                )
+            token_ids = self.dialogue.encode(message.get("content") or "")
         ends = self.dialogue.end_ids
         if reason == "stop" and (not token_ids or token_ids[-1] not in ends):
             token_ids = [*token_ids, ends[0]]
@@ -239,7 +224,7 @@ class _Client:
         served = (answer.get("usage") or {}).get("prompt_tokens")
         if served is not None and served != len(request.prompt.ids):
             self.context.warn(
-                "the server's prompts are not ours: it counted "
-                f"{served} tokens where the template gives {len(request.prompt.ids)} (problem "
+                f"{url}: its prompts differ from this stage's: it counted {served} tokens, "
+                f"expected {len(request.prompt.ids)} by the template (problem "
                 f"{request.prompt.problem_id}). Start it with the same chat template."
             )

@@ -52,17 +52,17 @@ class Dialogue:
         path = folder / "tokenizer.json"
         if not path.is_file():
             raise StageError(
-                f"{path}: not found. The role policy (model) needs a Hugging Face folder."
+                f"{path}: does not exist. The role policy (model) needs a Hugging Face folder."
             )
         self._tokenizer = Tokenizer.from_file(str(path))
-        self._settings = settings
+        self.folder, self.settings = folder, settings
         self.template: ChatTemplate = load_template(folder, settings.template)
         self.ends = end_tokens(folder)
         self.end_of_turn: int | None = self._tokenizer.token_to_id(self.template.end_of_turn)
 
     def prompt(self, problem: Problem) -> Prompt:
         """Render one problem, ending with the generation prompt."""
-        messages = prompt_messages(problem.text, self._settings.system, self._settings.suffix)
+        messages = prompt_messages(problem.text, self.settings.system, self.settings.suffix)
         text = self.template.render(messages, add_generation_prompt=True)
         return Prompt(problem.id, messages, self.encode(text), problem.expected_tokens)
 
@@ -74,8 +74,7 @@ class Dialogue:
     def response(self, token_ids: list[int], finish_reason: str) -> str:
         """The text of sampled ids, without the end token that stopped them."""
         ended = finish_reason == "stop" and token_ids and token_ids[-1] in self.end_ids
-        kept = token_ids[:-1] if ended else token_ids
-        return self.decode(kept)
+        return self.decode(token_ids[:-1] if ended else token_ids)
 
     def decode(self, token_ids: list[int]) -> str:
         """Text of token ids, special tokens included."""
@@ -85,9 +84,9 @@ class Dialogue:
     @property
     def end_ids(self) -> list[int]:
         """Ids that end a response: the template's end of turn first, then the model folder's."""
-        return [i for i in [self.end_of_turn] if i is not None] + self.ends
+        return self.ends if self.end_of_turn is None else [self.end_of_turn, *self.ends]
 
-    def room(self, prompt: Prompt, context: int) -> int:
+    def response_limit(self, prompt: Prompt, context: int) -> int:
         """The token limit of a response; below 1, the prompt is too long.
 
         Args:
@@ -95,5 +94,5 @@ class Dialogue:
             context: Maximum length of prompt and response together, in tokens.
         """
         left = context - len(prompt.ids)
-        limit = self._settings.max_new_tokens
+        limit = self.settings.max_new_tokens
         return left if limit is None else min(left, limit)

@@ -32,7 +32,7 @@ CHECK_TIMEOUT = 10.0
 """Seconds to wait for a connection, and for an answer about a server's models or queue."""
 METRICS_SECONDS = 2.0
 """Seconds between reads of a server's queue; a read costs vLLM some hundredths of a second."""
-FIRST_LOOK_SECONDS = 0.25
+FIRST_METRICS_SECONDS = 0.25
 """Seconds until the first read of a server's queue; then doubled up to METRICS_SECONDS."""
 FIRST_LIMIT = 32
 """Limit of requests in flight until the queue has been read, for a server that reports it."""
@@ -74,7 +74,7 @@ class Server:
     supervised: SupervisedServer | None = None
     up: bool = True
     """False while it is being restarted."""
-    lives: int = 0
+    times_lost: int = 0
     """How often it has been lost, for a server that is restarted."""
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the current server process is lost; a restart creates a new event."""
@@ -89,7 +89,7 @@ class Server:
         """The base URL without ``/v1``."""
         return self.url.removesuffix("/v1")
 
-    def has_room(self, now: float) -> bool:
+    def can_take(self, now: float) -> bool:
         """Can it take a request now? After a failure it gets one test request at a time."""
         ready = self.up and self.rests_until <= now and not (self.failures and self.on_trial)
         return ready and self.outstanding < self.limit
@@ -137,8 +137,8 @@ class Fleet:
         """Add a server's key to its request; if several URLs match, the longest one counts."""
         # Compare URLs as httpx writes them: lower case, no default port.
         roots = [(str(httpx.URL(f"{one.root}/")), one.api_key) for one in self.servers]
-        own = [(len(root), key) for root, key in roots if str(request.url).startswith(root)]
-        key = max(own, default=(0, None), key=lambda one: one[0])[1]
+        matches = [(root, key) for root, key in roots if str(request.url).startswith(root)]
+        _, key = max(matches, default=("", None), key=lambda match: len(match[0]))
         if key:
             request.headers["Authorization"] = f"Bearer {key}"
 
@@ -165,11 +165,11 @@ class Fleet:
             failed_on: URLs on which the request has failed, once per failure.
         """
         while True:
-            there = [server for server in self.servers if server.up] or self.servers
-            fewest = min(failed_on.count(server.url) for server in there)
-            wanted = [s for s in there if failed_on.count(s.url) == fewest]
+            servers = [server for server in self.servers if server.up] or self.servers
+            fewest = min(failed_on.count(server.url) for server in servers)
+            wanted = [s for s in servers if failed_on.count(s.url) == fewest]
             now = asyncio.get_running_loop().time()
-            free = [server for server in wanted if server.has_room(now)]
+            free = [server for server in wanted if server.can_take(now)]
             if free:
                 server = min(free, key=lambda s: s.outstanding / s.limit)
                 server.outstanding += 1
@@ -188,17 +188,13 @@ class Fleet:
         server.on_trial = False
         self._changed.set()
 
-    def answered(self, server: Server) -> None:
-        """Record that a request was answered: the server's failures in a row end."""
-        server.failures = 0
-
     def all_fail(self, retries: int) -> bool:
         """Has every server failed more than ``retries`` times in a row, without an answer between?
 
         Servers that are given up are ignored; one that is being restarted makes it False.
         """
-        there = [server for server in self.servers if not server.given_up]
-        return all(server.failures > retries and server.up for server in there)
+        servers = [server for server in self.servers if not server.given_up]
+        return all(server.failures > retries and server.up for server in servers)
 
     async def ask(self, server: Server, url: str, body: dict[str, Any]) -> dict[str, Any]:
         """`post.post`, but it also ends when the server is lost.
@@ -221,18 +217,18 @@ class Fleet:
             for task in (asking, lost):
                 task.cancel()
 
-    async def was_lost(self, server: Server, lives: int) -> bool:
+    async def was_lost(self, server: Server, times_lost: int) -> bool:
         """Was a server that is started here lost during a request?
 
         Its connections break first. Its processes end later, which takes long for large models.
 
         Args:
             server: The server that had the request.
-            lives: The value of ``server.lives`` when the request was sent.
+            times_lost: The value of ``server.times_lost`` when the request was sent.
         """
         if server.supervised is None:
             return False
-        while server.lives == lives:
+        while server.times_lost == times_lost:
             if await server.supervised.answers(self.http):
                 return False
             await asyncio.sleep(POLL_SECONDS)
@@ -269,8 +265,11 @@ class Fleet:
                 workers = range(self.settings.concurrency)
                 await asyncio.wait([group.create_task(worker()) for _ in workers])
                 keeper.cancel()
-        except BaseExceptionGroup as several:
-            raise _first(several) from None
+        except BaseExceptionGroup as errors:
+            first: BaseException = errors
+            while isinstance(first, BaseExceptionGroup):
+                first = first.exceptions[0]
+            raise first from None
 
     async def keep(self) -> None:
         """Follow the servers' queues and restart lost servers, until cancelled.
@@ -288,11 +287,11 @@ class Fleet:
         while True:
             if await supervised.lost(self.http):
                 server.up = False
-                server.lives += 1
+                server.times_lost += 1
                 server.lost.set()
                 self._changed.set()
                 try:
-                    await supervised.start_again(self.http)
+                    await supervised.restart(self.http)
                 except StageError as error:
                     if all(other.given_up for other in self.servers if other is not server):
                         raise
@@ -306,7 +305,7 @@ class Fleet:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _follow(self, server: Server) -> None:
-        pause = FIRST_LOOK_SECONDS
+        pause = FIRST_METRICS_SECONDS
         while server.has_queue and not server.given_up:
             await asyncio.sleep(pause)
             pause = min(2 * pause, METRICS_SECONDS)
@@ -339,14 +338,14 @@ class Fleet:
 
     async def _check(self, server: Server) -> dict[str, Any]:
         """Check that a server answers, offers the model, and has the required context length."""
+        wanted, length = self.settings.served_model, self.settings.max_model_len
+        keys = self.keys
         found = await self.models(server)
         if found is None:
             raise StageError(
-                f"{server.url}: no answer. Start the server, or mend placement.{self.keys.urls} in "
-                "the launch file, and run again: what is there is kept."
+                f"{server.url}: no answer. Start the server, or correct placement.{keys.urls} in "
+                "the launch file, and run again: earlier results are kept."
             )
-        wanted, length = self.settings.served_model, self.settings.max_model_len
-        keys = self.keys
         if found and wanted not in found:
             raise StageError(
                 f"{server.url}: offers {', '.join(found)}, not {wanted!r}. Start it with "
@@ -362,7 +361,7 @@ class Fleet:
         server.has_queue = await self._queue(server) is not None
         if server.has_queue:
             server.limit = min(FIRST_LIMIT, self.settings.concurrency)
-        version = await self.get(server, f"{server.root}/version", lambda v: v["version"])
+        version = await self._get(f"{server.root}/version", lambda page: page["version"])
         return {
             "url": server.url,
             "owned_by": model.get("owned_by"),
@@ -378,11 +377,11 @@ class Fleet:
             return {str(model["id"]): model for model in value["data"]}
 
         try:
-            return await self.get(server, f"{server.url}/models", by_name) or {}
+            return await self._get(f"{server.url}/models", by_name) or {}
         except httpx.HTTPError:
             return None
 
-    async def get(self, server: Server, url: str, read: Callable[[Any], Any]) -> Any:
+    async def _get(self, url: str, read: Callable[[Any], Any]) -> Any:
         """A page's JSON as ``read`` converts it; None where there is no such page.
 
         Raises:
@@ -393,9 +392,3 @@ class Fleet:
             return read(answer.json()) if answer.status_code == 200 else None
         except (ValueError, KeyError, TypeError):
             return None
-
-
-def _first(several: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first exception of a group, which may contain groups."""
-    first = several.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -47,16 +47,16 @@ async def post(http: httpx.AsyncClient, url: str, body: dict[str, Any]) -> dict[
     check_key(url, answer)
     status = answer.status_code
     if status in (404, 408, 425, 429) or status >= 500:
-        raise Passing(f"status {status}: {_said(answer)}", status, _retry_after(answer))
+        raise Passing(f"status {status}: {_message_of(answer)}", status, _retry_after(answer))
     if status != 200:
-        raise GivenUp("error", f"status {status}", f"status {status}: {_said(answer)}")
+        raise GivenUp("error", f"status {status}", f"status {status}: {_message_of(answer)}")
     try:
         value = answer.json()
         choices = value["choices"]
     except (ValueError, KeyError, TypeError) as error:
-        raise Passing(f"an answer that is not a chat completion: {_said(answer)}") from error
+        raise Passing(f"an answer that is not a chat completion: {_message_of(answer)}") from error
     if len(choices) != body["n"] or not all(isinstance(c, dict) for c in choices):
-        raise Passing(f"{len(choices)} choices where {body['n']} were asked for")
+        raise Passing(f"{len(choices)} choices, expected {body['n']}")
     return dict(value)
 
 
@@ -69,11 +69,11 @@ def check_key(url: str, answer: httpx.Response) -> None:
     if answer.status_code not in (401, 403):
         return
     shown = answer.request.headers.get("authorization", "").partition(" ")[2]
-    said = _said(answer).replace(shown, "…") if shown else _said(answer)
+    message = _message_of(answer).replace(shown, "…") if shown else _message_of(answer)
     raise StageError(
-        f"{url}: status {answer.status_code}: {said}. It wants another key: name the environment "
-        f"variable that holds it by placement: {{api_keys: {{{url}: VARIABLE}}}} in the launch "
-        "file, or by --key-variable for --server."
+        f"{url}: status {answer.status_code}: {message}. It needs another key: name the "
+        f"environment variable that holds it by placement: {{api_keys: {{{url}: VARIABLE}}}} in "
+        "the launch file, or by --key-variable for --server."
     )
 
 
@@ -89,7 +89,7 @@ def overloaded(failure: Exception) -> bool:
     return isinstance(failure, Passing) and failure.status in (429, 503)
 
 
-def _said(answer: httpx.Response) -> str:
+def _message_of(answer: httpx.Response) -> str:
     """The start of a server's message, on one line."""
     return " ".join(answer.text[:300].split()) or "nothing"
 

@@ -38,9 +38,8 @@ async def compare_templates(
     """
     by_length = sorted(prompts, key=lambda prompt: len(prompt.ids))
     last = len(by_length) - 1
-    places = {round(last * i / max(PROMPTS_COMPARED - 1, 1)) for i in range(PROMPTS_COMPARED)}
-    for place in sorted(places):
-        prompt = by_length[place]
+    indices = {round(last * i / max(PROMPTS_COMPARED - 1, 1)) for i in range(PROMPTS_COMPARED)}
+    for prompt in (by_length[index] for index in sorted(indices)):
         served = await _tokens(fleet, server, prompt)
         if served is None:
             return False
@@ -76,10 +75,10 @@ def compare(prompt: Prompt, served: list[int], dialogue: Dialogue, url: str) -> 
     same = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(ours), len(served)))
     shown = slice(max(same - _SHOWN, 0), same + _SHOWN)
     raise StageError(
-        f"{url}: reads other tokens than the template here gives, from token {same} on (problem "
-        f"{prompt.problem_id}: {len(served)} there, {len(ours)} here).\n"
-        f"  here:  {ours[shown]} {dialogue.decode(ours[shown])!r}\n"
-        f"  there: {served[shown]} {dialogue.decode(served[shown])!r}\n"
-        "Start it with this model's tokenizer, and with --chat-template FILE where the stage's "
-        "key template names a file."
+        f"{url}: tokenizes a prompt differently from this stage, from token {same} on (problem "
+        f"{prompt.problem_id}: got {len(served)} tokens, expected {len(ours)}).\n"
+        f"  expected: {ours[shown]} {dialogue.decode(ours[shown])!r}\n"
+        f"  got:      {served[shown]} {dialogue.decode(served[shown])!r}\n"
+        "Start the server with this model's tokenizer, and with --chat-template FILE if the "
+        "stage's key template names a file."
     )

@@ -30,7 +30,7 @@ class Request:
 
 
 def requests_for(
-    prompts: list[Prompt], settings: SamplingConfig, dialogue: Dialogue, records: ResponseLog
+    prompts: list[Prompt], dialogue: Dialogue, records: ResponseLog
 ) -> Iterator[Request]:
     """Build requests for the missing samples: one per run of consecutive missing samples.
 
@@ -40,15 +40,15 @@ def requests_for(
 
     Args:
         prompts: All prompts; their order determines their seeds.
-        settings: The sampling fields.
-        dialogue: Gives the token limit of each prompt's responses.
+        dialogue: Gives the sampling fields, and the token limit of each prompt's responses.
         records: The responses that exist already.
     """
+    settings = dialogue.settings
     # Greedy responses to one prompt are all equal, and vLLM refuses n > 1 at temperature 0.
     together = 1 if settings.temperature == 0 else settings.n
     longest_first = sorted(enumerate(prompts), key=lambda item: -(item[1].expected_tokens or 0.0))
     for ordinal, prompt in longest_first:
-        room = max(dialogue.room(prompt, settings.max_model_len), 1)
+        limit = max(dialogue.response_limit(prompt, settings.max_model_len), 1)
         start = settings.seed + ordinal * settings.n
         index = 0
         while index < settings.n:
@@ -60,7 +60,7 @@ def requests_for(
             ):
                 count += 1
             if count:
-                yield Request(prompt, index, count, start + index, room)
+                yield Request(prompt, index, count, start + index, limit)
             index += count or 1
 
 

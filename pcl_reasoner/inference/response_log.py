@@ -86,7 +86,7 @@ class ResponseLog(AnswerLog):
 
     def info(self) -> dict[str, Any]:
         """Figures for the report; the servers' figures are omitted where empty."""
-        of_servers = {
+        server_figures = {
             "failures": dict(sorted(self.failures.items())),
             "retried": dict(sorted(self.retried.items())),
             "servers": self.servers,
@@ -97,5 +97,5 @@ class ResponseLog(AnswerLog):
             "finish_reasons": dict(sorted(self.finish_reasons.items())),
             "failed": self.failed,
             "retokenised": self.retokenised,
-            **{name: value for name, value in of_servers.items() if value},
+            **{name: value for name, value in server_figures.items() if value},
         }

@@ -7,12 +7,14 @@ ssh … node02 "exec python -I …/watch.py 15 10 VLLM_API_KEY bash -c 'source �
 from __future__ import annotations
 
 import os
+import socket
+from collections import deque
 from pathlib import Path
 
 from pcl_reasoner.core.schema import VISIBLE_DEVICES, Placement, Serving
 from pcl_reasoner.inference.server_key import API_KEY, without_key
 from pcl_reasoner.inference.settings import SamplingConfig
-from pcl_reasoner.supervise.watched import host_line
+from pcl_reasoner.supervise.supervised import host_line
 
 LOCAL_ADDRESS = "127.0.0.1"
 QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
@@ -46,7 +48,7 @@ def command(
     )
     devices = devices_each(serving, placement)
     template = settings.template and ["--chat-template", str(Path(settings.template).resolve())]
-    words = [
+    arguments = [
         *[str(executable), *start, str(model.resolve())],
         *["--served-model-name", settings.served_model],
         *["--host", listen, "--port", str(port)],
@@ -59,16 +61,15 @@ def command(
     ]
     source = placement.set_env if listen == LOCAL_ADDRESS else None
     # exec: the server replaces the shell, so that the watched process is the server itself.
-    return ["bash", "-c", 'source "$0" && exec "$@"', source, *words] if source else words
+    return ["bash", "-c", 'source "$0" && exec "$@"', source, *arguments] if source else arguments
 
 
 def devices_each(serving: Serving, placement: Placement) -> int:
     """Devices per server: its tensor parallel size."""
-    found: int = serving.devices or placement.server_devices
-    return found
+    return serving.devices or placement.server_devices
 
 
-def devices_of(serving: Serving, placement: Placement, place: int) -> dict[str, str]:
+def devices_of(serving: Serving, placement: Placement, index: int) -> dict[str, str]:
     """The variable that gives one of several servers its devices; empty if there is only one.
 
     A list in the launch file's environment is divided into equal parts. Without a list, devices are
@@ -78,18 +79,18 @@ def devices_of(serving: Serving, placement: Placement, place: int) -> dict[str, 
     Args:
         serving: ``placement.sampling`` or ``placement.judging``.
         placement: Uses ``env`` and ``server_devices``.
-        place: Index of the server, from 0.
+        index: Index of the server, from 0.
     """
     count = serving.servers
     if count == 1:
         return {}
     listed = serving.visible(placement.env)
     each = len(listed[1]) // count if listed else devices_each(serving, placement)
-    name, devices = listed or (VISIBLE_DEVICES[0], [str(one) for one in range(count * each)])
-    return {name: ",".join(devices[place * each : (place + 1) * each])}
+    name, devices = listed or (VISIBLE_DEVICES[0], [str(device) for device in range(count * each)])
+    return {name: ",".join(devices[index * each : (index + 1) * each])}
 
 
-def environment(serving: Serving, placement: Placement, place: int = 0) -> dict[str, str]:
+def environment(serving: Serving, placement: Placement, index: int = 0) -> dict[str, str]:
     """A server's environment: PATH starts with its executable's folder, no statistics are sent."""
     programs = str(Path(serving.executable).expanduser().parent)
     return {
@@ -98,27 +99,42 @@ def environment(serving: Serving, placement: Placement, place: int = 0) -> dict[
         **QUIET,
         **placement.env,
         **serving.environment,
-        **devices_of(serving, placement, place),
+        **devices_of(serving, placement, index),
     }
 
 
-def line_there(
+def remote_line(
     serving: Serving,
     placement: Placement,
-    words: list[str],
+    arguments: list[str],
     host: str,
-    place: int,
+    index: int,
 ) -> str:
     """The shell line that runs a server on a host; it does not contain the server's key.
 
     Args:
         serving: ``placement.sampling`` or ``placement.judging``.
         placement: Uses the hosts' environment.
-        words: The command, from `command`.
+        arguments: The command, from `command`.
         host: One of the launch file's hosts.
-        place: Index of the server on its host, from 0.
+        index: Index of the server on its host, from 0.
     """
     program = str(Path(serving.executable).expanduser())
-    own = {**serving.environment, **devices_of(serving, placement, place)}
-    own.pop(API_KEY, None)
-    return host_line(without_key(placement), host, words, program, QUIET, own)
+    variables = {**serving.environment, **devices_of(serving, placement, index)}
+    variables.pop(API_KEY, None)
+    return host_line(without_key(placement), host, arguments, program, QUIET, variables)
+
+
+_RECENT_PORTS: deque[int] = deque(maxlen=64)
+"""Ports given lately. A server listens only after seconds; until then its port looks free."""
+
+
+def free_port() -> int:
+    """A port of this machine that is free now, and that was not given to a server lately."""
+    while True:
+        with socket.socket() as listener:
+            listener.bind((LOCAL_ADDRESS, 0))
+            port: int = listener.getsockname()[1]
+        if port not in _RECENT_PORTS:
+            _RECENT_PORTS.append(port)
+            return port

@@ -7,7 +7,7 @@
         environment: {VLLM_CPU_KVCACHE_SPACE: "1"}
     -> vllm serve MODEL --served-model-name policy --host 127.0.0.1 --port 41235 … --dtype float32
 
-A server answers only requests that show its key. It runs in its own process group under watch.py,
+A server answers only requests that show its key. It runs in its own process group under a keeper,
 which ends all its processes when the stage's process is gone, for whatever reason.
 ``servers: 2`` starts two servers, each with its own devices:
 
@@ -20,9 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,16 +30,22 @@ import httpx
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import Placement, Serving
 from pcl_reasoner.core.stage import StageContext
-from pcl_reasoner.inference.serve_command import LOCAL_ADDRESS, command, environment, line_there
-from pcl_reasoner.inference.server_key import API_KEY, given_key, kept_key
+from pcl_reasoner.inference.serve_command import (
+    LOCAL_ADDRESS,
+    command,
+    environment,
+    free_port,
+    remote_line,
+)
+from pcl_reasoner.inference.server_key import API_KEY, configured_key, generated_key
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.supervise.connection import SSH
-from pcl_reasoner.supervise.watched import Watched
+from pcl_reasoner.supervise.supervised import Supervised
 
 POLL_SECONDS = 0.25
 HEALTH_SECONDS = 10.0
 """Seconds between checks of a running server's /health, and the time limit for its answer."""
-UNHEALTHY_LOOKS = 12
+UNHEALTHY_CHECKS = 12
 """After this many failed checks in a row, a server counts as hanging and is restarted."""
 _SSH_FAILED = 255
 """Exit code of ssh itself, as opposed to that of the remote command."""
@@ -51,39 +55,38 @@ class SupervisedServer:
     """One server process at a time, on a port that is free when it starts.
 
     Args:
-        serving: ``placement.sampling`` or ``placement.judging``.
         placement: The launch file's complete ``placement``.
         model: A Hugging Face folder.
         settings: The model's name and context length.
         log: File to which its output is appended.
-        place: Index of the server among several, from 0.
+        index: Index of the server among several, from 0.
         key: The launch file's key that describes the server: ``sampling`` or ``judging``.
         host: The other host that it runs on; None: this machine.
     """
 
     def __init__(
         self,
-        serving: Serving,
         placement: Placement,
         model: Path,
         settings: SamplingConfig,
         log: Path,
-        place: int = 0,
+        index: int = 0,
         key: str = "sampling",
         host: str | None = None,
     ) -> None:
-        self.serving, self.placement = serving, placement
+        self.serving: Serving = getattr(placement, key)
+        self.placement = placement
         self.model, self.settings, self.log = model, settings, log
-        self.place, self.key, self.host = place, key, host
-        given = given_key(serving, placement, host)
-        self.api_key = kept_key(log.parent) if given is None else given
-        self.process: Watched | None = None
+        self.index, self.key, self.host = index, key, host
+        api_key = configured_key(self.serving, placement, host)
+        self.api_key = generated_key(log.parent) if api_key is None else api_key
+        self.process: Supervised | None = None
         self.port = 0
         self.restarts = 0
         self.given_up: str | None = None
         """Why it is not restarted any more, while other servers continue."""
-        self._looks_missed = 0
-        self._next_look = 0.0
+        self._failed_checks = 0
+        self._next_check = 0.0
 
     @property
     def root(self) -> str:
@@ -98,30 +101,31 @@ class SupervisedServer:
         """
         self.port = self._port()
         self.process = self._started()
-        self._looks_missed, self._next_look = 0, time.monotonic() + HEALTH_SECONDS
+        self._failed_checks, self._next_check = 0, time.monotonic() + HEALTH_SECONDS
 
     def _port(self) -> int:
         first: int | None = self.serving.port
         if self.host is not None:
             first = first or self.placement.server_port
-        return first + self.place if first else free_port()
+        return first + self.index if first else free_port()
 
-    def _started(self) -> Watched:
-        given = (self.serving, self.placement, self.model, self.settings, self.port)
+    def _started(self) -> Supervised:
+        described = (self.serving, self.placement, self.model, self.settings, self.port)
         if self.host is not None:
-            words = command(*given, listen="0.0.0.0")
-            line = line_there(self.serving, self.placement, words, self.host, self.place)
-            key = (API_KEY, self.api_key)
-            return Watched.on(self.host, line, self.placement, self.log, key)
+            arguments = command(*described, listen="0.0.0.0")
+            line = remote_line(self.serving, self.placement, arguments, self.host, self.index)
+            key = {API_KEY: self.api_key}
+            return Supervised.on(self.host, line, self.placement, self.log, key)
         executable = Path(self.serving.executable).expanduser()
         if not os.access(executable, os.X_OK):
             raise StageError(
-                f"{executable}: not an executable file. Put the path of `vllm`, in the "
+                f"{executable}: not an executable file. Write the path of `vllm`, in the "
                 f"environment where it is installed, into the launch file: placement: {{{self.key}:"
                 " {executable: …}}."
             )
-        own = environment(self.serving, self.placement, self.place) | {API_KEY: self.api_key}
-        return Watched.here(command(*given), self.log, own)
+        variables = environment(self.serving, self.placement, self.index)
+        variables[API_KEY] = self.api_key
+        return Supervised.here(command(*described), self.log, environment=variables)
 
     async def ready(self, http: httpx.AsyncClient) -> None:
         """Wait until the server answers.
@@ -145,19 +149,19 @@ class SupervisedServer:
     @property
     def ended(self) -> bool:
         """Has its process ended?"""
-        return self.process is None or self.process.ended
+        return self.process is None or self.process.poll() is not None
 
     async def lost(self, http: httpx.AsyncClient) -> bool:
         """Has it ended, or does it hang? Checks /health every HEALTH_SECONDS."""
         if self.ended:
             return True
-        if time.monotonic() >= self._next_look:
+        if time.monotonic() >= self._next_check:
             answers = await self.answers(http)
-            self._looks_missed = 0 if answers else self._looks_missed + 1
-            self._next_look = time.monotonic() + HEALTH_SECONDS
-        return self._looks_missed >= UNHEALTHY_LOOKS
+            self._failed_checks = 0 if answers else self._failed_checks + 1
+            self._next_check = time.monotonic() + HEALTH_SECONDS
+        return self._failed_checks >= UNHEALTHY_CHECKS
 
-    async def start_again(self, http: httpx.AsyncClient) -> None:
+    async def restart(self, http: httpx.AsyncClient) -> None:
         """Replace a lost server by a new one.
 
         Raises:
@@ -170,8 +174,7 @@ class SupervisedServer:
                 f"{self._last_lines()}"
             )
         self.restarts += 1
-        watched = self.process
-        connection_is_lost = watched is not None and watched.process.poll() == _SSH_FAILED
+        connection_is_lost = self.process is not None and self.process.poll() == _SSH_FAILED
         await asyncio.to_thread(self.stop)
         if connection_is_lost:
             # The remote processes get no byte any more; after notice_seconds they stop themselves.
@@ -183,7 +186,7 @@ class SupervisedServer:
             # Its devices may not be free yet, or another process may have taken its port.
             if self.restarts >= limit:
                 raise
-            await self.start_again(http)
+            await self.restart(http)
 
     async def answers(self, http: httpx.AsyncClient, seconds: float = HEALTH_SECONDS) -> bool:
         """Does its /health answer with status 200 within ``seconds``?"""
@@ -199,18 +202,35 @@ class SupervisedServer:
     def let_go(self) -> None:
         """Tell the server to end, without waiting for it."""
         if self.process is not None:
-            self.process.let_go()
+            self.process.release()
 
     def stop(self) -> None:
         """End the server and every process that it started."""
-        watched, self.process = self.process, None
-        if watched is not None:
-            watched.stop()
+        process, self.process = self.process, None
+        if process is not None:
+            process.stop()
 
 
-def _log_of(log: Path, host: str | None, place: int, several: bool) -> Path:
-    parts = [*([host] if host else []), *([str(place)] if several else [])]
+def _log_of(log: Path, host: str | None, index: int, several: bool) -> Path:
+    parts = [*([host] if host else []), *([str(index)] if several else [])]
     return log.with_suffix("".join(f".{part}" for part in parts) + log.suffix)
+
+
+def _described(
+    context: StageContext, key: str, model: Path, settings: SamplingConfig, log: Path
+) -> list[SupervisedServer]:
+    """The servers that the launch file describes, not started yet."""
+    serving: Serving | None = getattr(context.placement, key)
+    if serving is None:
+        return []
+    several = serving.servers > 1
+    hosts = context.placement.hosts if context.start == SSH else [None]
+    common = (context.placement, model, settings)
+    return [
+        SupervisedServer(*common, _log_of(log, host, index, several), index, key, host)
+        for host in hosts
+        for index in range(serving.servers)
+    ]
 
 
 @contextmanager
@@ -230,23 +250,7 @@ def started(
     Yields:
         The servers, started but not ready yet; empty if none is described.
     """
-    serving: Serving | None = getattr(context.placement, key)
-    if serving is None:
-        yield []
-        return
-    count = serving.servers
-    hosts = context.placement.hosts if context.start == SSH else [None]
-    servers = [
-        SupervisedServer(
-            *(serving, context.placement, model, settings),
-            _log_of(log, host, place, count > 1),
-            place,
-            key,
-            host,
-        )
-        for host in hosts
-        for place in range(count)
-    ]
+    servers = _described(context, key, model, settings, log)
     try:
         for server in servers:
             server.start()
@@ -258,23 +262,8 @@ def started(
             server.stop()
     for server in servers:
         if server.given_up:
-            context.warn(f"a server was given up while others went on: {server.given_up}")
+            context.warn(f"a server was given up while others continued: {server.given_up}")
         elif server.restarts:
             context.warn(
-                f"the server was lost and started again {server.restarts} times; see {server.log}."
+                f"the server was lost and restarted {server.restarts} times; see {server.log}."
             )
-
-
-_RECENT_PORTS: deque[int] = deque(maxlen=64)
-"""Ports given lately. A server listens only after seconds; until then its port looks free."""
-
-
-def free_port() -> int:
-    """A port of this machine that is free now, and that was not given to a server lately."""
-    while True:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            port: int = listener.getsockname()[1]
-        if port not in _RECENT_PORTS:
-            _RECENT_PORTS.append(port)
-            return port

@@ -18,7 +18,7 @@ API_KEY = "VLLM_API_KEY"
 """vLLM's environment variable: requests under /v1 must show this key."""
 
 
-def given_key(serving: Serving, placement: Placement, host: str | None) -> str | None:
+def configured_key(serving: Serving, placement: Placement, host: str | None) -> str | None:
     """The key that the launch file gives a server; empty: the server has none; None: not given.
 
     Args:
@@ -26,12 +26,11 @@ def given_key(serving: Serving, placement: Placement, host: str | None) -> str |
         placement: The launch file's ``placement``.
         host: The host that runs the server; None: this machine.
     """
-    of_host = placement.per_host[host].env if host in placement.per_host else {}
-    found: str | None = {**placement.env, **of_host, **serving.environment}.get(API_KEY)
-    return found
+    host_env = placement.per_host[host].env if host in placement.per_host else {}
+    return {**placement.env, **host_env, **serving.environment}.get(API_KEY)
 
 
-def kept_key(folder: Path) -> str:
+def generated_key(folder: Path) -> str:
     """The key of servers without a key in the launch file: made once, readable by its owner only.
 
     It stays the same for a folder. Some versions of vLLM include VLLM_API_KEY in the cache key of
@@ -43,13 +42,13 @@ def kept_key(folder: Path) -> str:
     file = folder / "server.key"
     folder.mkdir(parents=True, exist_ok=True)
     with suppress(FileNotFoundError):
-        if kept := file.read_text(encoding="utf-8"):
-            return kept
+        if key := file.read_text(encoding="utf-8"):
+            return key
         file.unlink()
-    made = secrets.token_urlsafe(32)
+    key = secrets.token_urlsafe(32)
     with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as handle:
-        handle.write(made)
-    return made
+        handle.write(key)
+    return key
 
 
 def without_key(placement: Placement) -> Placement:

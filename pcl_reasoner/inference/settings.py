@@ -58,7 +58,7 @@ class SamplingConfig(StageConfig):
     model_role: ClassVar[str] = "policy"
     """The stage's input that holds the weights."""
 
-    def asked_urls(self, placement: Placement) -> list[str]:
+    def request_urls(self, placement: Placement) -> list[str]:
         """The policy's server URLs; empty with the local sampler."""
         return placement.server_urls if self.engine == "server" else []
 

@@ -9,36 +9,17 @@ batch:
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pcl_reasoner.inference.settings import SamplingConfig
+
 Floats = NDArray[np.floating[Any]]
 
 UNIFORMS_AT_ONCE = 64
 """Steps per block that is read from a stream: one call per token would cost more than the draw."""
-
-
-@dataclass(frozen=True)
-class Filters:
-    """Which tokens may be drawn; the fields mean the same as in vLLM.
-
-    Args:
-        temperature: 0 always takes the most likely token.
-        top_k: Keep this many most likely tokens; 0 keeps all.
-        top_p: Keep the fewest most likely tokens whose summed probability reaches this.
-        min_p: Keep tokens with at least this fraction of the largest probability.
-        repetition_penalty: Values above 1 make tokens already seen less likely (1 = off); see
-            penalise.
-    """
-
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    repetition_penalty: float
 
 
 def stream_seed(seed: int, problem_id: str, sample_index: int) -> int:
@@ -62,8 +43,7 @@ class Streams:
             for row, generator in enumerate(self._generators):
                 generator.random(out=self._block[row])
         self._step += 1
-        uniforms: NDArray[np.float64] = self._block[:, column]
-        return uniforms
+        return self._block[:, column]
 
 
 def penalise(logits: Floats, seen: NDArray[np.bool_], penalty: float) -> Floats:
@@ -79,7 +59,9 @@ def penalise(logits: Floats, seen: NDArray[np.bool_], penalty: float) -> Floats:
     return np.where(seen, np.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
-def draw(logits: Floats, uniforms: NDArray[np.float64], filters: Filters) -> NDArray[np.int64]:
+def draw(
+    logits: Floats, uniforms: NDArray[np.float64], settings: SamplingConfig
+) -> NDArray[np.int64]:
     """Draw one token per row.
 
     The filters apply in vLLM's order: temperature, min-p, top-k, top-p. The probabilities of the
@@ -89,26 +71,26 @@ def draw(logits: Floats, uniforms: NDArray[np.float64], filters: Filters) -> NDA
     Args:
         logits: [rows, vocabulary] float.
         uniforms: [rows] float64 in [0, 1).
-        filters: The sampling fields; repetition_penalty is not applied here.
+        settings: The sampling fields, with vLLM's meaning; repetition_penalty is not applied here.
 
     Returns:
         [rows] int64 token ids.
     """
-    if filters.temperature == 0:
+    if settings.temperature == 0:
         best: NDArray[np.int64] = np.argmax(logits, axis=-1)
         return best
-    tokens = _most_likely(logits, filters.top_k)
+    tokens = _most_likely(logits, settings.top_k)
     kept = np.take_along_axis(logits, tokens, axis=-1).astype(np.float64)
-    weights = np.exp((kept - kept[:, :1]) / filters.temperature)  # the largest is 1
-    weights[weights < filters.min_p] = 0.0
+    weights = np.exp((kept - kept[:, :1]) / settings.temperature)  # the largest is 1
+    weights[weights < settings.min_p] = 0.0
     sums = np.cumsum(weights, axis=-1)
     # A token is kept if the tokens before it do not reach top_p. The first is always kept.
-    weights[sums - weights >= filters.top_p * sums[:, -1:]] = 0.0
+    weights[sums - weights >= settings.top_p * sums[:, -1:]] = 0.0
     sums = np.cumsum(weights, axis=-1)
-    places = (sums <= uniforms[:, None] * sums[:, -1:]).sum(axis=-1)
+    chosen = (sums <= uniforms[:, None] * sums[:, -1:]).sum(axis=-1)
     # Rounding could put a uniform close to 1 after the last token that was kept.
-    places = np.minimum(places, (weights > 0).sum(axis=-1) - 1)
-    return np.take_along_axis(tokens, places[:, None], axis=-1)[:, 0]
+    chosen = np.minimum(chosen, (weights > 0).sum(axis=-1) - 1)
+    return np.take_along_axis(tokens, chosen[:, None], axis=-1)[:, 0]
 
 
 def _most_likely(logits: Floats, top_k: int) -> NDArray[np.int64]:

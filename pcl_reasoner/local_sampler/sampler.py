@@ -20,15 +20,11 @@ from mindspore import Parameter, Tensor, nn, ops
 from numpy.typing import NDArray
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.local_sampler.draw import Filters, Streams, draw, penalise
+from pcl_reasoner.inference.settings import SamplingConfig
+from pcl_reasoner.local_sampler.draw import Streams, draw, penalise
+from pcl_reasoner.prompt.model_files import read_json
 from pcl_reasoner.weights.float32 import read_weights
-from pcl_reasoner.weights.model_config import (
-    ARCHITECTURE,
-    ModelShape,
-    end_tokens,
-    read_json,
-    read_shape,
-)
+from pcl_reasoner.weights.model_config import ARCHITECTURE, ModelShape, end_tokens, read_shape
 
 MASKED = -1e30
 """Added to the attention scores of slots that a token must not see."""
@@ -161,12 +157,9 @@ class Cache(nn.Cell):
         super().__init__()
         lines = layout.rows * shape.n_kv_heads * layout.slots
         empty = np.zeros((lines, shape.head_dim), np.float32)
-        self.keys = ms.ParameterTuple(
-            [_parameter(empty, f"key{i}") for i in range(shape.num_layers)]
-        )
-        self.values = ms.ParameterTuple(
-            [_parameter(empty, f"value{i}") for i in range(shape.num_layers)]
-        )
+        layers = range(shape.num_layers)
+        self.keys = ms.ParameterTuple([_parameter(empty, f"key{i}") for i in layers])
+        self.values = ms.ParameterTuple([_parameter(empty, f"value{i}") for i in layers])
 
 
 class Prefill(nn.Cell):
@@ -221,12 +214,8 @@ class Step(nn.Cell):
         self.model, self.cache = model, cache
         self.keys, self.values = cache.keys, cache.values
         self.split = (layout.rows, shape.n_kv_heads, layout.slots, shape.head_dim)
-        self.grouped = (
-            layout.rows,
-            shape.n_kv_heads,
-            shape.num_heads // shape.n_kv_heads,
-            shape.head_dim,
-        )
+        group = shape.num_heads // shape.n_kv_heads
+        self.grouped = (layout.rows, shape.n_kv_heads, group, shape.head_dim)
         self.flat = (layout.rows * shape.n_kv_heads, shape.head_dim)
         self.write = ops.ScatterUpdate()
         self.scores = ops.BatchMatMul(transpose_b=True)
@@ -275,8 +264,8 @@ def _shape_of(folder: Path) -> ModelShape:
     if shape is None:
         found = ", ".join(unknown) or f"model_type {config.get('model_type')!r}"
         raise StageError(
-            f"{folder / 'config.json'}: the local sampler does not know {found}, only plain "
-            "Qwen2. Sample with engine: server instead."
+            f"{folder / 'config.json'}: the local sampler supports plain Qwen2 only, got {found}. "
+            "Sample with engine: server instead."
         )
     return shape
 
@@ -306,11 +295,12 @@ class LocalSampler:
         """
         if layout == self.layout:
             return
-        line = 2 * 4 * self.shape.num_layers * self.shape.n_kv_heads * self.shape.head_dim
-        if layout.rows * layout.slots * line > CACHE_LIMIT_BYTES:
+        token_bytes = 2 * 4 * self.shape.num_layers * self.shape.n_kv_heads * self.shape.head_dim
+        needed = layout.rows * layout.slots * token_bytes
+        if needed > CACHE_LIMIT_BYTES:
             raise StageError(
                 f"the KV cache of {layout.rows} rows × {layout.slots} tokens needs "
-                f"{layout.rows * layout.slots * line / 2**30:.1f} GiB, the local sampler holds "
+                f"{needed / 2**30:.1f} GiB, the limit of the local sampler is "
                 f"{CACHE_LIMIT_BYTES >> 30} GiB. Set a smaller batch, max_new_tokens or "
                 "max_model_len."
             )
@@ -336,10 +326,10 @@ class LocalSampler:
         filled = prompts + prompts[:1] * (self.layout.prompts - len(prompts))
         padding = np.array([slots - len(prompt) for prompt in filled], np.int32)
         ids = np.array([[0] * int(pad) + p for pad, p in zip(padding, filled, strict=True)])
-        places = np.arange(slots, dtype=np.int32)
-        positions = np.maximum(places[None] - padding[:, None], 0)
+        columns = np.arange(slots, dtype=np.int32)
+        positions = np.maximum(columns[None] - padding[:, None], 0)
         # A padding token sees only itself, so that its softmax has one slot that is not masked.
-        seen = (places[None, :, None] >= places) & (places >= padding[:, None, None])
+        seen = (columns[None, :, None] >= columns) & (columns >= padding[:, None, None])
         seen |= np.eye(slots, dtype=bool)[None]
         mask = np.where(seen, 0.0, MASKED).astype(np.float32)[:, None]
         tensors = [ids.astype(np.int32), positions, mask, np.array(rows, np.int32)]
@@ -347,7 +337,11 @@ class LocalSampler:
         return logits[rows], Tensor(padding[rows])
 
     def sample(
-        self, prompts: list[list[int]], rows: list[Row], max_new_tokens: list[int], filters: Filters
+        self,
+        prompts: list[list[int]],
+        rows: list[Row],
+        max_new_tokens: list[int],
+        settings: SamplingConfig,
     ) -> list[Drawn]:
         """Draw one response per row.
 
@@ -355,7 +349,7 @@ class LocalSampler:
             prompts: The batch's distinct prompts, as token ids.
             rows: At most ``layout.rows`` samples.
             max_new_tokens: The token limit of each row.
-            filters: The sampling fields.
+            settings: The sampling fields.
 
         Returns:
             One Drawn per row, in the rows' order.
@@ -370,9 +364,9 @@ class LocalSampler:
         steps: list[NDArray[np.int64]] = []
         done = limits == 0
         for step in range(int(limits.max())):
-            if filters.repetition_penalty != 1.0:
-                logits = penalise(logits, seen, filters.repetition_penalty)
-            chosen = draw(logits, streams.next(), filters)
+            if settings.repetition_penalty != 1.0:
+                logits = penalise(logits, seen, settings.repetition_penalty)
+            chosen = draw(logits, streams.next(), settings)
             seen[np.arange(len(chosen)), chosen] = True
             steps.append(chosen)
             done |= np.isin(chosen, self.ends) | (step + 1 >= limits)
@@ -391,8 +385,6 @@ class LocalSampler:
     def _cut(self, tokens: NDArray[np.int64], max_new_tokens: list[int]) -> Iterator[Drawn]:
         """Cut each row where it ended: rows are decoded until all rows of the batch are done."""
         for row, limit in zip(tokens, max_new_tokens, strict=True):
-            ended = np.flatnonzero(np.isin(row[:limit], self.ends))
-            if ended.size:
-                yield Drawn(row[: ended[0] + 1].tolist(), "stop")
-            else:
-                yield Drawn(row[:limit].tolist(), "length")
+            ends = np.flatnonzero(np.isin(row[:limit], self.ends))
+            length, reason = (ends[0] + 1, "stop") if ends.size else (limit, "length")
+            yield Drawn(row[:length].tolist(), reason)

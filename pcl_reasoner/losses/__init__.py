@@ -71,14 +71,14 @@ RENAMED_PARAMETERS = {
 """A parameter's old name -> its new name."""
 
 
-def build_loss(name: str, places: int, parameters: Mapping[str, float] | None = None) -> Any:
+def build_loss(name: str, max_segments: int, parameters: Mapping[str, float] | None = None) -> Any:
     """Build the Cell of a loss.
 
     Args:
         name: A key of LOSSES.
-        places: G, the number of segments that a row can hold.
+        max_segments: G, the number of segments that a row can hold.
         parameters: The parameters that differ from their defaults.
     """
-    known = LOSSES[name]
+    loss = LOSSES[name]
     module = importlib.import_module(f"{__name__}.{name}")
-    return getattr(module, known.cell)(places, **{**known.parameters, **(parameters or {})})
+    return getattr(module, loss.cell)(max_segments, **{**loss.parameters, **(parameters or {})})

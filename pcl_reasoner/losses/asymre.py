@@ -23,13 +23,13 @@ def reference(batch: Batch, delta: float) -> float:
         batch: The inputs of the loss.
         delta: δ, added to the group's mean reward.
     """
-    return batch.over_segments((batch.pass_rates + delta - batch.rewards) * batch.means())
+    return batch.weighted_segment_sum((batch.pass_rates + delta - batch.rewards) * batch.means())
 
 
 class AsymreLoss(nn.Cell):
     """Computes the loss in graph mode."""
 
-    def __init__(self, places: int, delta: float) -> None:
+    def __init__(self, max_segments: int, delta: float) -> None:
         super().__init__()
         self.delta = delta
 

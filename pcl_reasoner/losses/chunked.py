@@ -10,7 +10,7 @@ from them the chunk's part of both gradients:
 Under tensor parallelism a rank holds one part of the vocabulary. ``PartScores`` stays inside that
 part: it does not communicate, neither forward nor backward. MindSpore does not divide its ``bprop``
 among ranks, so the ``bprop`` is written to be correct on the rank's own slice. Then every rank
-gathers the scores of all parts, P numbers per token, and ``WholeScores`` combines them.
+gathers the scores of all parts, P numbers per token, and ``CombinedScores`` combines them.
 
 The scores are not summed by AllReduce: MindSpore 2.7 would rewrite the gradient AllReduce(x)·y + z
 to AllReduce(x + z)·y, which is incorrect (docs/internals/mindspore_all_reduce.md).
@@ -58,13 +58,14 @@ class PartScores(nn.Cell):
         self.on = Tensor(1.0, ms.float32)
         self.off = Tensor(0.0, ms.float32)
         self.slice_hidden, self.slice_index = ops.StridedSlice(), ops.StridedSlice()
-        self.matmul, self.again = ops.MatMul(transpose_b=True), ops.MatMul(transpose_b=True)
+        self.matmul = ops.MatMul(transpose_b=True)
         self.reshape, self.cast, self.concat = ops.Reshape(), ops.Cast(), ops.Concat(1)
         self.log_softmax, self.gather = ops.LogSoftmax(-1), ops.GatherD()
         self.maximum, self.subtract = ops.ReduceMax(keep_dims=True), ops.Sub()
         self.shares, self.multiply = ops.Softmax(-1), ops.Mul()
         self.sum, self.negate = ops.ReduceSum(keep_dims=True), ops.Neg()
         # Operators of bprop. MindSpore does not divide them: a rank applies them to its slice.
+        self.backward_matmul = ops.MatMul(transpose_b=True)
         self.softmax, self.one_hot = ops.Softmax(-1), ops.OneHot()
         self.by_hidden, self.by_weight = ops.MatMul(), ops.MatMul(transpose_a=True)
 
@@ -82,12 +83,11 @@ class PartScores(nn.Cell):
         self.slice_index.shard(((dp, 1, mp),))
         self.matmul.shard(((dp, 1), (mp, 1)))
         self.concat.shard(((dp, 1, mp),) * -(-length // self.step))
-        for one in (self.cast, self.log_softmax, self.shares, self.maximum, self.sum):
-            one.shard((part,))
-        for one in (self.negate, self.zeros):
-            one.shard((part,))
-        for two in (self.gather, self.subtract, self.multiply):
-            two.shard((part, part))
+        scores = (self.log_softmax, self.shares, self.maximum, self.sum)
+        for unary in (*scores, self.cast, self.negate, self.zeros):
+            unary.shard((part,))
+        for binary in (self.gather, self.subtract, self.multiply):
+            binary.shard((part, part))
 
     def construct(self, hidden, weight, index):
         """Compute the label's log-prob within a part, the part's log Σ e^z and the part's entropy.
@@ -107,10 +107,12 @@ class PartScores(nn.Cell):
         entropies: Any = ()
         for start in range(0, length, self.step):
             end = start + self.step if start + self.step < length else length
-            chunk, place = hidden, index
+            chunk, chunk_index = hidden, index
             if self.step < length:
                 chunk = self.slice_hidden(hidden, (0, start, 0), (rows, end, width), (1, 1, 1))
-                place = self.slice_index(index, (0, start, 0), (rows, end, self.parts), (1, 1, 1))
+                chunk_index = self.slice_index(
+                    index, (0, start, 0), (rows, end, self.parts), (1, 1, 1)
+                )
             if start > 0:
                 # Without a fixed order, all chunks could be in memory at once.
                 chunk = ops.depend(chunk, chosen[-1])
@@ -118,20 +120,20 @@ class PartScores(nn.Cell):
             logits = self.cast(
                 self.reshape(logits, (-1, *self.part_axis, self.part_size)), ms.float32
             )
-            place = self.reshape(place, (-1, *self.part_axis, 1))
-            one, total, entropy = self._of_chunk(logits, place)
+            chunk_index = self.reshape(chunk_index, (-1, *self.part_axis, 1))
+            log_prob, total, entropy = self._chunk_scores(logits, chunk_index)
             shape = (rows, end - start, self.parts)
-            chosen += (self.reshape(one, shape),)
+            chosen += (self.reshape(log_prob, shape),)
             totals += (self.reshape(total, shape),)
             entropies += (self.reshape(entropy, shape),)
         if len(chosen) == 1:
             return chosen[0], totals[0], entropies[0]
         return self.concat(chosen), self.concat(totals), self.concat(entropies)
 
-    def _of_chunk(self, logits, place):
-        """logits [n, P, V / P], place [n, P, 1] -> three [n, P, 1]; without P if it is 1."""
+    def _chunk_scores(self, logits, label_index):
+        """logits [n, P, V / P], label_index [n, P, 1] -> three [n, P, 1]; without P if it is 1."""
         log_probs = self.log_softmax(logits)
-        chosen = self.gather(log_probs, logits.ndim - 1, place)
+        chosen = self.gather(log_probs, logits.ndim - 1, label_index)
         total = entropy = self.zeros(chosen)
         if self.parts > 1:
             # Taken at the largest logit: z = log π + log Σ e^z.
@@ -152,7 +154,7 @@ class PartScores(nn.Cell):
             chunk = self._cut(hidden, start).reshape((-1, width))
             if start > 0:
                 chunk = ops.depend(chunk, by_weight[-1])
-            logits = self.again(chunk, weight).reshape((-1, size))  # [n P, V / P]
+            logits = self.backward_matmul(chunk, weight).reshape((-1, size))  # [n P, V / P]
             probs = self.softmax(logits.astype(ms.float32))
             target = self.one_hot(self._cut(index, start).reshape((-1,)), size, self.on, self.off)
             by_chosen = self._cut(dout[0], start).reshape((-1, 1))
@@ -172,8 +174,9 @@ class PartScores(nn.Cell):
 
     def _cut(self, values, start):
         """Return a chunk of [B, S, …]; slicing out everything would be a slow copy on a CPU."""
-        whole = self.step >= values.shape[1]
-        return values if whole else values[:, start : start + self.step]
+        if self.step >= values.shape[1]:
+            return values
+        return values[:, start : start + self.step]
 
     def _add(self, sums, product):
         """Add a chunk's [V, H] gradient in float32, in pieces, so that few copies of it exist."""
@@ -189,7 +192,7 @@ class PartScores(nn.Cell):
         return added
 
 
-class WholeScores(nn.Cell):
+class CombinedScores(nn.Cell):
     """Combines the scores of all parts into the scores of the complete vocabulary.
 
     For parts p, with T_p = log Σ e^z of the part and H_p its entropy:
@@ -214,18 +217,25 @@ class WholeScores(nn.Cell):
     def shard(self, data_parallel: int) -> None:
         """Give every rank all parts of its rows, so that no sum over parts crosses ranks."""
         rows = (data_parallel, 1, 1)
-        for one in (self.largest, self.exp, self.sum, self.log):
-            one.shard((rows,))
-        for two in (self.relative, self.add_largest, self.inside, self.add, self.mask, self.minus):
-            two.shard((rows, rows))
+        for unary in (self.largest, self.exp, self.sum, self.log):
+            unary.shard((rows,))
+        for binary in (
+            self.relative,
+            self.add_largest,
+            self.inside,
+            self.add,
+            self.mask,
+            self.minus,
+        ):
+            binary.shard((rows, rows))
 
-    def construct(self, chosen, totals, entropies, is_in):
+    def construct(self, chosen, totals, entropies, label_in_part):
         """Scores of the parts, and which has the label, [B, S, P] -> log π, entropy [B, S]."""
         shape = chosen.shape[:2]
         largest = ops.stop_gradient(self.largest(totals, -1))
         total = self.log(self.sum(self.exp(self.relative(totals, largest)), -1))
         log_share = self.inside(totals, self.add_largest(total, largest))
-        log_probs = self.sum(self.mask(self.add(chosen, log_share), is_in), -1)
+        log_probs = self.sum(self.mask(self.add(chosen, log_share), label_in_part), -1)
         log_probs = self.reshape(log_probs, shape)
         if not self.entropy:
             return log_probs, self.no_entropy(log_probs)
@@ -260,15 +270,16 @@ class ChunkedLogProbs(nn.Cell):
         super().__init__()
         self.parts, self.compute_type = parts, compute_type
         self.scores = PartScores(vocab_size, parts, step, entropy)
-        self.whole_scores = WholeScores(entropy)
-        self.last_place = vocab_size // parts - 1
+        self.combined_scores = CombinedScores(entropy)
+        self.last_index = vocab_size // parts - 1
         first = np.arange(parts, dtype=np.int32) * (vocab_size // parts)
         self.first = Tensor(first.reshape(1, 1, parts))
-        self.is_cut = False
-        self.zero, self.no_place = Tensor(0.0, compute_type), Tensor(0, ms.int32)
-        self.no_score = Tensor(0.0, ms.float32)
-        self.force_hidden, self.force_weight, self.force_index = kept_add(), kept_add(), kept_add()
-        self.force_scores = (kept_add(), kept_add(), kept_add())
+        self.sharded = False
+        self.zero_number, self.zero_index = Tensor(0.0, compute_type), Tensor(0, ms.int32)
+        self.zero_score = Tensor(0.0, ms.float32)
+        self.keep_layout_hidden, self.keep_layout_weight = kept_add(), kept_add()
+        self.keep_layout_index = kept_add()
+        self.keep_layout_scores = (kept_add(), kept_add(), kept_add())
         self.reshape, self.cast = ops.Reshape(), ops.Cast()
         self.subtract, self.lower, self.upper = ops.Sub(), ops.Maximum(), ops.Minimum()
         self.equal, self.mask = ops.Equal(), ops.Mul()
@@ -282,20 +293,20 @@ class ChunkedLogProbs(nn.Cell):
         """
         dp, mp = int(parallel_config.data_parallel), self.parts
         self.scores.shard(dp, length)
-        self.whole_scores.shard(dp)
-        self.is_cut = True
-        self.force_hidden.shard(((dp, 1, 1), ()))
+        self.combined_scores.shard(dp)
+        self.sharded = True
+        self.keep_layout_hidden.shard(((dp, 1, 1), ()))
         # By axis names: (mp, 1) alone would assign the parts to other ranks than matmul does.
         axes = Layout((dp, int(parallel_config.model_parallel)), ("rows", "parts"))
         cut = axes("parts" if mp > 1 else "None", "None")
-        self.force_weight.shard((cut, axes()))
-        for force in (self.force_index, *self.force_scores):
-            force.shard(((dp, 1, mp), ()))
+        self.keep_layout_weight.shard((cut, axes()))
+        for operator in (self.keep_layout_index, *self.keep_layout_scores):
+            operator.shard(((dp, 1, mp), ()))
         rows = (dp, 1, 1)
         self.subtract.shard((rows, (1, 1, 1)))
         self.cast.shard((rows,))
-        for two in (self.equal, self.mask):
-            two.shard((rows, rows))
+        for binary in (self.equal, self.mask):
+            binary.shard((rows, rows))
         for scalar in (self.lower, self.upper):
             scalar.shard((rows, ()))
         return self
@@ -305,26 +316,26 @@ class ChunkedLogProbs(nn.Cell):
         shape = labels.shape
         hidden = hidden.reshape(shape + (-1,)).astype(self.compute_type)
         weight = weight.astype(self.compute_type)
-        place = self.subtract(self.reshape(labels.astype(ms.int32), shape + (1,)), self.first)
-        index = self.upper(self.lower(place, 0), self.last_place)  # [B, S, P]
-        is_in = self.cast(self.equal(place, index), ms.float32)
-        if self.is_cut:
+        offset = self.subtract(self.reshape(labels.astype(ms.int32), shape + (1,)), self.first)
+        index = self.upper(self.lower(offset, 0), self.last_index)  # [B, S, P]
+        label_in_part = self.cast(self.equal(offset, index), ms.float32)
+        if self.sharded:
             # The inputs of a Cell with a bprop must have the layout that the bprop reads. And a
             # parameter's gradients are summed over ranks only if an operator outside takes it.
-            hidden = self.force_hidden(hidden, self.zero)
-            weight = self.force_weight(weight, self.zero)
-            index = self.force_index(index, self.no_place)
+            hidden = self.keep_layout_hidden(hidden, self.zero_number)
+            weight = self.keep_layout_weight(weight, self.zero_number)
+            index = self.keep_layout_index(index, self.zero_index)
         chosen, totals, entropies = self.scores(hidden, weight, index)
         if self.parts > 1:
-            return self._whole(chosen, totals, entropies, is_in)
-        log_probs = self.reshape(self.mask(chosen, is_in), shape)
+            return self._combine(chosen, totals, entropies, label_in_part)
+        log_probs = self.reshape(self.mask(chosen, label_in_part), shape)
         return log_probs, ops.stop_gradient(self.reshape(entropies, shape))
 
-    def _whole(self, chosen, totals, entropies, is_in):
+    def _combine(self, chosen, totals, entropies, label_in_part):
         """Scores of the parts, [B, S, P] -> scores of the complete vocabulary, [B, S]."""
-        if self.is_cut:
+        if self.sharded:
             # The gradients that come back into that Cell must have the layout of its scores.
-            chosen = self.force_scores[0](chosen, self.no_score)
-            totals = self.force_scores[1](totals, self.no_score)
-            entropies = self.force_scores[2](entropies, self.no_score)
-        return self.whole_scores(chosen, totals, entropies, is_in)
+            chosen = self.keep_layout_scores[0](chosen, self.zero_score)
+            totals = self.keep_layout_scores[1](totals, self.zero_score)
+            entropies = self.keep_layout_scores[2](entropies, self.zero_score)
+        return self.combined_scores(chosen, totals, entropies, label_in_part)

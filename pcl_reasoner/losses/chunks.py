@@ -1,15 +1,15 @@
 """Computes how tokens and output weights are cut into chunks, and the bytes that this takes.
 
-The bytes are those of one rank: its rows, and its part of the vocabulary under tensor parallelism.
-They leave out a few numbers per token, and the memory that a device's kernels need for themselves.
+The bytes are per rank: for its rows and, under tensor parallelism, for its part of the vocabulary.
+They do not include a few numbers per token, and the memory that a device's kernels need themselves.
 """
 
 from __future__ import annotations
 
-PIECES = 8
-"""Slices in which a chunk's [V, H] gradient is added to the gradient of the weights."""
-SMALL = 8192
-"""Weights with fewer rows than this are added in one slice."""
+GRADIENT_PIECES = 8
+"""Pieces in which a chunk's [V, H] gradient is added to the gradient of the weights."""
+MIN_SPLIT_ROWS = 8192
+"""Weights with fewer rows than this are added in one piece."""
 FLOAT32 = 4
 
 
@@ -27,17 +27,18 @@ def chunk_length(chunk_tokens: int, rows: int, length: int) -> int:
 def weight_pieces(size: int) -> tuple[tuple[int, int], ...]:
     """Return the row ranges of the weights whose gradients are added one at a time.
 
-    Each range is (first, last), without ``last``. Weights of fewer than SMALL rows have one range.
+    Each range is (first, last), without ``last``. Weights of fewer than MIN_SPLIT_ROWS rows have
+    one range.
 
     Args:
         size: Number of rows of the weights that a rank holds.
     """
-    step = size if size < SMALL else -(-size // PIECES)
+    step = size if size < MIN_SPLIT_ROWS else -(-size // GRADIENT_PIECES)
     return tuple((first, min(first + step, size)) for first in range(0, size, step))
 
 
 def full_logits_bytes(tokens: int, vocabulary: int) -> int:
-    """Return the bytes of all logits, [tokens, vocabulary] in float32, held once."""
+    """Return the bytes of all logits, [tokens, vocabulary] in float32, weight_log_probs once."""
     return tokens * vocabulary * FLOAT32
 
 

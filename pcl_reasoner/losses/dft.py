@@ -6,8 +6,8 @@ sg stops the gradient: its argument counts as a constant. So the gradient is −
 token that is unlikely under the policy has less effect than in ``sft``. A fractional reward acts as
 a weight.
 
-Source: arXiv 2508.05629. w_t is 1 / number of trained tokens of the global batch, with the tokens
-of incorrect responses, so that equal steps see equal data.
+Source: arXiv 2508.05629. w_t is 1 / number of trained tokens of the global batch, including
+those of incorrect responses, so that equal steps see equal data.
 """
 
 from __future__ import annotations
@@ -18,23 +18,26 @@ from mindspore import nn, ops
 from pcl_reasoner.losses.segments import Batch, SegmentsToTokens
 
 
-def reference(batch: Batch, held: np.ndarray | None = None) -> float:
+def reference(batch: Batch, weight_log_probs: np.ndarray | None = None) -> float:
     """Compute the loss by its definition, in float64.
 
     Args:
         batch: The inputs of the loss.
-        held: [B, S] log-probs for the tokens' weights e^ℓ_t; those of the batch when None.
+        weight_log_probs: [B, S] log-probs for the tokens' weights e^ℓ_t; those of the batch when
+            None.
     """
-    probability = np.exp(batch.log_probs if held is None else held)
-    return batch.over_tokens(-batch.of_segments(batch.rewards) * probability * batch.log_probs)
+    probability = np.exp(batch.log_probs if weight_log_probs is None else weight_log_probs)
+    return batch.weighted_token_sum(
+        -batch.spread_to_tokens(batch.rewards) * probability * batch.log_probs
+    )
 
 
 class DftLoss(nn.Cell):
     """Computes the loss in graph mode."""
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, max_segments: int) -> None:
         super().__init__()
-        self.to_tokens = SegmentsToTokens(places)
+        self.to_tokens = SegmentsToTokens(max_segments)
 
     def construct(
         self,

@@ -28,18 +28,18 @@ def reference(batch: Batch, eps_low: float, eps_high: float) -> float:
         eps_high: How far ρ may rise above 1 where that lowers the loss.
     """
     ratio = np.exp(batch.log_ratios(RATIO_LIMIT))
-    gain = clipped_gain(ratio, batch.of_segments(batch.advantages), eps_low, eps_high)
-    return -batch.over_segments(batch.means(gain))
+    gain = clipped_gain(ratio, batch.spread_to_tokens(batch.advantages), eps_low, eps_high)
+    return -batch.weighted_segment_sum(batch.means(gain))
 
 
 class GrpoLoss(nn.Cell):
     """Computes the loss in graph mode."""
 
-    def __init__(self, places: int, eps_low: float, eps_high: float) -> None:
+    def __init__(self, max_segments: int, eps_low: float, eps_high: float) -> None:
         super().__init__()
-        self.to_tokens = SegmentsToTokens(places)
+        self.to_tokens = SegmentsToTokens(max_segments)
         self.gain = ClippedGain(eps_low, eps_high)
-        self.means = SegmentMeans(places)
+        self.means = SegmentMeans(max_segments)
 
     def construct(
         self,
@@ -58,5 +58,5 @@ class GrpoLoss(nn.Cell):
         """log_probs, old_log_probs [B, S]; segment_weights, advantages [B, G] -> scalar."""
         ratio = bounded_ratio(log_probs, old_log_probs)  # [B, S]
         gain = self.gain(ratio, self.to_tokens(advantages, segment_ids))  # [B, S]
-        of_segments, _ = self.means(gain, trained, segment_ids)  # [B, G]
-        return -(segment_weights * of_segments).sum()
+        segment_means, _ = self.means(gain, trained, segment_ids)  # [B, G]
+        return -(segment_weights * segment_means).sum()

@@ -28,13 +28,15 @@ def reference(batch: Batch, eps_low: float, eps_high: float) -> float:
         eps_high: How far s may rise above 1 where that lowers the loss.
     """
     gap = np.clip(batch.means() - batch.old_log_probs_mean, -RATIO_LIMIT, RATIO_LIMIT)
-    return -batch.over_segments(clipped_gain(np.exp(gap), batch.advantages, eps_low, eps_high))
+    return -batch.weighted_segment_sum(
+        clipped_gain(np.exp(gap), batch.advantages, eps_low, eps_high)
+    )
 
 
 class GspoLoss(nn.Cell):
     """Computes the loss in graph mode."""
 
-    def __init__(self, places: int, eps_low: float, eps_high: float) -> None:
+    def __init__(self, max_segments: int, eps_low: float, eps_high: float) -> None:
         super().__init__()
         self.gain = ClippedGain(eps_low, eps_high)
 

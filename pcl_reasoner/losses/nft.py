@@ -25,7 +25,10 @@ LOWEST_RATE, HIGHEST_RATE = 0.02, 0.98
 
 
 def reference(
-    batch: Batch, eps_correct: float, eps_incorrect: float, held: np.ndarray | None = None
+    batch: Batch,
+    eps_correct: float,
+    eps_incorrect: float,
+    weight_log_probs: np.ndarray | None = None,
 ) -> float:
     """Compute the loss by its definition, in float64.
 
@@ -33,30 +36,31 @@ def reference(
         batch: The inputs of the loss.
         eps_correct: ε of correct responses.
         eps_incorrect: ε of incorrect responses.
-        held: [B, S] log-probs for the term max(x, ε) − x; those of the batch when None.
+        weight_log_probs: [B, S] log-probs for the term max(x, ε) − x; those of the batch when None.
     """
     rate = np.clip(batch.pass_rates.astype(np.float64), LOWEST_RATE, HIGHEST_RATE)
-    q, r = batch.of_segments(rate), batch.of_segments(batch.rewards)
+    q, r = batch.spread_to_tokens(rate), batch.spread_to_tokens(batch.rewards)
 
-    def both(log_probs: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    def ratios(log_probs: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         ratio = np.exp(batch.log_ratios(RATIO_LIMIT, log_probs))
         return ratio, (1 - q * ratio) / (1 - q)
 
     losses = np.zeros_like(q)
     eps = (eps_correct, eps_incorrect)
-    for share, x, at, low in zip((r, 1 - r), both(None), both(held), eps, strict=True):
-        losses = losses - share * np.log(x + (np.maximum(at, low) - at))
-    return batch.over_segments((1 - rate) * batch.means(losses))
+    constants = ratios(weight_log_probs)
+    for share, x, constant, low in zip((r, 1 - r), ratios(None), constants, eps, strict=True):
+        losses = losses - share * np.log(x + (np.maximum(constant, low) - constant))
+    return batch.weighted_segment_sum((1 - rate) * batch.means(losses))
 
 
 class NftLoss(nn.Cell):
     """Computes the loss in graph mode."""
 
-    def __init__(self, places: int, eps_correct: float, eps_incorrect: float) -> None:
+    def __init__(self, max_segments: int, eps_correct: float, eps_incorrect: float) -> None:
         super().__init__()
         self.eps_correct, self.eps_incorrect = eps_correct, eps_incorrect
-        self.to_tokens = SegmentsToTokens(places)
-        self.means = SegmentMeans(places)
+        self.to_tokens = SegmentsToTokens(max_segments)
+        self.means = SegmentMeans(max_segments)
 
     def construct(
         self,
@@ -79,8 +83,8 @@ class NftLoss(nn.Cell):
         ratio = bounded_ratio(log_probs, old_log_probs)  # [B, S]
         correct = self._log(ratio, self.eps_correct)
         incorrect = self._log((1.0 - q * ratio) / (1.0 - q), self.eps_incorrect)
-        of_segments, _ = self.means(-r * correct - (1.0 - r) * incorrect, trained, segment_ids)
-        return (segment_weights * (1.0 - rate) * of_segments).sum()
+        segment_means, _ = self.means(-r * correct - (1.0 - r) * incorrect, trained, segment_ids)
+        return (segment_weights * (1.0 - rate) * segment_means).sum()
 
     def _log(self, x, low):
         """Compute log x̃: its value is log max(x, low), its gradient is ∇x / max(x, low)."""

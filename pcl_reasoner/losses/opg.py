@@ -23,13 +23,13 @@ from pcl_reasoner.losses.segments import Batch
 def reference(batch: Batch) -> float:
     """Compute the loss by its definition, in float64."""
     p, r = np.exp(batch.means()), batch.rewards
-    return batch.over_segments(r * (1 - p) + (1 - r) * p)
+    return batch.weighted_segment_sum(r * (1 - p) + (1 - r) * p)
 
 
 class OpgLoss(nn.Cell):
     """Computes the loss in graph mode."""
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, max_segments: int) -> None:
         super().__init__()
 
     def construct(self, log_probs, mean, rewards, segment_weights, *others):

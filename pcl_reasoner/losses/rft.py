@@ -16,13 +16,13 @@ from pcl_reasoner.losses.segments import Batch
 
 def reference(batch: Batch) -> float:
     """Compute the loss by its definition, in float64."""
-    return batch.over_segments(-batch.rewards * batch.means())
+    return batch.weighted_segment_sum(-batch.rewards * batch.means())
 
 
 class RftLoss(nn.Cell):
     """Computes the loss in graph mode."""
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, max_segments: int) -> None:
         super().__init__()
 
     def construct(self, log_probs, mean, rewards, segment_weights, *others):

@@ -9,7 +9,7 @@ loss.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import mindspore as ms
 import numpy as np
@@ -59,116 +59,120 @@ class Batch:
         gap = log_probs.astype(np.float64) - self.old_log_probs
         return np.clip(np.where(self.trained > 0, gap, 0.0), -limit, limit)
 
-    def of_segments(self, values: np.ndarray) -> np.ndarray:
+    def spread_to_tokens(self, values: np.ndarray) -> np.ndarray:
         """Spread [B, G] numbers to [B, S]: a segment's number on all its tokens, 0 on padding."""
         padded = np.pad(values.astype(np.float64), ((0, 0), (0, 1)))
-        places = np.minimum(self.segment_ids, values.shape[1])
-        return np.take_along_axis(padded, places, axis=1)
+        columns = np.minimum(self.segment_ids, values.shape[1])
+        return np.take_along_axis(padded, columns, axis=1)
 
-    def over_segments(self, values: np.ndarray) -> float:
+    def weighted_segment_sum(self, values: np.ndarray) -> float:
         """Sum the [B, G] losses of segments, weighted by ``segment_weights``."""
         return float((self.segment_weights.astype(np.float64) * values).sum())
 
-    def over_tokens(self, values: np.ndarray) -> float:
+    def weighted_token_sum(self, values: np.ndarray) -> float:
         """Sum the [B, S] losses of trained tokens, weighted by ``token_weights``."""
-        chosen = np.where(self.trained > 0, values, 0.0).astype(np.float64)
-        return float((self.token_weights * chosen).sum())
+        losses = np.where(self.trained > 0, values, 0.0).astype(np.float64)
+        return float((self.token_weights * losses).sum())
 
 
-def segment_sums(values: np.ndarray, trained: np.ndarray, segment_ids: np.ndarray, places: int):
+def segment_sums(
+    values: np.ndarray, trained: np.ndarray, segment_ids: np.ndarray, max_segments: int
+):
     """Sum token values by segment.
 
     Args:
         values: [B, S] float32.
         trained: [B, S], 1 where trained.
         segment_ids: [B, S] int.
-        places: G.
+        max_segments: G.
 
     Returns:
         [B, G] float64.
     """
-    sums = np.zeros((values.shape[0], places), np.float64)
-    for row in range(values.shape[0]):
-        inside = segment_ids[row] < places
-        weights = (values[row] * trained[row])[inside]
-        sums[row] = np.bincount(segment_ids[row][inside], weights, minlength=places)[:places]
-    return sums
+    sums = np.zeros((values.shape[0], max_segments + 1))  # the last column: padding
+    rows = np.arange(values.shape[0])[:, None]
+    np.add.at(sums, (rows, np.minimum(segment_ids, max_segments)), values * trained)
+    return sums[:, :max_segments]
 
 
-def segment_means(log_probs: np.ndarray, trained: np.ndarray, segment_ids: np.ndarray, places: int):
+def segment_means(
+    log_probs: np.ndarray, trained: np.ndarray, segment_ids: np.ndarray, max_segments: int
+):
     """Compute m = (1/T) Σ log π(y_t) and T of every segment.
 
     Args:
         log_probs: [B, S] float32, log π of each label.
         trained: [B, S], 1 where trained.
         segment_ids: [B, S] int.
-        places: G.
+        max_segments: G.
 
     Returns:
         m [B, G] and T [B, G], float64.
     """
-    tokens = segment_sums(np.ones_like(log_probs), trained, segment_ids, places)
-    sums = segment_sums(log_probs, trained, segment_ids, places)
+    tokens = segment_sums(np.ones_like(log_probs), trained, segment_ids, max_segments)
+    sums = segment_sums(log_probs, trained, segment_ids, max_segments)
     return sums / np.maximum(tokens, 1.0), tokens
 
 
-class SegmentMeans(nn.Cell):
-    """Computes m and T of every segment; the sums are matrix products with a one-hot matrix."""
+class SegmentCell(nn.Cell):
+    """The operators of Cells that multiply by the one-hot matrix of tokens and segments.
 
-    def __init__(self, places: int) -> None:
+    Args:
+        max_segments: G.
+        axis: Axis of size 1 that turns [B, …] into a batch of vectors for the product.
+    """
+
+    def __init__(self, max_segments: int, axis: int) -> None:
         super().__init__()
-        self.places = places
+        self.max_segments = max_segments
         self.on = Tensor(1.0, ms.float32)
         self.off = Tensor(0.0, ms.float32)
         self.one_hot = ops.OneHot()
         self.batch_matmul = ops.BatchMatMul()
-        self.expand, self.squeeze = ops.ExpandDims(), ops.Squeeze(1)
-        self.multiply, self.divide, self.maximum = ops.Mul(), ops.RealDiv(), ops.Maximum()
+        self.expand, self.squeeze = ops.ExpandDims(), ops.Squeeze(axis)
 
-    def shard(self, parallel_config: Any) -> SegmentMeans:
+    def shard(self, parallel_config: Any) -> Self:
         """Divide rows among data-parallel ranks, in semi-automatic parallel mode."""
         dp = int(parallel_config.data_parallel)
         self.one_hot.shard(((dp, 1, 1), (), ()))
         self.batch_matmul.shard(((dp, 1, 1), (dp, 1, 1)))
         self.expand.shard(((dp, 1),))
         self.squeeze.shard(((dp, 1, 1),))
+        return self
+
+
+class SegmentMeans(SegmentCell):
+    """Computes m and T of every segment; the sums are matrix products with a one-hot matrix."""
+
+    def __init__(self, max_segments: int) -> None:
+        super().__init__(max_segments, axis=1)
+        self.multiply, self.divide, self.maximum = ops.Mul(), ops.RealDiv(), ops.Maximum()
+
+    def shard(self, parallel_config: Any) -> Self:
+        """Divide rows among data-parallel ranks, in semi-automatic parallel mode."""
+        dp = int(parallel_config.data_parallel)
         for operator in (self.multiply, self.divide):
             operator.shard(((dp, 1), (dp, 1)))
         self.maximum.shard(((dp, 1), ()))
-        return self
+        return super().shard(parallel_config)
 
     def construct(self, log_probs, trained, segment_ids):
         """[B, S] log-probs, trained, segment_ids -> m [B, G], T [B, G]."""
-        member = self.one_hot(segment_ids, self.places, self.on, self.off)  # [B, S, G]
+        member = self.one_hot(segment_ids, self.max_segments, self.on, self.off)  # [B, S, G]
         sums = self.batch_matmul(self.expand(self.multiply(log_probs, trained), 1), member)
         tokens = self.squeeze(self.batch_matmul(self.expand(trained, 1), member))  # [B, G]
         return self.divide(self.squeeze(sums), self.maximum(tokens, self.on)), tokens
 
 
-class SegmentsToTokens(nn.Cell):
+class SegmentsToTokens(SegmentCell):
     """Spreads each segment's number to all its tokens; 0 where the segment id is not below G."""
 
-    def __init__(self, places: int) -> None:
-        super().__init__()
-        self.places = places
-        self.on = Tensor(1.0, ms.float32)
-        self.off = Tensor(0.0, ms.float32)
-        self.one_hot = ops.OneHot()
-        self.batch_matmul = ops.BatchMatMul()
-        self.expand, self.squeeze = ops.ExpandDims(), ops.Squeeze(2)
-
-    def shard(self, parallel_config: Any) -> SegmentsToTokens:
-        """Divide rows among data-parallel ranks, in semi-automatic parallel mode."""
-        dp = int(parallel_config.data_parallel)
-        self.one_hot.shard(((dp, 1, 1), (), ()))
-        self.batch_matmul.shard(((dp, 1, 1), (dp, 1, 1)))
-        self.expand.shard(((dp, 1),))
-        self.squeeze.shard(((dp, 1, 1),))
-        return self
+    def __init__(self, max_segments: int) -> None:
+        super().__init__(max_segments, axis=2)
 
     def construct(self, values, segment_ids):
         """values [B, G], segment_ids [B, S] -> [B, S]."""
-        member = self.one_hot(segment_ids, self.places, self.on, self.off)  # [B, S, G]
+        member = self.one_hot(segment_ids, self.max_segments, self.on, self.off)  # [B, S, G]
         return self.squeeze(self.batch_matmul(member, self.expand(values, 2)))
 
 

@@ -25,13 +25,15 @@ def reference(batch: Batch, weight_correct: float, weight_incorrect: float) -> f
         weight_incorrect: w₋.
     """
     r = batch.rewards
-    return batch.over_segments((weight_incorrect * (1 - r) - weight_correct * r) * batch.means())
+    return batch.weighted_segment_sum(
+        (weight_incorrect * (1 - r) - weight_correct * r) * batch.means()
+    )
 
 
 class SignedNllLoss(nn.Cell):
     """Computes the loss in graph mode."""
 
-    def __init__(self, places: int, weight_correct: float, weight_incorrect: float) -> None:
+    def __init__(self, max_segments: int, weight_correct: float, weight_incorrect: float) -> None:
         super().__init__()
         self.weight_correct, self.weight_incorrect = weight_correct, weight_incorrect
 

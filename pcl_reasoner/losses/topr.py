@@ -19,29 +19,31 @@ from mindspore import nn, ops
 from pcl_reasoner.losses.segments import Batch, SegmentMeans
 
 
-def reference(batch: Batch, sequence: float, held: np.ndarray | None = None) -> float:
+def reference(batch: Batch, sequence: float, weight_log_probs: np.ndarray | None = None) -> float:
     """Compute the loss by its definition, in float64.
 
     Args:
         batch: The inputs of the loss.
         sequence: 1 for the ratio of complete sequences, 0 for the ratio of their means.
-        held: [B, S] log-probs for a; those of the batch when None.
+        weight_log_probs: [B, S] log-probs for a; those of the batch when None.
     """
     mean, r = batch.means(), batch.rewards
-    gap = (mean if held is None else batch.means(held)) - batch.old_log_probs_mean
+    gap = (
+        mean if weight_log_probs is None else batch.means(weight_log_probs)
+    ) - batch.old_log_probs_mean
     if sequence:
         gap = gap * batch.tokens()
     a = np.exp(np.minimum(gap, 0.0))
-    return batch.over_segments(((1 - r) * a - r) * mean)
+    return batch.weighted_segment_sum(((1 - r) * a - r) * mean)
 
 
 class ToprLoss(nn.Cell):
     """Computes the loss in graph mode."""
 
-    def __init__(self, places: int, sequence: float) -> None:
+    def __init__(self, max_segments: int, sequence: float) -> None:
         super().__init__()
         self.sequence = bool(sequence)
-        self.means = SegmentMeans(places)
+        self.means = SegmentMeans(max_segments)
 
     def construct(
         self,

@@ -82,14 +82,14 @@ def _deal(batch: Ints, costs: Ints, ranks: int) -> Ints:
 
     Each rank's rows keep their original order, so that no micro-batch gets only long rows.
     """
-    places = len(batch) // ranks
+    rows_per_rank = len(batch) // ranks
     taken: list[list[int]] = [[] for _ in range(ranks)]
     least = [(0, rank) for rank in range(ranks)]
-    for place in np.argsort(-costs, kind="stable").tolist():
+    for index in np.argsort(-costs, kind="stable").tolist():
         cost, rank = heapq.heappop(least)
-        taken[rank].append(place)
-        if len(taken[rank]) < places:
-            heapq.heappush(least, (cost + int(costs[place]), rank))
+        taken[rank].append(index)
+        if len(taken[rank]) < rows_per_rank:
+            heapq.heappush(least, (cost + int(costs[index]), rank))
     by_rank = np.array([sorted(rows) for rows in taken])
     dealt: Ints = batch[by_rank.T.reshape(-1)]
     return dealt

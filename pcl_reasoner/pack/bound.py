@@ -30,10 +30,11 @@ def least_rows(lengths: npt.NDArray[np.int64], seq_length: int) -> int:
     shorter = np.concatenate([[0], np.cumsum(histogram)])  # [x]: number of segments shorter than x
     tokens = np.concatenate([[0], np.cumsum(histogram * sizes)])  # [x]: their tokens
     half = seq_length // 2
-    least = np.arange(half + 1)
-    beyond = seq_length - least + 1
+    shortest = np.arange(half + 1)
+    beyond = seq_length - shortest + 1
     large = shorter[-1] - shorter[half + 1]
-    room = (shorter[beyond] - shorter[half + 1]) * seq_length - (tokens[beyond] - tokens[half + 1])
-    without_room = tokens[half + 1] - tokens[least] - room
-    more = np.maximum(0, -(-without_room // seq_length))
+    long_rows = shorter[beyond] - shorter[half + 1]
+    free_tokens = long_rows * seq_length - (tokens[beyond] - tokens[half + 1])
+    overflow = tokens[half + 1] - tokens[shortest] - free_tokens
+    more = np.maximum(0, -(-overflow // seq_length))
     return int((large + more).max())

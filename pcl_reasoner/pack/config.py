@@ -8,6 +8,9 @@ from pydantic import Field
 
 from pcl_reasoner.core.stage import FileName, StageConfig
 
+OverLength = Literal["error", "drop", "truncate"]
+"""Handling of a segment that exceeds the limit: raise an error, drop it, or truncate it."""
+
 
 class TokenizeConfig(StageConfig):
     """Settings of ``tokenize``: how responses become tokens and labels."""
@@ -18,7 +21,7 @@ class TokenizeConfig(StageConfig):
     """``responses``: sampled, with rewards (RL). ``rows``: a data set's problem and cot (SFT)."""
     max_segment_tokens: int = Field(gt=0)
     """Limit on the tokens per segment: prompt, response and end of turn together."""
-    over_length: Literal["error", "drop", "truncate"] = "drop"
+    over_length: OverLength = "drop"
     """Handling of a longer segment: raise an error, drop it, or truncate its response."""
     system: str | None = None
     """Text of the system turn; None for no system turn."""
@@ -47,5 +50,5 @@ class PackConfig(StageConfig):
     """Put one segment into each row, as V1.5's script does for training."""
     pad_token_id: int | None = Field(None, ge=0)
     """Token that fills the end of a row; None for the tokenizer's padding token."""
-    over_length: Literal["error", "drop", "truncate"] = "error"
+    over_length: OverLength = "error"
     """Handling of a segment longer than a row: raise an error, drop it, or truncate it."""

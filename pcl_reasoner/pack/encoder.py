@@ -91,10 +91,6 @@ class Encoder:
         text = with_newlines(sample.response) if self.think_newline else sample.response
         return self.ids(text) + (self.end_of_turn if sample.finished else [])
 
-    def read(self, record: Mapping[str, Any]) -> Sample:
-        """Read a record in any of the formats of sample_of."""
-        return sample_of(record, self.system, self.suffix)
-
 
 def load_encoder(
     model_folder: Path,
@@ -196,8 +192,9 @@ def build_encoder(tokenizer: str | Mapping[str, str], prompt: Mapping[str, Any])
         )
     vocab_file = Path(tokenizer["vocab_file"])
     rest = {key: value for key, value in prompt.items() if key != "template"}
-    own = read_vocabulary(vocab_file, Path(tokenizer["merges_file"]))
-    return Encoder(own, _template(vocab_file.parent, prompt.get("template"), tokenizer), **rest)
+    vocabulary = read_vocabulary(vocab_file, Path(tokenizer["merges_file"]))
+    template = _template(vocab_file.parent, prompt.get("template"), tokenizer)
+    return Encoder(vocabulary, template, **rest)
 
 
 def _template(folder: Path, file: str | None, tokens: Mapping[str, str]) -> ChatTemplate:

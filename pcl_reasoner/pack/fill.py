@@ -25,7 +25,7 @@ _TRIPLE_TRIES = 32
 
 
 @dataclass(frozen=True)
-class Way:
+class FillStrategy:
     """A strategy for filling rows.
 
     Longest first alone would leave segments of nearly equal length, and no number of these fills a
@@ -43,20 +43,20 @@ class Way:
     slack: float = 0.0
 
 
-WAYS = (
-    Way(),
+FILL_STRATEGIES = (
+    FillStrategy(),
     # With few short segments, exact pairs use up those that should go beside long segments.
-    Way(slack=1 / 2048),
+    FillStrategy(slack=1 / 2048),
     # Where most segments are longer than a third of a row, three of the shorter ones must meet in a
     # row. The best length at which to start drawing depends on the distribution of the lengths.
-    *(Way(1 / share, None, 1 / 128) for share in (2.3, 2.36, 2.33, 2.28, 1.8)),
+    *(FillStrategy(1 / share, None, 1 / 128) for share in (2.3, 2.36, 2.33, 2.28, 1.8)),
 )
 
 
 def fewest_rows(
     histogram: Histogram, seq_length: int, max_segments: int, bound: int
 ) -> list[Pattern]:
-    """Fill rows by every strategy of WAYS and by best-fit decreasing; return the fewest rows.
+    """Fill rows by all FILL_STRATEGIES and by best-fit decreasing; return the fewest rows.
 
     Args:
         histogram: The lengths to pack.
@@ -65,8 +65,8 @@ def fewest_rows(
         bound: Lower bound on the number of rows; the first result that reaches it is returned.
     """
     tried = []
-    for way in WAYS:
-        found = exact_fill(histogram, seq_length, max_segments, way)
+    for strategy in FILL_STRATEGIES:
+        found = exact_fill(histogram, seq_length, max_segments, strategy)
         if row_count(found) == bound:
             return found
         tried.append(found)
@@ -119,8 +119,8 @@ class _Left:
         if self.counts[length] == 0:
             self.below[length] = length - 1
 
-    def take_again(self, row: list[int]) -> int:
-        """Take a row's lengths as often as all of them are left; return the number of times."""
+    def take_repeatedly(self, row: list[int]) -> int:
+        """Take a row's lengths as often as they are all left; return the number of times."""
         if not (self.counts[row[0]] and self.counts[row[-1]]):
             return 0
         uses: dict[int, int] = {}  # three times as fast as a Counter of this size
@@ -146,16 +146,16 @@ class _Left:
         rest = np.repeat(np.arange(self.capacity + 1), self.counts)
         self.drawn = np.random.Generator(np.random.PCG64(0)).permutation(rest).tolist()
 
-    def draw(self, room: int) -> int:
+    def draw(self, free_tokens: int) -> int:
         """Return a length for a row that cannot be closed yet; 0 when none fits."""
         while self.drawn:
             length = self.drawn[-1]
-            if self.counts[length] and length > room:
+            if self.counts[length] and length > free_tokens:
                 break
             self.drawn.pop()
             if self.counts[length]:
                 return length
-        return self.largest(room)
+        return self.largest(free_tokens)
 
     def pair(self, total: int) -> tuple[int, int] | None:
         """Return two lengths left with this sum, as equal as possible: short ones are scarce."""
@@ -183,18 +183,17 @@ class _Left:
             third = self.largest(third - 1)
         return ()
 
-    def closing(self, room: int, places: int, slack: int) -> tuple[int, ...]:
-        """Return at most three lengths left that fill ``room`` tokens; empty if none are found."""
-        longest = self.largest(room)
-        if longest and room - longest <= slack:
+    def closing(self, free_tokens: int, segments_left: int, slack: int) -> tuple[int, ...]:
+        """Return at most three lengths left that fill ``free_tokens``; empty if none are found."""
+        longest = self.largest(free_tokens)
+        if longest and free_tokens - longest <= slack:
             return (longest,)
         # For most rows far from full: no segments left are long enough to close them.
-        if longest * min(places, 3) < room:
+        if longest * min(segments_left, 3) < free_tokens:
             return ()
-        found = self.pair(room) if 2 * longest >= room and places >= 2 else None
-        if found is not None or places < 3:
-            return found or ()
-        return self.triple(room)
+        may_pair = 2 * longest >= free_tokens and segments_left >= 2
+        found = (self.pair(free_tokens) if may_pair else None) or ()
+        return found or (self.triple(free_tokens) if segments_left >= 3 else ())
 
 
 def _bits(mask: npt.NDArray[np.bool_]) -> int:
@@ -206,7 +205,10 @@ def _lowest_bit(bits: int) -> int:
 
 
 def exact_fill(
-    histogram: Histogram, seq_length: int, max_segments: int, way: Way = WAYS[0]
+    histogram: Histogram,
+    seq_length: int,
+    max_segments: int,
+    strategy: FillStrategy = FILL_STRATEGIES[0],
 ) -> list[Pattern]:
     """Pack longest first, and close rows exactly where one to three lengths can do it.
 
@@ -214,35 +216,35 @@ def exact_fill(
         histogram: The lengths to pack.
         seq_length: Tokens per row.
         max_segments: Limit on the segments per row.
-        way: When drawing starts, and how exactly a single segment must close a row.
+        strategy: When drawing starts, and how exactly a single segment must close a row.
     """
     left = _Left(histogram, seq_length)
     patterns = []
     longest, drawn = left.largest(seq_length), False
-    most = None if way.drawn_rows is None else way.drawn_rows * seq_length
-    slack = int(way.slack * seq_length)
+    max_tokens = None if strategy.drawn_rows is None else strategy.drawn_rows * seq_length
+    slack = int(strategy.slack * seq_length)
     while longest:
-        if not drawn and longest <= way.drawn_below * seq_length:
-            drawn = most is None or left.tokens <= most
+        if not drawn and longest <= strategy.drawn_below * seq_length:
+            drawn = max_tokens is None or left.tokens <= max_tokens
             if drawn:
                 left.mix()
         row = _fill_row(left, seq_length, max_segments, slack)
-        patterns.append((row, 1 + left.take_again(row)))
+        patterns.append((row, 1 + left.take_repeatedly(row)))
         longest = left.largest(longest)
     return patterns
 
 
 def _fill_row(left: _Left, seq_length: int, max_segments: int, slack: int) -> list[int]:
     row: list[int] = []
-    room = seq_length
-    while room > 0 and len(row) < max_segments:
-        closing = left.closing(room, max_segments - len(row), slack) if row else ()
-        chosen = closing or (left.draw(room),)
+    free_tokens = seq_length
+    while free_tokens > 0 and len(row) < max_segments:
+        closing = left.closing(free_tokens, max_segments - len(row), slack) if row else ()
+        chosen = closing or (left.draw(free_tokens),)
         if chosen == (0,):
             break
         for length in chosen:
             left.take(length)
-            room -= length
+            free_tokens -= length
         row.extend(chosen)
     return row
 
@@ -253,26 +255,26 @@ def best_fit_decreasing(histogram: Histogram, seq_length: int, max_segments: int
     Args and returns as in exact_fill.
     """
     open_rows: dict[int, list[Pattern]] = {}
-    rooms = 0  # bit r: a row with r free tokens takes more
+    free_bits = 0  # bit r: a row with r free tokens takes more
     closed: list[Pattern] = []
     for length in np.flatnonzero(histogram)[::-1].tolist():
         left = int(histogram[length])
         while left:
-            enough = rooms >> length
-            room = length + _lowest_bit(enough) if enough else seq_length
-            row, rows = open_rows[room].pop() if enough else ([], left)
+            fitting = free_bits >> length
+            free_tokens = length + _lowest_bit(fitting) if fitting else seq_length
+            row, rows = open_rows[free_tokens].pop() if fitting else ([], left)
             # The row just filled is now the fullest, so it takes the next segment, too.
-            each = min(room // length, max_segments - len(row), left)
-            alike = min(rows, left // each)
-            left -= alike * each
-            if enough and alike < rows:
-                open_rows[room].append((row, rows - alike))
-            elif enough and not open_rows[room]:
-                rooms ^= 1 << room
-            row, room = row + [length] * each, room - length * each
-            if room > 0 and len(row) < max_segments:
-                open_rows.setdefault(room, []).append((row, alike))
-                rooms |= 1 << room
+            copies = min(free_tokens // length, max_segments - len(row), left)
+            repeats = min(rows, left // copies)
+            left -= repeats * copies
+            if fitting and repeats < rows:
+                open_rows[free_tokens].append((row, rows - repeats))
+            elif fitting and not open_rows[free_tokens]:
+                free_bits ^= 1 << free_tokens
+            row, free_tokens = row + [length] * copies, free_tokens - length * copies
+            if free_tokens > 0 and len(row) < max_segments:
+                open_rows.setdefault(free_tokens, []).append((row, repeats))
+                free_bits |= 1 << free_tokens
             else:
-                closed.append((row, alike))
-    return closed + [pattern for same in open_rows.values() for pattern in same]
+                closed.append((row, repeats))
+    return closed + [pattern for patterns in open_rows.values() for pattern in patterns]

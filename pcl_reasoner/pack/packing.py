@@ -61,7 +61,7 @@ class Rows:
     def in_order(self, order: Ints) -> Rows:
         """Return the same rows in another order: the row ``order[0]`` is first."""
         sizes = self.sizes()[order]
-        return Rows(self.segments[_places(self.offsets[order], sizes)], _offsets(sizes))
+        return Rows(self.segments[_join_ranges(self.offsets[order], sizes)], _offsets(sizes))
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,9 @@ def _with_indices(patterns: Sequence[Pattern], lengths: Ints) -> Rows:
     times = np.array([times for _, times in patterns], np.int64)
     flat = np.fromiter((length for row, _ in patterns for length in row), np.int64, sizes.sum())
     repeated = np.repeat(np.arange(len(patterns)), times)
-    places = _places(_offsets(sizes)[repeated], sizes[repeated])
+    indices = _join_ranges(_offsets(sizes)[repeated], sizes[repeated])
     segments = np.empty(len(lengths), np.int64)
-    segments[_stable_order(flat[places])] = _stable_order(lengths)
+    segments[_stable_order(flat[indices])] = _stable_order(lengths)
     return Rows(segments, _offsets(sizes[repeated]))
 
 
@@ -122,7 +122,7 @@ def _offsets(sizes: Ints) -> Ints:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
-def _places(starts: Ints, sizes: Ints) -> Ints:
+def _join_ranges(starts: Ints, sizes: Ints) -> Ints:
     """Join runs of consecutive indices: starts [5, 0], sizes [2, 3] -> [5, 6, 0, 1, 2]."""
     offsets = _offsets(sizes)
     found: Ints = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)
@@ -138,12 +138,12 @@ def _stable_order(lengths: Ints) -> Ints:
 
 def next_fit_rows(lengths: Sequence[int], seq_length: int, max_segments: int) -> int:
     """Count the rows that filling in file order needs, as MindFormers' own handler does it."""
-    rows, room, places = 0, 0, 0
+    rows, free_tokens, segments_left = 0, 0, 0
     for length in lengths:
-        if length > room or places == 0:
-            rows, room, places = rows + 1, seq_length, max_segments
-        room -= length
-        places -= 1
+        if length > free_tokens or segments_left == 0:
+            rows, free_tokens, segments_left = rows + 1, seq_length, max_segments
+        free_tokens -= length
+        segments_left -= 1
     return rows
 
 
@@ -155,23 +155,21 @@ def accounting(plan: RowPlan, max_segments: int) -> dict[str, Any]:
     """
     rows, tokens = len(plan.rows), int(plan.lengths.sum())
     bound = least_rows(plan.lengths, plan.seq_length)
-    in_order = next_fit_rows(plan.lengths.tolist(), plan.seq_length, max_segments)
-    per_row = np.bincount(plan.rows.sizes())
+    next_fit = next_fit_rows(plan.lengths.tolist(), plan.seq_length, max_segments)
+    rows_of_size = np.bincount(plan.rows.sizes()).tolist()
     return {
         "rows": rows,
         "seq_length": plan.seq_length,
         "segments": len(plan.lengths),
         "tokens": tokens,
         "fill": tokens / (rows * plan.seq_length) if rows else 0.0,
-        "segments_per_row": {
-            str(size): int(per_row[size]) for size in np.flatnonzero(per_row).tolist()
-        },
-        "rows_next_fit": in_order,
-        "rows_saved": in_order - rows,
+        "segments_per_row": {str(size): count for size, count in enumerate(rows_of_size) if count},
+        "rows_next_fit": next_fit,
+        "rows_saved": next_fit - rows,
         "rows_bound": bound,
         "rows_over_bound": rows - bound,
         "steps_per_epoch": _steps(rows),
-        "steps_per_epoch_next_fit": _steps(in_order),
+        "steps_per_epoch_next_fit": _steps(next_fit),
     }
 
 

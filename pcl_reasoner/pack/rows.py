@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schemas import PACKED_OLD_LOG_PROBS, PACKED_ROWS
+from pcl_reasoner.pack.config import OverLength
 from pcl_reasoner.pack.packing import RowPlan, accounting, plan_rows
 from pcl_reasoner.pack.tokens import IGNORED
 
@@ -60,8 +61,8 @@ class ListColumn:
         """Return the list in a row, [length]."""
         chunk = int(np.searchsorted(self._firsts, index, side="right")) - 1
         offsets = self._offsets[chunk]
-        place = index - int(self._firsts[chunk])
-        found: npt.NDArray[Any] = self._values[chunk][offsets[place] : offsets[place + 1]]
+        row = index - int(self._firsts[chunk])
+        found: npt.NDArray[Any] = self._values[chunk][offsets[row] : offsets[row + 1]]
         return found
 
 
@@ -95,25 +96,19 @@ class Packing:
     @property
     def schema(self) -> pa.Schema:
         """Columns of the rows."""
-        return (
-            pa.unify_schemas([PACKED_ROWS, PACKED_OLD_LOG_PROBS])
-            if self.has_old_log_probs
-            else PACKED_ROWS
-        )
+        if not self.has_old_log_probs:
+            return PACKED_ROWS
+        return pa.unify_schemas([PACKED_ROWS, PACKED_OLD_LOG_PROBS])
 
     @cached_property
     def _old_log_probs(self) -> ListColumn:
         return ListColumn(self.samples["old_log_probs"])
 
-    def stream(self) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-        """Return the schema of the rows, and the rows in batches."""
-        return self.schema, self.batches()
-
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Build the rows, a few at a time."""
         tokens = ListColumn(self.samples["input_ids"])
         labels = ListColumn(self.samples["labels"])
-        values = {name: self._of_segments(source) for name, source in _PER_SEGMENT.items()}
+        values = {name: self._segment_values(source) for name, source in _PER_SEGMENT.items()}
         size = max(1, _BATCH_TOKENS // self.plan.seq_length)
         for start in range(0, len(self.plan.rows), size):
             stop = min(start + size, len(self.plan.rows))
@@ -130,21 +125,16 @@ class Packing:
         shape = (len(rows), self.plan.seq_length)
         input_ids = np.full(shape, self.pad_token_id, np.int32)
         targets = np.full(shape, IGNORED, np.int32)
-        segment_ids = np.empty(shape, np.int32)
-        for place, row in enumerate(rows):
-            segment_ids[place] = len(row)
-            start = 0
-            for number, index in enumerate(row.tolist()):
-                source, end = int(self.kept[index]), start + int(self.plan.lengths[index])
-                input_ids[place, start:end] = tokens[source][: end - start]
-                # The first label stays −100: no token of this segment predicts it.
-                targets[place, start + 1 : end] = labels[source][1 : end - start]
-                segment_ids[place, start:end] = number
-                start = end
+        sizes = [len(row) for row in rows]
+        segment_ids = np.repeat(np.array(sizes, np.int32), shape[1]).reshape(shape)
+        for row_index, number, start, end, source in self._spans(rows):
+            input_ids[row_index, start:end] = tokens[source][: end - start]
+            # The first label stays −100: no token of this segment predicts it.
+            targets[row_index, start + 1 : end] = labels[source][1 : end - start]
+            segment_ids[row_index, start:end] = number
         self.trained_tokens += int((targets != IGNORED).sum())
         segments = np.concatenate(rows)
         ends = np.concatenate([np.cumsum(self.plan.lengths[row]) for row in rows])
-        sizes = [len(row) for row in rows]
         arrays = [
             _matrix(input_ids),
             _matrix(targets),
@@ -155,7 +145,15 @@ class Packing:
         arrays += self._old_log_prob_columns(rows, targets) if self.has_old_log_probs else []
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _of_segments(self, source: str) -> pa.Array:
+    def _spans(self, rows: list[npt.NDArray[np.int64]]) -> Iterator[tuple[int, int, int, int, int]]:
+        """Yield each segment: its row, its number there, its tokens' start and end, its sample."""
+        for row_index, row in enumerate(rows):
+            ends = np.cumsum(self.plan.lengths[row]).tolist()
+            spans = zip(row.tolist(), [0, *ends], ends, strict=False)
+            for number, (index, start, end) in enumerate(spans):
+                yield row_index, number, start, end, int(self.kept[index])
+
+    def _segment_values(self, source: str) -> pa.Array:
         """Return one number per kept sample, null where the samples lack the column."""
         if source not in self.samples.column_names:
             return pa.nulls(len(self.kept), pa.float32())
@@ -166,18 +164,13 @@ class Packing:
     ) -> list[pa.ListArray]:
         """Build the old policy's log-probs of the trained tokens, and their mean per segment."""
         log_probs, means = np.zeros(targets.shape, np.float32), []
-        for place, row in enumerate(rows):
-            start = 0
-            for index in row.tolist():
-                length = int(self.plan.lengths[index])
-                inside = slice(start, start + length)
-                trained = targets[place, inside] != IGNORED
-                given = self._old_log_probs[int(self.kept[index])][:length]
-                log_probs[place, inside] = np.where(trained, given, np.float32(0))
-                # The mean over the tokens left after truncation; the sample's own mean covers all.
-                total = log_probs[place, inside].sum(dtype=np.float64)
-                means.append(total / max(1, int(trained.sum())))
-                start += length
+        for row_index, _, start, end, source in self._spans(rows):
+            trained = targets[row_index, start:end] != IGNORED
+            values = self._old_log_probs[source][: end - start]
+            log_probs[row_index, start:end] = np.where(trained, values, np.float32(0))
+            # The mean over the tokens left after truncation; the sample's own mean covers all.
+            total = log_probs[row_index, start:end].sum(dtype=np.float64)
+            means.append(total / max(1, int(trained.sum())))
         sizes = [len(row) for row in rows]
         return [_matrix(log_probs), _lists(pa.array(means, pa.float32()), sizes)]
 
@@ -198,7 +191,7 @@ def plan_packing(
     seed: int,
     pad_token_id: int,
     one_segment_per_row: bool = False,
-    over_length: Literal["error", "drop", "truncate"] = "error",
+    over_length: OverLength = "error",
 ) -> Packing:
     """Plan the packing of a table of samples from their lengths.
 
@@ -227,7 +220,7 @@ def plan_packing(
     if not len(kept):
         raise StageError(
             f"no sample is left to pack: {len(lengths)} were read, {len(long)} are longer than a "
-            f"row of {seq_length} tokens. Look at the funnel of the stages before."
+            f"row of {seq_length} tokens. Check the counts of the previous stages."
         )
     plan = plan_rows(
         np.minimum(lengths[kept], seq_length), seq_length, max_segments, seed, one_segment_per_row

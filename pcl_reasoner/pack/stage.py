@@ -99,16 +99,10 @@ def pack(
     folder = inputs["samples"]
     samples = read_arrow_folder(folder)
     meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-    pad = meta["pad_token_id"] if config.pad_token_id is None else config.pad_token_id
-    packing = plan_packing(
-        samples,
-        config.seq_length,
-        config.max_segments,
-        config.seed,
-        pad,
-        config.one_segment_per_row,
-        config.over_length,
-    )
+    settings = dict(config)
+    if config.pad_token_id is None:
+        settings["pad_token_id"] = meta["pad_token_id"]
+    packing = plan_packing(samples, **settings)
 
     def batches() -> Iterator[Any]:
         done = 0
@@ -167,16 +161,15 @@ def _tables(
 
     parquet = pq.ParquetFile(file)
     present = parquet.schema_arrow.names
-    if config.source == "rows":
-        columns = [name for name in _ROW_COLUMNS if name in present]
-    else:
-        columns = [*_RL_COLUMNS, *([_ADVANTAGE] if _ADVANTAGE in present else [])]
+    if config.source == "responses":
         _check_rewarded(present, file)
+    wanted = _ROW_COLUMNS if config.source == "rows" else [*_RL_COLUMNS, _ADVANTAGE]
+    columns = [name for name in wanted if name in present]
     for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns):
         table = pa.Table.from_batches([batch])
         if problems is not None:
-            names = table["problem_id"].to_pylist()
-            table = table.append_column("problem", pa.array(_texts(names, problems)))
+            texts = _texts(table["problem_id"].to_pylist(), problems)
+            table = table.append_column("problem", pa.array(texts))
         yield table
 
 
@@ -189,14 +182,14 @@ def _check_rewarded(present: list[str], file: Path) -> None:
         )
 
 
-def _texts(names: list[str], problems: Mapping[str, str]) -> list[str]:
-    unknown = [name for name in names if name not in problems]
+def _texts(problem_ids: list[str], problems: Mapping[str, str]) -> list[str]:
+    unknown = [name for name in problem_ids if name not in problems]
     if unknown:
         raise StageError(
             f"problem {unknown[0]} has responses but is not in clean.parquet: it was removed, or "
             "never checked. Use the problems that were sampled."
         )
-    return [problems[name] for name in names]
+    return [problems[name] for name in problem_ids]
 
 
 def _quarantine(

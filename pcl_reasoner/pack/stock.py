@@ -17,21 +17,18 @@ STOCK_COLUMNS = ["input_ids", "labels", "actual_seq_len"]
 def stock(packing: Packing) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Return the schema and the batches of the rows for MindFormers' own loader."""
     schema = pa.schema([packing.schema.field(name) for name in STOCK_COLUMNS])
-    return schema, shifted(packing.batches())
+    return schema, map(_shifted, packing.batches())
 
 
-def shifted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield rows for MindFormers' own loader: its columns, each label moved left by one index.
+def _shifted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the columns that MindFormers' own loader reads, each label moved left by one index.
 
-    Args:
-        batches: Rows with the columns of the pack artifact. A segment's first label is always
-            −100, so no label moves into the previous segment.
+    A segment's first label is always −100, so no label moves into the previous segment.
     """
-    for batch in batches:
-        labels = batch["labels"]
-        unshifted = labels.values.to_numpy().reshape(len(labels), -1)
-        moved = np.full_like(unshifted, IGNORED)
-        moved[:, :-1] = unshifted[:, 1:]
-        columns = {name: batch[name] for name in STOCK_COLUMNS}
-        columns["labels"] = pa.ListArray.from_arrays(labels.offsets, pa.array(moved.reshape(-1)))
-        yield pa.RecordBatch.from_pydict(columns)
+    labels = batch["labels"]
+    unshifted = labels.values.to_numpy().reshape(len(labels), -1)
+    moved = np.full_like(unshifted, IGNORED)
+    moved[:, :-1] = unshifted[:, 1:]
+    columns = {name: batch[name] for name in STOCK_COLUMNS}
+    columns["labels"] = pa.ListArray.from_arrays(labels.offsets, pa.array(moved.reshape(-1)))
+    return pa.RecordBatch.from_pydict(columns)

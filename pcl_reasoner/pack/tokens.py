@@ -13,18 +13,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from pcl_reasoner.core.artifact import fingerprint
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schemas import SEGMENTS
 from pcl_reasoner.curate import problem_id
 from pcl_reasoner.grade.rewards import checked_reward
-from pcl_reasoner.pack.encoder import Encoder, Sample
+from pcl_reasoner.pack.config import OverLength
+from pcl_reasoner.pack.encoder import Encoder, Sample, sample_of
 
 IGNORED = -100
 """The label of a token that is not trained on."""
-OverLength = Literal["error", "drop", "truncate"]
 
 
 @dataclass
@@ -84,8 +84,8 @@ class Segmenter:
                 ``over_length`` is ``error``.
         """
         found: dict[str, list[Any]] = {name: [] for name in SEGMENTS.names}
-        for at, row in enumerate(rows):
-            record = {key: values[at] for key, values in columns.items()}
+        for index, row in enumerate(rows):
+            record = {key: values[index] for key, values in columns.items()}
             if "reward" in record:
                 checked_reward(record["reward"], f"{where}: {_name(record, row)}")
             segment = self._segment(record, row)
@@ -105,7 +105,7 @@ class Segmenter:
         from datasets import Features
 
         def encode(batch: dict[str, list[Any]], rows: list[int]) -> dict[str, list[Any]]:
-            renamed = {ours: batch[theirs] for ours, theirs in names.items()}
+            renamed = {key: batch[column] for key, column in names.items()}
             return self.encode({**batch, **renamed}, rows, where)
 
         # Part of the fingerprint, so that a cache never has the segments of other settings.
@@ -124,7 +124,7 @@ class Segmenter:
     def _segment(self, record: Mapping[str, Any], row: int) -> tuple[Any, ...] | None:
         """Return one segment's values in the order of SEGMENTS; None if the record gives none."""
         try:
-            sample = self.encoder.read(record)
+            sample = sample_of(record, self.encoder.system, self.encoder.suffix)
         except ValueError as error:
             self.tally.malformed.append((row, str(error)))
             return self._drop(str(error))
@@ -144,7 +144,30 @@ class Segmenter:
                 return self._drop("over_length")
             response = response[: self.max_segment_tokens - len(prompt)]
             self.tally.truncated += 1
-        return _values(record, sample, prompt, response, self.tally)
+        return self._values(record, sample, prompt, response)
+
+    def _values(
+        self, record: Mapping[str, Any], sample: Sample, prompt: list[int], response: list[int]
+    ) -> tuple[Any, ...]:
+        """Return one segment's values in the order of SEGMENTS.
+
+        Data without rewards are all imitated: their reward is 1.0.
+        """
+        name = record.get("problem_id") or problem_id(sample.problem)
+        index = record.get("sample_index")
+        if index is None:
+            index = self.tally.seen[name]
+        self.tally.seen[name] += 1
+        return (
+            name,
+            index,
+            prompt + response,
+            [IGNORED] * len(prompt) + response,
+            len(prompt) + len(response),
+            record.get("reward", 1.0),
+            record.get("pass_rate", 1.0),
+            record.get("advantage"),
+        )
 
     def _drop(self, reason: str) -> tuple[Any, ...] | None:
         self.tally.dropped[reason] += 1
@@ -156,30 +179,3 @@ def _name(record: Mapping[str, Any], row: int) -> str:
     if record.get("problem_id") is None:
         return f"row {row}"
     return f"response {record.get('sample_index')} of problem {record['problem_id']}"
-
-
-def _values(
-    record: Mapping[str, Any],
-    sample: Sample,
-    prompt: list[int],
-    response: list[int],
-    tally: Tally,
-) -> tuple[Any, ...]:
-    """Return one segment's values in the order of SEGMENTS.
-
-    Data without rewards are all imitated: their reward is 1.0.
-    """
-    name = record.get("problem_id") or problem_id(sample.problem)
-    index = record.get("sample_index")
-    number = tally.seen[name] if index is None else index
-    tally.seen[name] += 1
-    return (
-        name,
-        number,
-        prompt + response,
-        [IGNORED] * len(prompt) + response,
-        len(prompt) + len(response),
-        record.get("reward", 1.0),
-        record.get("pass_rate", 1.0),
-        record.get("advantage"),
-    )

@@ -36,8 +36,8 @@ def variables(job: Job, rank: int) -> dict[str, str]:
 
 def command(job: Job, config: Path, rank: int) -> str:
     """The dry run's command as a shell line, environment variables included."""
-    words = [f"{key}={value}" for key, value in variables(job, rank).items()]
-    return shlex.join([*words, "python", "-m", "pcl_reasoner.worker", str(config)])
+    assignments = [f"{key}={value}" for key, value in variables(job, rank).items()]
+    return shlex.join([*assignments, "python", "-m", "pcl_reasoner.worker", str(config)])
 
 
 def simulate(job: Job, config: Path, rank: int) -> dict[str, int]:
@@ -48,8 +48,8 @@ def simulate(job: Job, config: Path, rank: int) -> dict[str, int]:
     """
     folder = config.parent / f"cann_rank_{rank}"
     folder.mkdir(parents=True, exist_ok=True)
-    words = [sys.executable, "-m", "pcl_reasoner.worker", str(config.absolute())]
-    code = run_logged(words, folder, variables(job, rank))
+    arguments = [sys.executable, "-m", "pcl_reasoner.worker", str(config.absolute())]
+    code = run_logged(arguments, folder, variables(job, rank))
     if code != 0:
         raise StageError(f"MindSpore's dry run: {failure(job, rank, code, folder / LOG)}")
     return memory_figures((folder / LOG).read_text(encoding="utf-8", errors="replace"))

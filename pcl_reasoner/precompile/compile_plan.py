@@ -29,7 +29,8 @@ LAYER_BYTES = 65_000_000
 MICRO_BATCH_BYTES = 4_000_000
 """Bytes per micro-batch and layer of the rank's own stage; LAYER_BYTES is per layer of the model.
 
-All three are upper bounds of peaks that were measured at full width (docs/parallel_compile.md)."""
+All three are upper bounds of peaks that were measured at full width
+(docs/cluster/parallel_compile.md)."""
 
 _SMALL_LAYERS = 2
 _SMALL_HEAD = 16
@@ -64,11 +65,12 @@ class Layout:
         """Describe a group: the axes along which its ranks differ, and its size."""
         if len(ranks) == self.world:
             return f"all {len(ranks)}"
-        stages = {self.stage_of(rank) for rank in ranks}
-        tensors = {rank % self.tensor for rank in ranks}
-        datas = {rank // self.tensor % self.data for rank in ranks}
-        several = (("pipeline", stages), ("data", datas), ("tensor", tensors))
-        axes = [name for name, places in several if len(places) > 1]
+        indices = {
+            "pipeline": {self.stage_of(rank) for rank in ranks},
+            "data": {rank // self.tensor % self.data for rank in ranks},
+            "tensor": {rank % self.tensor for rank in ranks},
+        }
+        axes = [axis for axis, different in indices.items() if len(different) > 1]
         return f"{' x '.join(axes) or 'alone'} {len(ranks)}"
 
 
@@ -104,8 +106,8 @@ def configuration(plan: Plan) -> dict[str, Any]:
     if config.device != "Ascend":
         raise InputError(
             f"stage {planned.title}: device is {config.device} with launch file "
-            f"{planned.recipe.launch_file}: there is no parallel graph to compile. Give a "
-            "cluster's, e.g. --launch v1_dp8_tp8_pp2."
+            f"{planned.recipe.launch_file}, so there is no parallel graph to compile. Give the "
+            "launch file of a cluster, e.g. --launch v1_dp8_tp8_pp2."
         )
     rendered = render_for_plan(planned)
     found = problems(rendered, planned.recipe.launch.placement)
@@ -129,38 +131,38 @@ def problems(config: Mapping[str, Any], placement: Placement) -> list[str]:
     """
     layout, parallel = layout_of(config), config["parallel_config"]
     model = config["model"]["model_config"]
-    offered = len(placement.hosts), placement.devices_per_host
-    micro = model["batch_size"]
-    rows = parallel["micro_batch_num"] * layout.data * micro
-    sequence = bool(parallel.get("use_seq_parallel"))
+    data, tensor, stages = layout.data, layout.tensor, layout.stages
+    micro_rows = model["batch_size"]
+    rows = parallel["micro_batch_num"] * data * micro_rows
+    hosts, devices_per_host = len(placement.hosts), placement.devices_per_host
     return [
-        *device_problems(layout.data, layout.tensor, layout.stages, *offered),
-        *batch_problems(rows, micro, layout.data, layout.stages, "Ascend"),
-        *layout_problems(model, layout.tensor, layout.stages, sequence),
+        *device_problems(data, tensor, stages, hosts, devices_per_host),
+        *batch_problems(rows, micro_rows, data, stages, "Ascend"),
+        *layout_problems(model, tensor, stages, bool(parallel.get("use_seq_parallel"))),
     ]
 
 
-def ranks_to_compile(layout: Layout, given: str | None) -> list[int]:
+def ranks_to_compile(layout: Layout, requested: str | None) -> list[int]:
     """The requested ranks; the first rank of every stage if none are requested.
 
     Args:
         layout: The layout.
-        given: ``0,32``, ``all``, or None.
+        requested: ``0,32``, ``all``, or None.
 
     Raises:
-        InputError: ``given`` is not a list of ranks of this layout.
+        InputError: ``requested`` is not a list of ranks of this layout.
     """
-    if given is None:
+    if requested is None:
         return [stage * layout.data * layout.tensor for stage in range(layout.stages)]
-    if given == "all":
+    if requested == "all":
         return list(range(layout.world))
-    if not re.fullmatch(r"\d+(,\d+)*", given):
-        raise InputError(f"--ranks {given}: must be ranks, e.g. 0,{layout.world - 1}, or all.")
-    ranks = sorted({int(word) for word in given.split(",")})
+    if not re.fullmatch(r"\d+(,\d+)*", requested):
+        raise InputError(f"--ranks {requested}: must be ranks, e.g. 0,{layout.world - 1}, or all.")
+    ranks = sorted({int(rank) for rank in requested.split(",")})
     if ranks[-1] >= layout.world:
         raise InputError(
-            f"--ranks {given}: rank {ranks[-1]} is not there: the layout has {layout.world}, "
-            f"0 to {layout.world - 1}."
+            f"--ranks {requested}: rank {ranks[-1]} does not exist; the layout has "
+            f"{layout.world} ranks, 0 to {layout.world - 1}."
         )
     return ranks
 
@@ -199,17 +201,18 @@ def plan_size(config: Mapping[str, Any], scale: Scale, free: int) -> Job:
     full = _job(config, [])
     if scale == "full" and full.estimate > free:
         raise InputError(
-            f"--scale full needs about {full.estimate / 1e9:.1f} GB a rank, {free / 1e9:.1f} GB "
-            "are free. Free some, or compile a smaller model with --scale auto."
+            f"--scale full needs about {full.estimate / 1e9:.1f} GB of memory per rank, but "
+            f"{free / 1e9:.1f} GB are free. Free memory, or compile a smaller model with "
+            "--scale auto."
         )
     if scale == "full" or (scale == "auto" and full.estimate <= free):
         return full
-    room = (free - BASE_BYTES) // _bytes_per_deep_layer(config)
-    layers = _SMALL_LAYERS if scale == "small" else max(1, room)
+    fitting = (free - BASE_BYTES) // _bytes_per_deep_layer(config)
+    layers = _SMALL_LAYERS if scale == "small" else max(1, fitting)
     smaller = copy.deepcopy(dict(config))
     changed: list[str] = []
     _fewer_layers(smaller, layers, changed)
-    if scale == "small" or room < 1:
+    if scale == "small" or fitting < 1:
         _narrower(smaller, full.layout.tensor, changed)
     return _job(smaller, changed)
 
@@ -219,24 +222,25 @@ def _job(config: Mapping[str, Any], changed: list[str]) -> Job:
 
 
 def _put(section: dict[str, Any], key: str, value: Any, changed: list[str]) -> None:
+    """Set a value; record a change in ``changed``."""
     if section.get(key) != value:
         changed.append(f"{key}: {section.get(key)} -> {value}")
         section[key] = value
 
 
-def _fewer_layers(config: dict[str, Any], a_stage: int, changed: list[str]) -> None:
+def _fewer_layers(config: dict[str, Any], per_stage: int, changed: list[str]) -> None:
     """Give every stage the same, smaller number of layers; limit recompute counts to it."""
     model = config["model"]["model_config"]
     stages = layout_of(config).stages
-    now = stage_layers(model["num_layers"], stages, model.get("offset", 0))
-    _put(model, "num_layers", min(a_stage, *now) * stages, changed)
+    layers = stage_layers(model["num_layers"], stages, model.get("offset", 0))
+    _put(model, "num_layers", min(per_stage, *layers) * stages, changed)
     _put(model, "offset", 0, changed)
     recompute = config.get("recompute_config") or {}
-    counted = recompute.get("recompute")
-    if isinstance(counted, list):
-        _put(recompute, "recompute", [min(it, a_stage) for it in counted], changed)
-    elif isinstance(counted, int) and not isinstance(counted, bool):
-        _put(recompute, "recompute", min(counted, a_stage), changed)
+    recomputed = recompute.get("recompute")
+    if isinstance(recomputed, list):
+        _put(recompute, "recompute", [min(count, per_stage) for count in recomputed], changed)
+    elif isinstance(recomputed, int) and not isinstance(recomputed, bool):
+        _put(recompute, "recompute", min(recomputed, per_stage), changed)
 
 
 def _narrower(config: dict[str, Any], tensor: int, changed: list[str]) -> None:

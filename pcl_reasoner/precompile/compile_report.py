@@ -24,7 +24,7 @@ NOT_SHOWN = (
 _OURS = "PclQwen2ForCausalLM"
 _NOT_OURS = ("model-", "lm_head-")
 """Parts of the model that belong to MindFormers."""
-_SCORES = "chunked_log_probs-ChunkedLogProbs/whole_scores-WholeScores"
+_SCORES = "chunked_log_probs-ChunkedLogProbs/combined_scores-CombinedScores"
 """The Cell in which each rank gathers the scores of all P vocabulary parts, P numbers per token."""
 
 
@@ -61,9 +61,9 @@ def refuse_merged(job: Job, done: Iterable[Compiled]) -> None:
     if lines:
         raise StageError(
             "the compiled graph has wrong gradients: MindSpore rewrote AllReduce(x)·y + z to "
-            "AllReduce(x + z)·y (docs/mindspore_all_reduce.md). Do not train with it. Let each "
-            "rank gather what was summed over ranks, as pcl_reasoner/losses/chunked.py does.\n"
-            + "\n".join(lines)
+            "AllReduce(x + z)·y (docs/internals/mindspore_all_reduce.md). Do not train with it. "
+            "Let each rank gather the values that were summed over ranks, as in "
+            "pcl_reasoner/losses/chunked.py.\n" + "\n".join(lines)
         )
 
 
@@ -79,7 +79,7 @@ def headlines(stage: str, job: Job) -> list[str]:
         f"{model['vocab_size']:,}, rows of {model['seq_length']:,} tokens",
         f"a rank takes about {job.estimate / 1e9:.1f} GB of memory and, on an idle core, "
         f"{_minutes(model['num_layers'])}",
-        f"not shown by it: {NOT_SHOWN}",
+        f"it does not show {NOT_SHOWN}",
     ]
 
 
@@ -134,15 +134,9 @@ def communication_rows(job: Job, compiled: Compiled) -> list[tuple[str, str, str
 
 def redistribution_rows(job: Job, compiled: Compiled) -> list[tuple[str, str, str, str, str, str]]:
     """(Cell, operation, group, from, to, count per step) of redistributions in our own code."""
+    group = job.layout.group_name
     return [
-        (
-            one.where,
-            one.operation,
-            job.layout.group_name(one.ranks),
-            one.sent,
-            one.received,
-            f"{one.count:,}",
-        )
+        (one.where, one.operation, group(one.ranks), one.sent, one.received, f"{one.count:,}")
         for one in compiled.communications
         if in_our_code(one)
     ]

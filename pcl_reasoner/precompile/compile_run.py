@@ -6,17 +6,18 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core.errors import InputError, StageError
-from pcl_reasoner.precompile import compile_rows
+from pcl_reasoner.core.schemas import PACKED_ROWS
+from pcl_reasoner.pack.arrow_folder import write_arrow_folder
+from pcl_reasoner.pack.tokens import IGNORED
 from pcl_reasoner.precompile import mindspore_2_7 as version
 from pcl_reasoner.precompile.compile_plan import Job
 from pcl_reasoner.precompile.mindspore_2_7_graph import Communication, communications, reason
-from pcl_reasoner.supervise.child import Child
+from pcl_reasoner.supervise.supervised import Supervised
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.render import to_yaml
 
@@ -96,19 +97,14 @@ def require(with_cann: bool) -> None:
         StageError: The machine is not x86-64, or MindSpore has an unsupported version.
     """
     problem = version.machine_problem()
-    if with_cann and not has_cann():
+    has_cann = "ASCEND_HOME_PATH" in os.environ or "ASCEND_TOOLKIT_HOME" in os.environ
+    if with_cann and not has_cann:
         raise InputError(
-            "--with-cann: no CANN here (ASCEND_HOME_PATH is not set). Source its set_env.sh first, "
-            "or leave --with-cann out."
+            "--with-cann: CANN is missing (ASCEND_HOME_PATH is not set). Source its set_env.sh "
+            "first, or omit --with-cann."
         )
     if problem and not with_cann:
         raise StageError(problem)
-
-
-def has_cann(environment: Mapping[str, str] | None = None) -> bool:
-    """True if CANN's environment variables are set."""
-    environment = os.environ if environment is None else environment
-    return "ASCEND_HOME_PATH" in environment or "ASCEND_TOOLKIT_HOME" in environment
 
 
 def prepare(job: Job, folder: Path) -> Path:
@@ -122,10 +118,35 @@ def prepare(job: Job, folder: Path) -> Path:
     rows = folder / "rows"
     rows.mkdir(parents=True)
     size = job.config["train_dataset"]["data_loader"]["global_batch_size"]
-    compile_rows.write_rows(rows, size, job.config["model"]["model_config"]["seq_length"])
+    write_rows(rows, size, job.config["model"]["model_config"]["seq_length"])
     config = folder / CONFIG
     config.write_text(to_yaml(for_compiling(job.config, rows.absolute())), encoding="utf-8")
     return config
+
+
+def write_rows(folder: Path, count: int, length: int) -> None:
+    """Write artificial rows of one segment each; all its tokens but the first are trained.
+
+    A compile needs the shapes of one batch, not its values.
+
+    Args:
+        folder: An existing folder.
+        count: Number of rows.
+        length: Tokens per row.
+    """
+    import pyarrow as pa
+
+    zeros = [0] * length
+    values: dict[str, list[Any]] = {
+        "input_ids": zeros,
+        "labels": [IGNORED, *zeros[1:]],
+        "segment_ids": zeros,
+        "actual_seq_len": [length],
+        "problem_ids": ["0"],
+    }
+    columns = {name: [values.get(name, [0])] for name in PACKED_ROWS.names}
+    row = pa.RecordBatch.from_pydict(columns, schema=PACKED_ROWS)
+    write_arrow_folder(folder, PACKED_ROWS, (row for _ in range(count)))
 
 
 def compile_rank(job: Job, config: Path, rank: int) -> Compiled:
@@ -163,8 +184,10 @@ def compile_rank(job: Job, config: Path, rank: int) -> Compiled:
 
 def run_logged(command: list[str], folder: Path, extra: dict[str, str]) -> int:
     """Run a command in a folder, log its output there, and return its exit code."""
-    with Child(command, folder, folder / LOG, worker.environment(extra)) as child:
-        return child.process.wait()
+    with Supervised.here(command, folder / LOG, folder, worker.environment(extra)) as compiling:
+        code = compiling.wait()
+    assert code is not None
+    return code
 
 
 def failure(job: Job, rank: int, code: int, log: Path) -> str:
@@ -177,20 +200,19 @@ def failure(job: Job, rank: int, code: int, log: Path) -> str:
         log: The log of the process.
     """
     text = log.read_text(encoding="utf-8", errors="replace")
-    start = f"{title(job, rank)}: failed"
     if code == -9:
         why = (
             f"killed, most likely because memory ran out; about {job.estimate / 1e9:.1f} GB were "
-            "expected. Free some, or use --scale small."
+            "expected. Free memory, or use --scale small."
         )
     elif code < 0:
         why = (
-            f"its process was ended by signal {-code}. MindSpore's wheel may have another layout "
-            f"than {' and '.join(version.VERSIONS)}."
+            f"signal {-code} ended its process. The binary layout of MindSpore's wheel may differ "
+            f"from that of {' and '.join(version.VERSIONS)}."
         )
     else:
         why = reason(text) or worker.tail(log)
-    return f"{start}: {why}\nIts log is {log}."
+    return f"{title(job, rank)}: failed: {why}\nIts log is {log}."
 
 
 def title(job: Job, rank: int) -> str:

@@ -16,6 +16,7 @@ import os
 import platform
 import time
 from collections.abc import Callable, Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -64,23 +65,17 @@ def machine_problem(machine: str = "", version: str = "") -> str | None:
     if machine != "x86_64":
         return (
             f"the front-end parallel compile is for x86-64 only, this machine is {machine}: it "
-            "steps into MindSpore's x86-64 wheel. Compile on an x86-64 machine; on one with CANN, "
-            "--with-cann does not need it."
+            "changes the internals of MindSpore's x86-64 wheel. Compile on an x86-64 machine; on "
+            "a machine with CANN, --with-cann runs on any architecture."
         )
-    version = version or _installed_version()
+    version = version or metadata.version("mindspore")
     if version not in VERSIONS:
         return (
-            "the front-end parallel compile knows the insides of MindSpore "
-            f"{' and '.join(VERSIONS)}, got {version}. Install one of them: "
+            f"the front-end parallel compile needs MindSpore {' or '.join(VERSIONS)}, whose "
+            f"internals it uses, got {version}. Install one of them: "
             f"pip install mindspore=={VERSIONS[-1]}"
         )
     return None
-
-
-def _installed_version() -> str:
-    from importlib import metadata
-
-    return metadata.version("mindspore")
 
 
 def pretend(rank: int, world: int) -> dict[str, list[int]]:
@@ -108,16 +103,12 @@ def pretend(rank: int, world: int) -> dict[str, list[int]]:
         common = ctypes.CDLL(str(libraries / "libmindspore_common.so"))
         _replace_manager(common, rank, world, groups)
     except (AttributeError, ValueError, UnicodeDecodeError) as error:
-        raise RuntimeError(_other_layout(str(error))) from error
+        raise RuntimeError(
+            f"MindSpore's wheel has an unexpected binary layout ({error}). The front-end parallel "
+            f"compile was made for {' and '.join(VERSIONS)} on x86-64."
+        ) from error
     replace_python_side(rank, world, groups)
     return groups
-
-
-def _other_layout(what: str) -> str:
-    return (
-        f"MindSpore's wheel has another layout than the one that is assumed ({what}). The "
-        f"front-end parallel compile was made for {' and '.join(VERSIONS)} on x86-64."
-    )
 
 
 def _text(address: int) -> str:
@@ -135,13 +126,13 @@ def _set_target(core: Any) -> None:
     instance = ctypes.c_void_p.in_dll(core, "_ZN9mindspore9MsContext13inst_context_E").value
     read = core._ZNK9mindspore9MsContext9get_paramISsEERKT_NS_10MsCtxParamE
     read.argtypes, read.restype = [ctypes.c_void_p, ctypes.c_int], ctypes.c_void_p
-    place = read(instance, int(ms_ctx_param.device_target))
-    if _text(place) != context.get_context("device_target"):
-        raise ValueError("device_target is not where it is looked for")
+    address = read(instance, int(ms_ctx_param.device_target))
+    if _text(address) != context.get_context("device_target"):
+        raise ValueError("device_target is not at the expected address")
     assign = ctypes.CDLL("libstdc++.so.6")._ZNSs6assignEPKcm
     assign.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
     assign.restype = ctypes.c_void_p
-    assign(place, _TARGET.encode(), len(_TARGET))
+    assign(address, _TARGET.encode(), len(_TARGET))
     if context.get_context("device_target") != _TARGET:
         raise ValueError("device_target did not change")
 
@@ -150,22 +141,21 @@ def _replace_manager(common: Any, rank: int, world: int, groups: dict[str, list[
     """Give the default CommManager, which knows no ranks, a virtual table for ``world`` ranks."""
     get = common._ZN9mindspore11CommManager11GetInstanceEv
     get.argtypes, get.restype = [], ctypes.c_void_p
-    manager = get()
-    place = ctypes.c_void_p.from_address(manager)
-    first = int(place.value or 0)
+    table_pointer = ctypes.c_void_p.from_address(get())
+    first = int(table_pointer.value or 0)
     old = (ctypes.c_void_p * _MANAGER_METHODS).from_address(first)
     type_information = ctypes.c_void_p.from_address(first - ctypes.sizeof(ctypes.c_void_p)).value
     ours = _manager_methods(rank, world, groups)
-    create, rank_id, rank_size, own_rank = (ctypes.cast(it, ctypes.c_void_p).value for it in ours)
-    methods = (old[0], old[1], create, old[3], rank_id, rank_size, own_rank)
+    create, *queries = (ctypes.cast(method, ctypes.c_void_p).value for method in ours)
+    methods = (old[0], old[1], create, old[3], *queries)
     table = (ctypes.c_void_p * (_MANAGER_METHODS + 2))(0, type_information, *methods)
-    place.value = ctypes.addressof(table) + 2 * ctypes.sizeof(ctypes.c_void_p)
+    table_pointer.value = ctypes.addressof(table) + 2 * ctypes.sizeof(ctypes.c_void_p)
     _alive.extend([*ours, table])
     # Check the assumed table through a virtual call of C++ itself.
     ask = common._ZN9mindspore7GetRankEv
     ask.argtypes, ask.restype = [], ctypes.c_uint32
     if ask() != rank:
-        raise ValueError(f"C++ says rank {ask()}, expected {rank}")
+        raise ValueError(f"C++ reports rank {ask()}, expected {rank}")
 
 
 def _manager_methods(rank: int, world: int, groups: dict[str, list[int]]) -> list[Any]:
@@ -239,8 +229,8 @@ def _collective_manager(rank: int, world: int, groups: dict[str, list[int]]) -> 
         get_local_group_size = staticmethod(lambda name: min(8, world))
         get_group_ranks = staticmethod(ranks_of)
         get_group_map = staticmethod(lambda: dict(groups))
-        get_world_rank_from_group_rank = staticmethod(lambda name, place: ranks_of(name)[place])
-        get_group_rank_from_world_rank = staticmethod(lambda it, name: ranks_of(name).index(it))
+        get_world_rank_from_group_rank = staticmethod(lambda name, index: ranks_of(name)[index])
+        get_group_rank_from_world_rank = staticmethod(lambda one, name: ranks_of(name).index(one))
 
         @staticmethod
         def create_group(name: str, ranks: list[int], options: Any = None) -> bool:
@@ -293,13 +283,6 @@ def parameters_of(network: Any, groups: Mapping[str, list[int]]) -> list[dict[st
         # The tensor map counts the device matrix's axes from its end; -1 means not cut.
         parts = [1 if axis < 0 else matrix[-1 - axis] for axis in tensor_map]
         whole = [size * part for size, part in zip(cut, parts, strict=True)]
-        found.append(
-            {
-                "name": name,
-                "whole": whole,
-                "slice": cut,
-                "optimizer_group": ranks,
-                "held": held,
-            }
-        )
+        shapes = {"whole": whole, "slice": cut, "optimizer_group": ranks, "held": held}
+        found.append({"name": name, **shapes})
     return found

@@ -12,6 +12,7 @@ is counted as often as the graph is called.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -84,7 +85,7 @@ class Communication:
         count: Executions per step.
         merged: True for an AllReduce of a gradient into which MindSpore's graph optimizer moved
             another term: AllReduce(x)·y + z became AllReduce(x + z)·y, so the gradient is wrong
-            (docs/mindspore_all_reduce.md).
+            (docs/internals/mindspore_all_reduce.md).
     """
 
     operation: str
@@ -142,7 +143,7 @@ def _nodes(lines: Iterable[str]) -> Iterator[tuple[str, str, str, str]]:
 def _communication(operation: str, line: str, types: str, scope: str) -> Communication:
     instance = _INSTANCE.search(line)
     name = instance[1].strip("_") if instance else ""
-    purposes = (words for start, words in _PURPOSES if name.startswith(start))
+    purposes = (purpose for start, purpose in _PURPOSES if name.startswith(start))
     pipeline = "pipeline" if operation in ("Send", "Receive") else "other"
     ranks = _RANKS.search(line)
     before, _, after = types.partition(" -> ")
@@ -165,13 +166,10 @@ def _tensors(types: str) -> str:
 
 
 def _size(types: str) -> int:
-    total = 0
-    for kind, shape in _TENSOR.findall(types):
-        elements = 1
-        for size in shape.split(","):
-            elements *= int(size) if size.strip() else 1
-        total += elements * _BYTES.get(kind, _WIDTH)
-    return total
+    return sum(
+        math.prod(map(int, re.findall(r"\d+", shape))) * _BYTES.get(kind, _WIDTH)
+        for kind, shape in _TENSOR.findall(types)
+    )
 
 
 def _where(scope: str) -> str:
@@ -181,7 +179,7 @@ def _where(scope: str) -> str:
     -> PclQwen2ForCausalLM/lm_head-Linear
     """
     *cells, _ = scope.split("/")
-    models = [place for place, cell in enumerate(cells) if cell.endswith("ForCausalLM")]
+    models = [index for index, cell in enumerate(cells) if cell.endswith("ForCausalLM")]
     if models:
         cells = [cells[models[-1]].partition("-")[2], *cells[models[-1] + 1 :]]
     return "/".join(cells)
@@ -225,8 +223,7 @@ def reason(log: str) -> str | None:
     Returns:
         The reason; None if there is none in the log.
     """
-    said = dict.fromkeys(_LOGGED.findall(log))
-    raised = _RAISED.findall(log)
-    parts = [raised[-1].strip()] if raised else []
-    parts += [f"  {line.strip()}" for line in said if not line.rstrip().endswith("failed.")]
+    logged = dict.fromkeys(_LOGGED.findall(log))
+    parts = [line.strip() for line in _RAISED.findall(log)[-1:]]
+    parts += [f"  {line.strip()}" for line in logged if not line.rstrip().endswith("failed.")]
     return "\n".join(parts) or None

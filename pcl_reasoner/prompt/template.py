@@ -21,6 +21,7 @@ from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.prompt.model_files import read_json
 
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token")
 _PROBE = "the-answer"
@@ -80,7 +81,7 @@ class ChatTemplate:
             roles = ", ".join(message["role"] for message in messages)
             raise StageError(
                 f"the chat template cannot render messages of roles {roles}: {error}. "
-                "Give another one with the stage's key `template`."
+                "Name another one with the stage's key `template`."
             ) from error
 
 
@@ -110,39 +111,30 @@ def load_template(model_folder: Path, template_file: str | None = None) -> ChatT
     Raises:
         StageError: There is no template, it is not valid jinja, or a file cannot be read.
     """
-    config = _tokenizer_config(model_folder)
-    beside = model_folder / "chat_template.jinja"
+    config_file = model_folder / "tokenizer_config.json"
+    if not config_file.is_file():
+        raise StageError(f"{config_file}: does not exist, but a model folder needs it.")
+    config = read_json(config_file)
+    own_file = model_folder / "chat_template.jinja"
     if template_file is not None:
         source = _read(Path(template_file))
-    elif beside.is_file():
-        source = _read(beside)
+    elif own_file.is_file():
+        source = _read(own_file)
     else:
         source = _own_template(config.get("chat_template"), model_folder)
     _compile(source)
     return ChatTemplate(source, _special_tokens(config))
 
 
-def _tokenizer_config(model_folder: Path) -> dict[str, Any]:
-    path = model_folder / "tokenizer_config.json"
-    try:
-        value = json.loads(_read(path))
-    except json.JSONDecodeError as error:
-        raise StageError(f"{path}: not valid JSON ({error}). Fetch the model again.") from error
-    if not isinstance(value, dict):
-        raise StageError(f"{path}: must be a JSON object, got {type(value).__name__}.")
-    return value
-
-
 def _own_template(value: Any, model_folder: Path) -> str:
     """The template in tokenizer_config.json: a text, or the ``default`` of a list of templates."""
     if isinstance(value, list):
-        named = {item["name"]: item["template"] for item in value}
-        value = named.get("default")
+        value = {item["name"]: item["template"] for item in value}.get("default")
     if isinstance(value, str):
         return value
     raise StageError(
         f"{model_folder}: no chat template in tokenizer_config.json and no chat_template.jinja. "
-        "Give a jinja file with the stage's key `template`."
+        "Name a jinja file with the stage's key `template`."
     )
 
 
@@ -162,8 +154,7 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise StageError(
-            f"{path}: cannot be read ({error}). A model folder needs tokenizer_config.json; a "
-            "template is a UTF-8 jinja file."
+            f"{path}: cannot be read ({error}). A template is a UTF-8 jinja file."
         ) from error
 
 
@@ -178,25 +169,16 @@ def _compile(source: str) -> Template:
     try:
         return environment.from_string(source)
     except TemplateError as error:
-        raise StageError(f"the chat template is not valid jinja: {error}") from error
+        raise StageError(
+            f"the chat template is not valid jinja: {error}. Correct it, or name another one with "
+            "the stage's key `template`."
+        ) from error
 
 
 def _raise_exception(message: str) -> NoReturn:
     raise TemplateError(message)
 
 
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
+def _tojson(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
     # jinja's own filter escapes HTML characters, which must not reach the model.
-    return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
-    )
+    return json.dumps(value, ensure_ascii=ensure_ascii, **options)

@@ -7,13 +7,12 @@ It gives the same ids as the folder's own tokenizer.json and as transformers' sl
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.prompt.model_files import read_json
 from pcl_reasoner.synthetic.base_model import QWEN2_SPLIT
 
 QWEN2_5_TOKENS = (
@@ -61,16 +60,15 @@ def read_vocabulary(vocab_file: Path, merges_file: Path) -> Tokenizer:
         got = tokenizer.token_to_id(token.content)
         if number is not None and got != number:
             raise StageError(
-                f"{vocab_file}: the added token {token.content} gets id {got}, "
-                f"tokenizer_config.json says {number}. The two files are not of one model."
+                f"{vocab_file}: the added token {token.content} gets id {got}, expected {number} "
+                "as in tokenizer_config.json. The two files belong to different models."
             )
     return tokenizer
 
 
 def _added_tokens(vocab_file: Path) -> list[tuple[int | None, AddedToken]]:
     """(id, token) of all added tokens, in ascending order of id; None if no file gives the id."""
-    config = _beside(vocab_file)
-    listed = config.get("added_tokens_decoder") if config else None
+    listed = read_json(vocab_file.parent / "tokenizer_config.json").get("added_tokens_decoder")
     if not listed:
         return [(None, AddedToken(text, normalized=False, special=True)) for text in QWEN2_5_TOKENS]
     keys = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
@@ -78,14 +76,3 @@ def _added_tokens(vocab_file: Path) -> list[tuple[int | None, AddedToken]]:
         (int(number), AddedToken(**{key: value[key] for key in keys if key in value}))
         for number, value in sorted(listed.items(), key=lambda item: int(item[0]))
     ]
-
-
-def _beside(vocab_file: Path) -> dict[str, Any] | None:
-    path = vocab_file.parent / "tokenizer_config.json"
-    if not path.is_file():
-        return None
-    try:
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise StageError(f"{path}: not valid JSON ({error}). Fetch the model again.") from error
-    return value

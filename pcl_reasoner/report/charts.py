@@ -136,32 +136,29 @@ class _Frame:
 
 
 def _line(style: str, x1: float, y1: float, x2: float, y2: float) -> Markup:
-    return Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(
-        style, _px(x1), _px(y1), _px(x2), _px(y2)
+    return Markup('<line class="{}" x1="{:.1f}" y1="{:.1f}" x2="{:.1f}" y2="{:.1f}"/>').format(
+        style, x1, y1, x2, y2
     )
 
 
 def _text(anchor: str, x: float, y: float, text: str) -> Markup:
-    return Markup('<text text-anchor="{}" x="{}" y="{}">{}</text>').format(
-        anchor, _px(x), _px(y), text
+    return Markup('<text text-anchor="{}" x="{:.1f}" y="{:.1f}">{}</text>').format(
+        anchor, x, y, text
     )
 
 
 def _rect(style: str, x: float, y: float, width: float, height: float, tooltip: str) -> Markup:
     return Markup(
-        '<rect class="{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>'
-    ).format(style, _px(x), _px(y), _px(width), _px(height), tooltip)
+        '<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}">'
+        "<title>{}</title></rect>"
+    ).format(style, x, y, width, height, tooltip)
 
 
-def _px(value: float) -> str:
-    return f"{value:.1f}"
-
-
-def _svg(label: str, height: float, body: Markup, width: float = WIDTH) -> Markup:
+def _svg(label: str, height: float, parts: Sequence[Markup], width: float = WIDTH) -> Markup:
     return Markup(
-        '<svg viewBox="0 0 {} {}" role="img" aria-label="{}" '
+        '<svg viewBox="0 0 {:.1f} {:.1f}" role="img" aria-label="{}" '
         'xmlns="http://www.w3.org/2000/svg">{}</svg>'
-    ).format(_px(width), _px(height), label, body)
+    ).format(width, height, label, Markup("").join(parts))
 
 
 def bucket_means(points: Sequence[Point], buckets: int) -> list[tuple[Point, Point]]:
@@ -204,18 +201,18 @@ def line_chart(label: str, series: Sequence[Series], x_label: str = "step") -> M
             parts.append(
                 _dot(one.style, frame.x(x), frame.y(y), f"{one.name}, {x_label} {steps}: {y:.4g}")
             )
-    return _svg(label, HEIGHT, Markup("").join(parts))
+    return _svg(label, HEIGHT, parts)
 
 
 def _polyline(style: str, frame: _Frame, points: Sequence[Point]) -> Markup:
-    text = " ".join(f"{_px(frame.x(x))},{_px(frame.y(y))}" for x, y in points)
+    text = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in points)
     return Markup('<polyline class="{}" points="{}"/>').format(style, text)
 
 
 def _dot(style: str, x: float, y: float, tooltip: str, radius: float = 2.0) -> Markup:
     return Markup(
-        '<circle class="dot {}" cx="{}" cy="{}" r="{}"><title>{}</title></circle>'
-    ).format(style, _px(x), _px(y), _px(radius), tooltip)
+        '<circle class="dot {}" cx="{:.1f}" cy="{:.1f}" r="{:.1f}"><title>{}</title></circle>'
+    ).format(style, x, y, radius, tooltip)
 
 
 def histogram(
@@ -245,7 +242,7 @@ def histogram(
     if threshold is not None and edges[0] <= threshold <= edges[-1]:
         x = frame.x(threshold)
         parts.append(_line("threshold", x, TOP, x, HEIGHT - BOTTOM))
-    return _svg(label, HEIGHT, Markup("").join(parts))
+    return _svg(label, HEIGHT, parts)
 
 
 def interval_chart(label: str, estimates: Sequence[Estimate]) -> Markup:
@@ -258,23 +255,23 @@ def interval_chart(label: str, estimates: Sequence[Estimate]) -> Markup:
     row, left = 26.0, 104.0
     height = row * len(estimates) + 30.0
 
-    def place(value: float) -> float:
+    def x_of(value: float) -> float:
         return left + min(max(value, 0.0), 1.0) * (WIDTH - left - 18.0)
 
     parts = []
     for percent in (0, 25, 50, 75, 100):
-        x = place(percent / 100)
+        x = x_of(percent / 100)
         parts.append(_line("grid", x, 4.0, x, height - 24.0))
         parts.append(_text("middle", x, height - 8.0, f"{percent}%"))
     for index, one in enumerate(estimates):
         y = row * index + 17.0
         tooltip = f"{one.name}: {one.value:.1%} [{one.low:.1%}, {one.high:.1%}]"
         parts.append(_text("end", left - 10, y + 3.5, one.name))
-        parts.append(_line(f"whisker {one.style}", place(one.low), y, place(one.high), y))
+        parts.append(_line(f"whisker {one.style}", x_of(one.low), y, x_of(one.high), y))
         for end in (one.low, one.high):
-            parts.append(_line(f"whisker {one.style}", place(end), y - 5, place(end), y + 5))
-        parts.append(_dot(one.style, place(one.value), y, tooltip, 4.5))
-    return _svg(label, height, Markup("").join(parts))
+            parts.append(_line(f"whisker {one.style}", x_of(end), y - 5, x_of(end), y + 5))
+        parts.append(_dot(one.style, x_of(one.value), y, tooltip, 4.5))
+    return _svg(label, height, parts)
 
 
 def bar_chart(
@@ -292,23 +289,23 @@ def bar_chart(
     height = top + row * len(bars) + 24
     ticks = nice_ticks(0.0, max(sum(bar.parts) for bar in bars), 5)
 
-    def place(value: float) -> float:
+    def x_of(value: float) -> float:
         return left + value / ticks[-1] * (width - left - right)
 
     drawn = [_legend(parts, left)]
     for tick in ticks:
-        drawn.append(_line("grid", place(tick), top - 6, place(tick), height - 20))
-        drawn.append(_text("middle", place(tick), height - 6, f"{tick_text(tick)} {unit}"))
+        drawn.append(_line("grid", x_of(tick), top - 6, x_of(tick), height - 20))
+        drawn.append(_text("middle", x_of(tick), height - 6, f"{tick_text(tick)} {unit}"))
     for index, bar in enumerate(bars):
         y, start = top + row * index, 0.0
         drawn.append(_text("end", left - 8, y + 13, bar.name))
         for (name, style), value in zip(parts, bar.parts, strict=True):
-            x, end = place(start), place(start + value)
+            x, end = x_of(start), x_of(start + value)
             tooltip = f"{bar.name}: {name} {value:.1f} {unit}"
             drawn.append(_rect(f"{style} {bar.style}".strip(), x, y + 2, end - x, row - 7, tooltip))
             start += value
-        drawn.append(_text("start", place(start) + 5, y + 13, bar.note))
-    return _svg(label, height, Markup("").join(drawn), width)
+        drawn.append(_text("start", x_of(start) + 5, y + 13, bar.note))
+    return _svg(label, height, drawn, width)
 
 
 def _legend(parts: Sequence[tuple[str, str]], x: float) -> Markup:

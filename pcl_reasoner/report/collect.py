@@ -16,7 +16,6 @@ from typing import Any
 
 from pcl_reasoner.evaluate.published import SCORES
 from pcl_reasoner.report import scores, training
-from pcl_reasoner.report.examples import Example, shorten
 from pcl_reasoner.report.records import StageRecord, finite
 
 PAPER = "paper"
@@ -28,14 +27,14 @@ HIT_CHARACTERS = 600
 
 
 def summarize(
-    records: Sequence[StageRecord], recipe: Mapping[str, Any], examples: Sequence[Example]
+    records: Sequence[StageRecord], recipe: Mapping[str, Any], examples: list[dict[str, Any]]
 ) -> dict[str, Any]:
     """Collect everything on the page that is equal for equal runs.
 
     Args:
         records: Every stage before the report, in the order in which they run.
         recipe: The facts in ``StageContext.recipe``.
-        examples: Problems with their responses.
+        examples: As ``join_examples`` gives them.
 
     Returns:
         JSON values only, without times, hosts and commits.
@@ -51,7 +50,7 @@ def summarize(
         "warnings": collect_warnings(records, trained, correct_share_of_grades(records)),
         "funnel": funnel,
         "paper_only": paper_only,
-        "contamination": [contamination(r) for r in records if is_contamination(r)],
+        "contamination": [contamination(one) for one in records if "sweep" in one.files],
         "lengths": [table for record in records for table in length_tables(record)],
         "packing": [packing(record) for record in records if record.files.get("accounting")],
         "training": trained,
@@ -60,7 +59,7 @@ def summarize(
         "comparison": comparison,
         "expect": scores.check_expected(recipe.get("expect") or {}, rows, comparison, records),
         "grades": grades(records),
-        "problems": [shorten(example) for example in examples],
+        "problems": examples,
         "choices": choices(records, recipe),
         "fingerprints": {
             record.key: record.manifest.get("fingerprint") for record in records if record.manifest
@@ -166,7 +165,7 @@ def collect_warnings(
         text = (
             f"{selected_share['key']}: only {selected_share['share']:.1%} of the graded responses "
             f"are correct ({selected_share['correct']} of {selected_share['graded']}). Under one "
-            "half, a loss without a baseline can harm the model."
+            "half, a loss without a baseline can make the model worse."
         )
         found.append({"stage": "report", "text": text})
     return found
@@ -190,11 +189,6 @@ def correct_share_of_grades(records: Sequence[StageRecord]) -> dict[str, Any] | 
     total = sum(verdicts.values())
     correct = verdicts.get("correct", 0)
     return {"key": graded[-1]["key"], "correct": correct, "graded": total, "share": correct / total}
-
-
-def is_contamination(record: StageRecord) -> bool:
-    """True for a stage that compared problems with benchmarks."""
-    return "sweep" in record.files
 
 
 def contamination(record: StageRecord) -> dict[str, Any]:
@@ -250,11 +244,8 @@ def length_tables(record: StageRecord) -> list[dict[str, Any]]:
 def _counted_by(record: StageRecord) -> str:
     """The library that counted the tokens, and the number of texts whose count was checked."""
     found = (record.counts.get("info") or {}).get("tokens") or {}
-    if not found:
-        return ""
-    if "checked" not in found:
-        return f"counted by {found['library']}"
-    return f"counted by {found['library']}, {found['checked']} of {found['texts']} checked"
+    checked = f", {found['checked']} of {found['texts']} checked" if "checked" in found else ""
+    return f"counted by {found['library']}{checked}" if found else ""
 
 
 def packing(record: StageRecord) -> dict[str, Any]:

@@ -9,41 +9,10 @@ A sample response of a problem::
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 HEAD, TAIL = 1200, 600
 """Characters shown of a long response: of its beginning, and of its end, where the answer is."""
-
-
-@dataclass(frozen=True)
-class Example:
-    """A problem with its graded responses.
-
-    Args:
-        problem_id: 16 hex digits.
-        problem: Its text; empty if the problems could not be read.
-        ground_truth: The correct answer, as in the data.
-        responses: One mapping per response: sample_index, response, verdict, reward, answer,
-            selected.
-    """
-
-    problem_id: str
-    problem: str
-    ground_truth: str
-    responses: list[dict[str, Any]]
-
-
-def shorten(example: Example) -> dict[str, Any]:
-    """An example with long responses cut in the middle."""
-    return {
-        "problem_id": example.problem_id,
-        "problem": example.problem,
-        "ground_truth": example.ground_truth,
-        "responses": [
-            {**response, **cut(response.get("response"))} for response in example.responses
-        ],
-    }
 
 
 def cut(text: str | None) -> dict[str, Any]:
@@ -62,7 +31,7 @@ def join_examples(
     selected: Sequence[Mapping[str, Any]] | None,
     problems: Sequence[Mapping[str, Any]],
     responses_shown: int,
-) -> list[Example]:
+) -> list[dict[str, Any]]:
     """Join the rows that several tables have for the drawn problems.
 
     Args:
@@ -72,20 +41,33 @@ def join_examples(
         selected: Keys of the responses that training may use; None: there was no selection.
         problems: Rows of problems.
         responses_shown: Most responses per problem.
+
+    Returns:
+        For each problem: problem_id (16 hex digits), problem (its text; empty if the problems could
+        not be read), ground_truth as in the data, and responses. A response has sample_index,
+        response, verdict, reward, answer, selected; a long one is cut in the middle.
     """
     text_of = {(row["problem_id"], row["sample_index"]): row for row in texts}
     chosen = {(row["problem_id"], row["sample_index"]) for row in selected or []}
     problem_of = {row["problem_id"]: row for row in problems}
+
+    def response_of(row: Mapping[str, Any]) -> dict[str, Any]:
+        key = (row["problem_id"], row["sample_index"])
+        text = text_of.get(key, {})
+        use = None if selected is None else key in chosen
+        return {**text, **row, "selected": use, **cut(text.get("response"))}
+
     examples = []
     for problem_id in drawn:
         rows = [row for row in graded if row["problem_id"] == problem_id]
         rows.sort(key=lambda row: int(row["sample_index"]))
-        responses = []
-        for row in rows[:responses_shown]:
-            key = (problem_id, row["sample_index"])
-            use = None if selected is None else key in chosen
-            responses.append({**text_of.get(key, {}), **row, "selected": use})
         problem = problem_of.get(problem_id, {})
-        text, truth = str(problem.get("problem") or ""), str(problem.get("ground_truth") or "")
-        examples.append(Example(problem_id, text, truth, responses))
+        examples.append(
+            {
+                "problem_id": problem_id,
+                "problem": str(problem.get("problem") or ""),
+                "ground_truth": str(problem.get("ground_truth") or ""),
+                "responses": [response_of(row) for row in rows[:responses_shown]],
+            }
+        )
     return examples

@@ -12,41 +12,52 @@ from markupsafe import Markup
 from pcl_reasoner.report import charts, training
 from pcl_reasoner.report.records import StageRecord
 
+
+def _by_verdict(figure: str) -> tuple[tuple[str, str, str], ...]:
+    return tuple((f"{kind}_{figure}", kind, kind) for kind in ("correct", "incorrect"))
+
+
 _PANELS = (
-    ("Loss", (("loss", "loss", "plain"),)),
+    ("metrics", "Loss", (("loss", "loss", "plain"),)),
+    ("metrics", "p of correct and incorrect responses", _by_verdict("p")),
+    ("metrics", "Gradient weight of correct and incorrect responses", _by_verdict("weight")),
+    ("metrics", "Entropy of a token, nats", _by_verdict("entropy")),
+    ("metrics", "Tokens of a response", _by_verdict("length")),
+    ("metrics", "Share of responses without an advantage", (("no_advantage", "share", "plain"),)),
+    ("metrics", "Share of tokens that are clipped", (("clipped", "share", "plain"),)),
+    ("metrics", "Gradient norm", (("grad_norm", "gradient norm", "plain"),)),
+    ("metrics", "Learning rate", (("learning_rate", "learning rate", "plain"),)),
     (
-        "p of correct and incorrect responses",
-        (("correct_p", "correct", "correct"), ("incorrect_p", "incorrect", "incorrect")),
-    ),
-    (
-        "Gradient weight of correct and incorrect responses",
-        (("correct_weight", "correct", "correct"), ("incorrect_weight", "incorrect", "incorrect")),
-    ),
-    (
-        "Entropy of a token, nats",
-        (
-            ("correct_entropy", "correct", "correct"),
-            ("incorrect_entropy", "incorrect", "incorrect"),
-        ),
-    ),
-    (
-        "Tokens of a response",
-        (("correct_length", "correct", "correct"), ("incorrect_length", "incorrect", "incorrect")),
-    ),
-    ("Share of responses without an advantage", (("no_advantage", "share", "plain"),)),
-    ("Share of tokens that are clipped", (("clipped", "share", "plain"),)),
-    ("Gradient norm", (("grad_norm", "gradient norm", "plain"),)),
-    ("Learning rate", (("learning_rate", "learning rate", "plain"),)),
-)
-"""(title, curves) of each chart; a curve is (figure in metrics.jsonl, name, CSS class)."""
-_PROBE_PANELS = (
-    (
+        "probe",
         "Probe: correct, and ended of itself",
         (("accuracy", "correct", "correct"), ("stop_ratio", "ended", "before")),
     ),
-    ("Probe: tokens of an answer", (("mean_length", "tokens", "plain"),)),
+    ("probe", "Probe: tokens of an answer", (("mean_length", "tokens", "plain"),)),
 )
-"""The same for probe.jsonl."""
+"""(file, title, curves) of each chart: metrics.jsonl or probe.jsonl; a curve is (figure in that
+file, name, CSS class)."""
+
+
+def page_environment() -> tuple[Environment, Markup]:
+    """The Jinja environment of this room's templates, and their style sheet."""
+    loader = PackageLoader("pcl_reasoner.report", "")
+    environment = Environment(
+        loader=loader,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        number=number,
+        percent=percent,
+        points=points,
+        figure_text=figure_text,
+        duration=duration,
+        spaced=spaced,
+    )
+    style, _, _ = loader.get_source(environment, "report.css")
+    return environment, Markup(style)
 
 
 def render(summary: Mapping[str, Any], records: Sequence[StageRecord]) -> str:
@@ -59,21 +70,10 @@ def render(summary: Mapping[str, Any], records: Sequence[StageRecord]) -> str:
     Returns:
         HTML with everything inline; all text from data is escaped.
     """
-    environment = Environment(
-        loader=PackageLoader("pcl_reasoner.report", ""),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(
-        number=number, percent=percent, points=points, short=short, duration=duration, words=words
-    )
-    style, _, _ = PackageLoader("pcl_reasoner.report", "").get_source(environment, "report.css")
-    template = environment.get_template("report.html.jinja")
-    return template.render(
+    environment, style = page_environment()
+    return environment.get_template("report.html.jinja").render(
         **summary,
-        style=Markup(style),
+        style=style,
         score_chart=score_chart(summary["comparison"]),
         length_charts=[length_chart(table) for table in summary["lengths"]],
         training_charts={
@@ -112,8 +112,7 @@ def length_chart(table: Mapping[str, Any]) -> Markup:
 def panels(record: StageRecord) -> list[tuple[str, list[tuple[str, str]], Markup]]:
     """Title, legend (name, CSS class) and chart of every panel with data of a training stage."""
     found = []
-    probes = [("probe", *panel) for panel in _PROBE_PANELS]
-    for file, title, figures in [*(("metrics", *panel) for panel in _PANELS), *probes]:
+    for file, title, figures in _PANELS:
         series = [
             charts.Series(name, style, training.curve(record, figure, file))
             for figure, name, style in figures
@@ -149,13 +148,12 @@ def _json(value: Any, indent: int | None = None) -> str:
 
 def versions(records: Sequence[StageRecord]) -> dict[str, list[str]]:
     """Package -> its versions over all stages; several if stages ran with different ones."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {}
     for record in records:
         for package, version in ((record.manifest or {}).get("versions") or {}).items():
-            known = found.setdefault(str(package), [])
-            if str(version) not in known:
-                known.append(str(version))
-    return found
+            # A dict without values keeps the order of first appearance.
+            found.setdefault(str(package), {})[str(version)] = None
+    return {package: list(seen) for package, seen in found.items()}
 
 
 def number(value: Any, digits: int = 4) -> str:
@@ -179,7 +177,7 @@ def points(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:+.1f}".replace("-", "\u2212")
 
 
-def short(value: Any, figure: str) -> str:
+def figure_text(value: Any, figure: str) -> str:
     """An expected or measured figure as text: a fraction in per cent, a gain in points."""
     if figure == "gain":
         return f"{points(value)} points"
@@ -198,6 +196,6 @@ def duration(seconds: float | None) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def words(value: str) -> str:
+def spaced(value: str) -> str:
     """A reason or a figure's name for display: underscores become spaces."""
     return str(value).replace("_", " ")

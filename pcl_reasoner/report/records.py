@@ -9,7 +9,7 @@ A sample record, of a packing stage::
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,9 +60,3 @@ def finite(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None
-
-
-def mean(values: Iterable[float | None]) -> float | None:
-    """The mean of the values that are not None; None if there are none."""
-    present = [value for value in values if value is not None]
-    return sum(present) / len(present) if present else None

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from pcl_reasoner.evaluate.results import Sample, in_order
+from pcl_reasoner.evaluate.results import in_order
+from pcl_reasoner.evaluate.summary import Sample
 from pcl_reasoner.report import charts
+from pcl_reasoner.report.page import page_environment
 
 if TYPE_CHECKING:
     from pcl_reasoner.evaluate.rescore import Rescored
@@ -26,25 +28,14 @@ def render(found: Sequence[Rescored], comparisons: Sequence[dict[str, Any]]) -> 
         found: One entry per result file.
         comparisons: As in scores.json.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    loader = PackageLoader("pcl_reasoner.report", "")
-    environment = Environment(
-        loader=loader,
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["percent"] = lambda value: f"{100 * value:.1f}"
-    style, _, _ = loader.get_source(environment, "report.css")
-    return environment.get_template("results.html.jinja").render(
-        style=Markup(style),
+    environment, style = page_environment()
+    text = environment.get_template("results.html.jinja").render(
+        style=style,
         sides=[_side(one) for one in found],
         comparisons=comparisons,
         chart=_scores(found),
     )
+    return f"{text}\n"
 
 
 def _scores(found: Sequence[Rescored]) -> Markup:
@@ -95,17 +86,17 @@ def _to_read(samples: Sequence[Sample]) -> list[tuple[int, Sample]]:
 
 def _lengths(samples: Sequence[Sample]) -> list[tuple[str, Markup]]:
     """Draw two histograms of length: of correct responses, and of the others."""
-    known = [(one.tokens, one.correct) for one in samples if one.tokens is not None]
-    if not known:
+    measured = [(one.tokens, one.correct) for one in samples if one.tokens is not None]
+    if not measured:
         return []
-    longest = max(1, *(tokens for tokens, _ in known))
+    longest = max(1, *(tokens for tokens, _ in measured))
     edges = [longest * number / BARS for number in range(BARS + 1)]
-    charts_of = []
+    drawn = []
     for name, wanted in (("correct", True), ("not correct", False)):
-        counts = [0] * BARS
-        for tokens, correct in known:
-            if correct is wanted:
-                counts[min(BARS - 1, tokens * BARS // longest)] += 1
+        indices = [
+            min(BARS - 1, n * BARS // longest) for n, correct in measured if correct is wanted
+        ]
+        counts = [indices.count(index) for index in range(BARS)]
         label = f"Lengths of responses that are {name}"
-        charts_of.append((label, charts.histogram(label, edges, counts, "tokens of a response")))
-    return charts_of
+        drawn.append((label, charts.histogram(label, edges, counts, "tokens of a response")))
+    return drawn

@@ -17,20 +17,13 @@ from typing import Any
 
 from pcl_reasoner.evaluate.published import ROUNDING
 from pcl_reasoner.evaluate.scores import NORMAL_95
-from pcl_reasoner.evaluate.verdict import Word, verdict, word_of
+from pcl_reasoner.evaluate.verdict import Outcome, outcome_of, verdict
 from pcl_reasoner.report.records import StageRecord, finite
 
 FRACTIONS = ("avg_at_n", "pass_at_n", "maj_at_n", "gain")
 _FIGURES = (
-    "problems",
-    "n",
-    "avg_at_n",
-    "standard_error",
-    "sampling_error",
-    "pass_at_n",
-    "maj_at_n",
-    "mean_length",
-    "unfinished",
+    *("problems", "n", "avg_at_n", "standard_error", "sampling_error"),
+    *("pass_at_n", "maj_at_n", "mean_length", "unfinished"),
 )
 
 
@@ -62,12 +55,12 @@ def compare(
         same problems; otherwise the two scores are taken as independent.
     """
     by_problem = {record.key: record.files.get("per_problem", {}) for record in records}
-    own = [score for score in scores if score["recipe"] == recipe] or list(scores)
+    chosen = [score for score in scores if score["recipe"] == recipe] or list(scores)
     found = []
-    for benchmark in dict.fromkeys(score["benchmark"] for score in own):
-        of_it = [score for score in own if score["benchmark"] == benchmark]
-        after = _named(of_it, "after") or of_it[-1]
-        others = [score for score in of_it if score is not after]
+    for benchmark in dict.fromkeys(score["benchmark"] for score in chosen):
+        evaluations = [score for score in chosen if score["benchmark"] == benchmark]
+        after = _named(evaluations, "after") or evaluations[-1]
+        others = [score for score in evaluations if score is not after]
         before = _named(others, "before") or (others[0] if others else None)
         pair = [by_problem[one["key"]].get(benchmark, {}) for one in (before, after) if one]
         error = _paired_error(*pair) if before else None
@@ -76,8 +69,8 @@ def compare(
     return found
 
 
-def _named(scores: Sequence[Mapping[str, Any]], word: str) -> Mapping[str, Any] | None:
-    return next((score for score in scores if word in score["stage"]), None)
+def _named(scores: Sequence[Mapping[str, Any]], part: str) -> Mapping[str, Any] | None:
+    return next((score for score in scores if part in score["stage"]), None)
 
 
 def _paired_error(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
@@ -91,30 +84,20 @@ def _paired_error(before: Mapping[str, float], after: Mapping[str, float]) -> fl
 def _gain(
     before: Mapping[str, Any] | None, after: Mapping[str, Any], paired_error: float | None
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "gain": None,
-        "gain_error": paired_error,
-        "gain_interval": None,
-        "paired": paired_error is not None,
-        "outcome": "single",
-    }
-    if before is None or before["avg_at_n"] is None or after["avg_at_n"] is None:
-        return found
-    gain = after["avg_at_n"] - before["avg_at_n"]
-    error = paired_error
-    errors = before["standard_error"], after["standard_error"]
-    if error is None and None not in errors:
-        error = math.hypot(*errors)
-    if error is None:
-        return {**found, "gain": gain, "outcome": "unknown"}
-    low, high = gain - NORMAL_95 * error, gain + NORMAL_95 * error
-    outcome = "better" if low > 0 else "worse" if high < 0 else "open"
-    interval = [low, high]
+    gain, error, interval, outcome = None, paired_error, None, "single"
+    if before is not None and None not in (before["avg_at_n"], after["avg_at_n"]):
+        gain, outcome = after["avg_at_n"] - before["avg_at_n"], "unknown"
+        errors = before["standard_error"], after["standard_error"]
+        if error is None and None not in errors:
+            error = math.hypot(*errors)
+    if gain is not None and error is not None:
+        interval = [gain - NORMAL_95 * error, gain + NORMAL_95 * error]
+        outcome = "better" if interval[0] > 0 else "worse" if interval[1] < 0 else "open"
     return {
-        **found,
         "gain": gain,
         "gain_error": error,
         "gain_interval": interval,
+        "paired": paired_error is not None,
         "outcome": outcome,
     }
 
@@ -141,12 +124,12 @@ def check_expected(
     gains = [{**pair["after"], **pair} for pair in comparison]
     rows = []
     for name, wanted in _flatten(expect):
-        *places, figure = name.split(".")
+        *path, figure = name.split(".")
         figure = re.sub(r"_at_\d+$", "_at_n", figure)
         tables = gains if figure == "gain" else [*counts, *scores]
         found = [row for row in tables if finite(row.get(figure)) is not None]
         names = ("recipe", "stage", "benchmark")
-        found = [row for row in found if set(places) <= {row.get(part) for part in names}]
+        found = [row for row in found if set(path) <= {row.get(level) for level in names}]
         row = found[-1] if found else {}
         rows.append({"name": name, **_judge(wanted, row, figure)})
     return rows
@@ -187,7 +170,7 @@ def _scaled(value: Any, figure: str) -> float | None:
     return number / 100 if percent and number is not None else number
 
 
-_MET: dict[Word, str] = {"consistent": "met", "better": "above", "worse": "below"}
+_MET: dict[Outcome, str] = {"consistent": "met", "better": "above", "worse": "below"}
 
 
 def _verdict(
@@ -197,18 +180,18 @@ def _verdict(
         return "not measured"
     wanted = bounds.get("value")
     if wanted is not None and figure in FRACTIONS:
-        word = _word(got, wanted, figure, row)
-        return _MET.get(word, word) if word else "unknown"
+        outcome = _outcome(got, wanted, figure, row)
+        return _MET.get(outcome, outcome) if outcome else "unknown"
     if got < bounds.get("at_least", wanted if wanted is not None else got):
         return "below"
     return "above" if got > bounds.get("at_most", wanted if wanted is not None else got) else "met"
 
 
-def _word(got: float, wanted: float, figure: str, row: Mapping[str, Any]) -> Word | None:
+def _outcome(got: float, wanted: float, figure: str, row: Mapping[str, Any]) -> Outcome | None:
     """The verdict on a fraction against the expected one; None if its error is not known."""
     gain_error, error = finite(row.get("gain_error")), finite(row.get("sampling_error"))
     if figure == "gain" and gain_error is not None:
-        return word_of(100 * (got - wanted), NORMAL_95 * 100 * gain_error + ROUNDING)
+        return outcome_of(100 * (got - wanted), NORMAL_95 * 100 * gain_error + ROUNDING)
     if figure == "avg_at_n" and error is not None:
         return verdict("", 100 * wanted, got, error, int(row["n"])).word
     return None

@@ -24,7 +24,6 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
 
 if TYPE_CHECKING:
-    from pcl_reasoner.report.examples import Example
     from pcl_reasoner.report.records import StageRecord
 
 _JSON_FILES = ("histogram", "accounting", "scores", "sweep")
@@ -71,8 +70,7 @@ def report(
         files = _read_files(folder) if manifest else {}
         records.append(StageRecord(recipe, name, manifest, files))
         context.progress.update(len(records), len(inputs), "stages")
-    folders = {record.key: inputs[key] for record, key in zip(records, inputs, strict=True)}
-    examples = _read_examples(config, records, folders, str(context.recipe.get("name", "")))
+    examples = _read_examples(config, records, inputs, str(context.recipe.get("name", "")))
     summary = summarize(records, context.recipe, examples)
     for warning in summary["warnings"]:
         if warning["stage"] == "report":
@@ -80,9 +78,9 @@ def report(
     write_json(output / "summary.json", summary)
     page = render(summary, records)
     (output / "report.html").write_text(page, encoding="utf-8", errors="replace")
-    there = sum(1 for record in records if record.manifest)
-    dropped = {"not_run": len(records) - there} if there < len(records) else {}
-    return Counts(unit="stages", read=len(records), kept=there, dropped=dropped)
+    finished = sum(1 for record in records if record.manifest)
+    dropped = {"not_run": len(records) - finished} if finished < len(records) else {}
+    return Counts(unit="stages", read=len(records), kept=finished, dropped=dropped)
 
 
 def _read_files(folder: Path) -> dict[str, Any]:
@@ -116,24 +114,25 @@ def _parse(path: Path, line: int, text: str) -> Any:
 
 
 def _read_examples(
-    config: ReportConfig, records: list[StageRecord], folders: Mapping[str, Path], own: str
-) -> list[Example]:
+    config: ReportConfig, records: list[StageRecord], folders: Mapping[str, Path], recipe: str
+) -> list[dict[str, Any]]:
     """Draw graded problems, and read the rows of these problems only.
 
     Args:
         config: How many problems, and the seed.
         records: Every stage.
         folders: ``recipe/stage`` -> folder.
-        own: The report's recipe; its stages are preferred to those of recipes that it takes from.
+        recipe: Name of the report's recipe. Its stages are preferred to those of recipes that it
+            takes from.
     """
     from pcl_reasoner.report.examples import join_examples
 
-    ordered = sorted(records, key=lambda record: record.recipe == own)
+    ordered = sorted(records, key=lambda record: record.recipe == recipe)
     last = {record.type: folders[record.key] for record in ordered if record.manifest}
     keys = ["problem_id", "sample_index"]
     rows = _rows(last, "grade", "verdicts.parquet", keys[:1], None)
-    known = sorted({row["problem_id"] for row in rows})
-    drawn = random.Random(config.seed).sample(known, min(config.problems_shown, len(known)))
+    graded = sorted({row["problem_id"] for row in rows})
+    drawn = random.Random(config.seed).sample(graded, min(config.problems_shown, len(graded)))
     verdicts = [*keys, "verdict", "reward", "answer"]
     truths = ["problem_id", "problem", "ground_truth"]
     selected = _rows(last, "select", "responses.parquet", keys, drawn)
@@ -196,6 +195,6 @@ def _rows(
         return []
     table = dataset.dataset(source, format="parquet")
     present = [name for name in columns if name in table.schema.names]
-    wanted = None if problem_ids is None else dataset.field("problem_id").isin(problem_ids)
-    found: list[dict[str, Any]] = table.to_table(columns=present, filter=wanted).to_pylist()
+    row_filter = None if problem_ids is None else dataset.field("problem_id").isin(problem_ids)
+    found: list[dict[str, Any]] = table.to_table(columns=present, filter=row_filter).to_pylist()
     return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pcl_reasoner.report.records import StageRecord, finite, mean
+from pcl_reasoner.report.records import StageRecord, finite
 
 FIGURES = ("loss", "correct_p", "incorrect_p", "grad_norm", "learning_rate")
 
@@ -30,6 +30,7 @@ def digest(record: StageRecord) -> dict[str, Any]:
     tenth = max(1, len(metrics) // 10)
     correct = sum(finite(step.get("correct_count")) or 0.0 for step in metrics)
     incorrect = sum(finite(step.get("incorrect_count")) or 0.0 for step in metrics)
+    total = correct + incorrect
     # Without incorrect responses and without p, correct_count alone is no sign of grading.
     graded = incorrect > 0 or any(finite(step.get("correct_p")) is not None for step in metrics)
     return {
@@ -40,9 +41,7 @@ def digest(record: StageRecord) -> dict[str, Any]:
         "overflows": sum(1 for step in metrics if step.get("overflow")),
         "correct": int(correct) if graded else None,
         "incorrect": int(incorrect) if graded else None,
-        "correct_share": correct / (correct + incorrect)
-        if graded and correct + incorrect
-        else None,
+        "correct_share": correct / total if graded and total else None,
         "figures": {
             name: {
                 "first": _mean_figure(metrics[:tenth], name),
@@ -56,12 +55,11 @@ def digest(record: StageRecord) -> dict[str, Any]:
 def _mean_figure(steps: Sequence[dict[str, Any]], name: str) -> float | None:
     """A figure's mean over steps; p is weighted by responses, as their number differs by step."""
     kind, _, figure = name.partition("_")
-    if figure != "p":
-        return mean(finite(step.get(name)) for step in steps)
-    pairs = [(finite(step.get(name)), finite(step.get(f"{kind}_count"))) for step in steps]
-    weighted = [(p, 1.0 if count is None else count) for p, count in pairs if p is not None]
-    total = sum(count for _, count in weighted)
-    return sum(p * count for p, count in weighted) / total if total else None
+    weight = f"{kind}_count" if figure == "p" else ""
+    pairs = [(finite(step.get(name)), finite(step.get(weight))) for step in steps]
+    weighted = [(value, 1.0 if n is None else n) for value, n in pairs if value is not None]
+    total = sum(n for _, n in weighted)
+    return sum(value * n for value, n in weighted) / total if total else None
 
 
 def warnings_about(training: dict[str, Any]) -> list[str]:
@@ -77,7 +75,7 @@ def warnings_about(training: dict[str, Any]) -> list[str]:
             f"{training['key']}: only {share:.1%} of the responses trained on are correct "
             f"({training['correct']} correct, {training['incorrect']} incorrect). Under one half, "
             "a loss without a baseline pushes down what correct and incorrect answers share, and "
-            "can do harm."
+            "can make the model worse."
         )
     first, last = training["figures"]["correct_p"].values()
     if first is not None and last is not None and last < first:

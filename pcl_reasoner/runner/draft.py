@@ -14,7 +14,7 @@ from typing import Any
 
 from pcl_reasoner.core import files
 from pcl_reasoner.core.errors import InputError
-from pcl_reasoner.stages import renamed_stage
+from pcl_reasoner.stages import stage_hint
 
 PAPER = "paper"
 """Reserved profile name for a recipe's top level, which is the published run."""
@@ -60,19 +60,20 @@ class Draft:
         """The file or override that a stage's key (or the source ``sources``, name) came from."""
         if (group, key) in self._origins:
             return self._origins[group, key]
-        here = group in self._declared or group not in self.value["stages"]
-        return str(self.path if here else self._overlay_path)
+        in_recipe = group in self._declared or group not in self.value["stages"]
+        return str(self.path if in_recipe else self._overlay_path)
 
-    def _read(self, path: Path, known: list[str]) -> dict[str, Any]:
+    def _read(self, path: Path, allowed: list[str]) -> dict[str, Any]:
         """Read a recipe or an overlay. Values of the wrong shape are reported and left out."""
         value = files.read_yaml(path)
         for key in value:
-            if key not in known:
-                self.errors.append(f"{path}: {key}: unknown key.{files.nearest(str(key), known)}")
-        read = {key: value[key] for key in value if key in known}
+            if key not in allowed:
+                hint = files.nearest(str(key), allowed)
+                self.errors.append(f"{path}: {key}: unknown key.{hint}")
+        read = {key: value[key] for key in value if key in allowed}
         for key in _MAPPINGS:
             # An overlay with an empty ``expect`` removes the published results; without, they stay.
-            if key in known and (key != "expect" or key in value or path == self.path):
+            if key in allowed and (key != "expect" or key in value or path == self.path):
                 read[key] = self._mapping(value.get(key), f"{path}: {key}")
         for name, entry in read["stages"].items():
             read["stages"][name] = self._mapping(entry, f"{path}: stages.{name}")
@@ -87,7 +88,7 @@ class Draft:
             return {}
         for key in value:
             if not isinstance(key, str):
-                self.errors.append(f"{where}: key {key!r} must be a word; put it in quotes.")
+                self.errors.append(f"{where}: key {key!r} must be a string; put it in quotes.")
         return {key: entry for key, entry in value.items() if isinstance(key, str)}
 
     def read_overlay(self, profile: str) -> None:
@@ -96,7 +97,7 @@ class Draft:
         if PAPER in profiles:
             self.errors.append(
                 f"{self.path}: profiles.{PAPER}: this name means the recipe's top level; "
-                "give the overlay another."
+                "give the overlay another name."
             )
         if profile == PAPER:
             return
@@ -122,7 +123,7 @@ class Draft:
         if isinstance(known.get(name), dict):
             known[name] = {**known[name], "use": option}
         else:
-            hint = files.nearest(name, list(known))
+            hint = files.nearest(name, known)
             self.errors.append(f"{where}: choices.{name}: unknown choice.{hint}")
 
     def apply_overrides_of_choices(self, overrides: tuple[str, ...]) -> None:
@@ -163,8 +164,7 @@ class Draft:
             if key in self._overlay:
                 self.value[key] = self._overlay[key]
                 self._origins[key, ""] = where
-        if "expect" in self._overlay:
-            self.value["expect"] = self._overlay["expect"]
+        self.value["expect"] = self._overlay.get("expect", self.value["expect"])
 
     def apply_launch(self, hashed: Mapping[str, Mapping[str, Any]], name: str) -> None:
         """Set the launch file's hashed keys in every stage of their type."""
@@ -201,13 +201,13 @@ class Draft:
             self.errors.append(f"override {override}: write sources.name.path=VALUE.")
             return
         if name not in known:
-            hint = files.nearest(name, list(known))
+            hint = files.nearest(name, known)
             self.errors.append(f"override {override}: no such source {name!r}.{hint}")
             return
         kept = dict(known[name]) if isinstance(known[name], dict) else {}
         if rest[0] in _ORIGINS_OF_A_SOURCE:
             # A new origin replaces the old one, but ``files`` and ``kind`` may still apply.
-            kept = {word: kept[word] for word in ("files", "kind") if word in kept}
+            kept = {part: kept[part] for part in ("files", "kind") if part in kept}
         known[name] = {**kept, rest[0]: self._override_value(override)}
         self._origins["sources", name] = f"override {override}"
 
@@ -222,17 +222,16 @@ class Draft:
             self.value["expect"] = _merge(self.value["expect"], _nested(key, value))
             return
         if stage not in self.value["stages"]:
-            known = list(self.value["stages"])
-            hint = renamed_stage(stage) or files.nearest(stage, known)
+            known = self.value["stages"]
             self.errors.append(
-                f"{where}: {dotted}: no such stage.{hint} Stages: {', '.join(known)}."
+                f"{where}: {dotted}: no such stage.{stage_hint(stage, known)} "
+                f"Stages: {', '.join(known)}."
             )
             return
         if not key:
-            self.errors.append(f"{where}: {dotted}: give a key too, e.g. {stage}.key=value.")
+            self.errors.append(f"{where}: {dotted}: also give a key, e.g. {stage}.key=value.")
             return
-        entry = _merge(self.value["stages"][stage], _nested(key, value))
-        self.value["stages"][stage] = entry
+        self.value["stages"][stage] = _merge(self.value["stages"][stage], _nested(key, value))
         self._origins[stage, key.partition(".")[0]] = where
 
 
@@ -244,10 +243,10 @@ def _nested(dotted: str, value: Any) -> dict[str, Any]:
     return found
 
 
-def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+def _merge(base: dict[str, Any], overlay: dict[str, Any]) -> dict[str, Any]:
     """Merge mappings deeply. Lists and other values are replaced. The base's keys come first."""
     merged = dict(base)
-    for key, value in over.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], value) if both else value
+    for key, value in overlay.items():
+        nested = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = _merge(merged[key], value) if nested else value
     return merged

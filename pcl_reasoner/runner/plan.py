@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core import artifact
-from pcl_reasoner.core.errors import InputError, join_errors
+from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.files import nearest
 from pcl_reasoner.core.schema import Source
 from pcl_reasoner.runner import sources
@@ -65,9 +65,13 @@ class PlannedStage:
         manifest = artifact.read_manifest(self.folder)
         return manifest is not None and manifest.get("fingerprint") == self.fingerprint
 
+    def as_input(self) -> PlannedInput:
+        """The stage's artifact as the input of another stage."""
+        return PlannedInput(self.fingerprint, self.folder, self.title)
+
 
 def _identity(
-    recipe: Recipe, spec: StageSpec, inputs: dict[str, PlannedInput], memory: sources.HashMemory
+    recipe: Recipe, spec: StageSpec, inputs: dict[str, PlannedInput], memory: sources.HashCache
 ) -> dict[str, Any]:
     named = spec.config.named_files()
     contents = {name: sources.content_of(path, memory) for name, path in named.items()}
@@ -100,14 +104,8 @@ class Plan:
 
     def find(self, recipe: str, stage: str) -> PlannedStage | None:
         """The planned stage of that recipe and name; None if there is none."""
-        return next(
-            (
-                planned
-                for planned in self.stages
-                if planned.recipe.name == recipe and planned.spec.name == stage
-            ),
-            None,
-        )
+        title = f"{recipe}/{stage}"
+        return next((planned for planned in self.stages if planned.title == title), None)
 
     def report_file(self) -> Path | None:
         """The last page that a stage writes for a person, whether or not it exists yet."""
@@ -121,14 +119,14 @@ class Plan:
             InputError: None of these stages reads a policy.
         """
         by_folder = {stage.folder: stage for stage in self.stages}
-        waiting = [planned]
-        while waiting:
-            stage = waiting.pop(0)
+        stages = [planned]
+        # The list grows while it is walked: every stage appends the stages that it reads.
+        for stage in stages:
             if "policy" in stage.inputs:
                 return stage.inputs["policy"].path / "tokenizer.json"
-            above = (by_folder.get(item.path) for item in stage.inputs.values())
-            waiting += [one for one in above if one is not None]
-        raise InputError(f"stage {planned.title}: neither it nor a stage above reads a policy.")
+            paths = [item.path for item in stage.inputs.values()]
+            stages += [by_folder[path] for path in paths if path in by_folder]
+        raise InputError(f"stage {planned.title}: neither it nor a stage before it reads a policy.")
 
 
 def make_plan(recipe: Recipe, runs: Path, until: str | None = None) -> Plan:
@@ -141,13 +139,12 @@ def make_plan(recipe: Recipe, runs: Path, until: str | None = None) -> Plan:
     """
     # Absolute, because a stage may start processes in other working directories.
     runs = runs.expanduser().absolute()
-    memory = sources.HashMemory(runs / ".hashes.json")
+    memory = sources.HashCache(runs / ".hashes.json")
     planner = _Planner(recipe, runs, memory)
     if until is not None and until not in recipe.stages:
-        known = list(recipe.stages)
         raise InputError(
-            f"{recipe.path}: no such stage {until!r}.{nearest(until, known)}"
-            f" Stages: {', '.join(known)}."
+            f"{recipe.path}: no such stage {until!r}.{nearest(until, recipe.stages)}"
+            f" Stages: {', '.join(recipe.stages)}."
         )
     for name in recipe.stages if until is None else [until]:
         planner.stage(recipe, name)
@@ -160,7 +157,7 @@ def make_plan(recipe: Recipe, runs: Path, until: str | None = None) -> Plan:
 class _Planner:
     """Walks recipes depth first and plans each stage once."""
 
-    def __init__(self, recipe: Recipe, runs: Path, memory: sources.HashMemory) -> None:
+    def __init__(self, recipe: Recipe, runs: Path, memory: sources.HashCache) -> None:
         self.plan = Plan(recipe, runs)
         self.runs = runs
         self.memory = memory
@@ -172,11 +169,11 @@ class _Planner:
         known = self.plan.find(recipe.name, name)
         if known is not None:
             return known
-        key = f"{recipe.name}/{name}"
-        if key in self.walking:
-            circle = " -> ".join([*self.walking, key])
+        title = f"{recipe.name}/{name}"
+        if title in self.walking:
+            circle = " -> ".join([*self.walking, title])
             raise InputError(f"{recipe.path}: stages read one another in a circle: {circle}")
-        self.walking.append(key)
+        self.walking.append(title)
         spec = recipe.stages[name]
         inputs = dict(self._inputs(recipe, spec))
         self.walking.pop()
@@ -201,18 +198,14 @@ class _Planner:
             if ALL_STAGES not in other.inputs:
                 self.stage(recipe, name)
         # Other recipes first, as in the plan.
-        walk = sorted(self.plan.stages, key=lambda planned: planned.recipe.name == recipe.name)
-        for planned in walk:
+        stages = sorted(self.plan.stages, key=lambda planned: planned.recipe.name == recipe.name)
+        for planned in stages:
             if ALL_STAGES not in planned.spec.inputs:
-                yield (
-                    planned.title,
-                    PlannedInput(planned.fingerprint, planned.folder, planned.title),
-                )
+                yield planned.title, planned.as_input()
 
     def _input(self, recipe: Recipe, name: str) -> PlannedInput:
         if name in recipe.stages:
-            planned = self.stage(recipe, name)
-            return PlannedInput(planned.fingerprint, planned.folder, planned.title)
+            return self.stage(recipe, name).as_input()
         source = recipe.sources[name]
         if source.stage:
             return self._stage_source(recipe, source, name)
@@ -220,13 +213,13 @@ class _Planner:
 
     def _stage_source(self, recipe: Recipe, source: Source, name: str) -> PlannedInput:
         owner = self._recipe(recipe, source.recipe) if source.recipe else recipe
-        problems = _no_such_stage(recipe, owner, name, source)
-        if problems:
-            raise join_errors(problems)
-        planned = self.stage(owner, str(source.stage))
-        inside = source.path or ""
-        digest = planned.fingerprint if not inside else f"{planned.fingerprint}/{inside}"
-        return PlannedInput(digest, planned.folder / inside, planned.title)
+        if problem := _no_such_stage(recipe, owner, name, source):
+            raise InputError(problem)
+        artifact_input = self.stage(owner, str(source.stage)).as_input()
+        if not source.path:
+            return artifact_input
+        digest = f"{artifact_input.fingerprint}/{source.path}"
+        return PlannedInput(digest, artifact_input.path / source.path, artifact_input.origin)
 
     def _recipe(self, recipe: Recipe, name: str) -> Recipe:
         other = load_other(recipe, name)
@@ -234,7 +227,7 @@ class _Planner:
         if known.path.resolve() != other.path.resolve():
             raise InputError(
                 f"{known.path} and {other.path} have the same name {other.name!r}: their runs "
-                "would be taken for one another. Rename one."
+                "would be confused. Rename one."
             )
         return known
 
@@ -253,14 +246,14 @@ class _Planner:
         return PlannedInput(digest, folder, name)
 
 
-def check_others(recipe: Recipe, above: tuple[str, ...] = ()) -> list[str]:
+def check_others(recipe: Recipe, readers: tuple[str, ...] = ()) -> list[str]:
     """Errors in the recipes that this one reads stages from, and in the names of those stages.
 
     Args:
         recipe: The recipe.
-        above: Names of the recipes that led to this one.
+        readers: Names of the recipes that led to this one.
     """
-    if recipe.name in above:
+    if recipe.name in readers:
         return []
     problems = []
     for name, source in recipe.sources.items():
@@ -271,19 +264,19 @@ def check_others(recipe: Recipe, above: tuple[str, ...] = ()) -> list[str]:
         except InputError as error:
             problems.append(str(error))
             continue
-        problems += _no_such_stage(recipe, other, name, source)
-        problems += check_others(other, (*above, recipe.name))
+        if problem := _no_such_stage(recipe, other, name, source):
+            problems.append(problem)
+        problems += check_others(other, (*readers, recipe.name))
     return problems
 
 
-def _no_such_stage(recipe: Recipe, owner: Recipe, name: str, source: Source) -> list[str]:
+def _no_such_stage(recipe: Recipe, owner: Recipe, name: str, source: Source) -> str | None:
     if source.stage in owner.stages:
-        return []
-    known = list(owner.stages)
-    return [
+        return None
+    return (
         f"{recipe.path}: sources.{name}: {owner.path} has no stage {source.stage!r}."
-        f"{nearest(str(source.stage), known)} Stages: {', '.join(known)}."
-    ]
+        f"{nearest(str(source.stage), owner.stages)} Stages: {', '.join(owner.stages)}."
+    )
 
 
 def why(planned: PlannedStage) -> str:
@@ -294,7 +287,7 @@ def why(planned: PlannedStage) -> str:
     if planned.done:
         return "done"
     if planned.folder.is_dir():
-        return "its folder has no whole manifest of these settings"
+        return "its folder has no complete manifest of these settings"
     others = [
         (path.stat().st_mtime, manifest)
         for path in planned.folder.parent.glob(f"{planned.spec.name}-*")
@@ -303,8 +296,8 @@ def why(planned: PlannedStage) -> str:
         and manifest.get("name") == planned.spec.name
         and "identity" in manifest
     ]
-    begun = planned.partial.is_dir() and STAGES[planned.spec.type].resumable
-    prefix = "was cut off, goes on; " if begun else ""
+    resumes = planned.partial.is_dir() and STAGES[planned.spec.type].resumable
+    prefix = "was interrupted, resumes; " if resumes else ""
     if not others:
         return prefix + "never run with these settings"
     newest = max(others, key=lambda item: item[0])[1]
@@ -323,12 +316,10 @@ def _differences(old: dict[str, Any], planned: PlannedStage) -> Iterable[str]:
         if before != now:
             yield f"{key} is {now!r}, was {before!r}"
     for key, content in new.get("files", {}).items():
-        if (
-            old.get("files", {}).get(key) != content
-            and old["config"].get(key) == new["config"][key]
-        ):
+        same_name = old["config"].get(key) == new["config"][key]
+        if same_name and old.get("files", {}).get(key) != content:
             yield f"the content of {key} ({new['config'][key]}) changed"
     for role in sorted(set(old["inputs"]) | set(new["inputs"])):
         if old["inputs"].get(role) != new["inputs"].get(role):
             item = planned.inputs.get(role)
-            yield f"input {role} changed ({item.origin})" if item else f"input {role} is gone"
+            yield f"input {role} changed ({item.origin})" if item else f"input {role} was removed"

@@ -18,10 +18,11 @@ from pydantic import ValidationError
 
 from pcl_reasoner.core import artifact, files
 from pcl_reasoner.core.errors import InputError, join_errors
-from pcl_reasoner.core.schema import Launch, Source, sentences
+from pcl_reasoner.core.schema import Launch, Source
 from pcl_reasoner.core.stage import StageConfig
+from pcl_reasoner.core.validation import validation_messages
 from pcl_reasoner.runner.draft import PAPER, Draft
-from pcl_reasoner.stages import ALL_STAGES, STAGES, renamed_stage
+from pcl_reasoner.stages import ALL_STAGES, STAGES, stage_hint
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """Names become folder names and parts of overrides."""
@@ -121,22 +122,22 @@ def _read_launch(name: str) -> tuple[Launch | None, str, list[str]]:
     Returns:
         The launch file (None if it is wrong), the profile that it names in any case, all errors.
     """
-    errors: list[str] = []
     try:
         path = files.find(name, "launch")
         value = files.read_yaml(path)
     except InputError as error:
         return None, PAPER, [str(error)]
+    errors: list[str] = []
     profile = str(value.get("profile", PAPER))
     hashed = value.get("hashed")
     for stage in hashed if isinstance(hashed, dict) else {}:
         if stage not in STAGES:
-            hint = renamed_stage(str(stage)) or files.nearest(str(stage), list(STAGES))
+            hint = stage_hint(str(stage), STAGES)
             errors.append(f"{path}: hashed.{stage}: no such stage.{hint}")
     try:
         return Launch.model_validate(value), profile, errors
     except ValidationError as error:
-        errors += sentences(error, lambda key: str(path), "", Launch)
+        errors += validation_messages(error, lambda key: str(path), "", Launch)
         return None, profile, errors
 
 
@@ -212,7 +213,7 @@ def load_other(recipe: Recipe, name: str) -> Recipe:
     if other.name == recipe.name:
         raise InputError(
             f"{recipe.path}: takes a stage from {other.path}, which has the same name "
-            f"{other.name!r}: their runs would be taken for one another. Rename one."
+            f"{other.name!r}: their runs would be confused. Rename one."
         )
     return other
 
@@ -233,9 +234,9 @@ def _plain_errors(draft: Draft) -> Iterator[str]:
         try:
             artifact.canonical_json(draft.value[group])
         except (TypeError, ValueError) as error:
-            yield f"{draft.path}: {group}: holds what JSON cannot say ({error})."
+            yield f"{draft.path}: {group}: has a value that JSON cannot represent ({error})."
     if not draft.value["stages"]:
-        yield f"{draft.path}: stages: must be given: at least one."
+        yield f"{draft.path}: stages: give at least one stage."
 
 
 def _sources(draft: Draft) -> dict[str, Source]:
@@ -245,19 +246,17 @@ def _sources(draft: Draft) -> dict[str, Source]:
         try:
             found[name] = Source.model_validate(value)
         except ValidationError as error:
-            draft.errors += sentences(error, lambda key: where, f"sources.{name}: ", Source)  # noqa: B023
+            prefix = f"sources.{name}: "
+            draft.errors += validation_messages(error, lambda key: where, prefix, Source)  # noqa: B023
     return found
 
 
 def _stages(
     draft: Draft, sources: dict[str, Source], launched: Launch | None
 ) -> dict[str, StageSpec]:
-    found = {}
-    for name, entry in draft.value["stages"].items():
-        spec = _stage(draft, name, dict(entry), sources, launched)
-        if spec is not None:
-            found[name] = spec
-    return found
+    entries = draft.value["stages"].items()
+    specs = [_stage(draft, name, dict(entry), sources, launched) for name, entry in entries]
+    return {spec.name: spec for spec in specs if spec is not None}
 
 
 def _stage(
@@ -269,10 +268,9 @@ def _stage(
 ) -> StageSpec | None:
     kind = entry.pop("stage", name)
     if kind not in STAGES:
-        hint = renamed_stage(str(kind)) or files.nearest(str(kind), list(STAGES))
         draft.errors.append(
             f"{draft.where(name, 'stage')}: stages.{name}: no such stage {kind!r}."
-            f"{hint} Known: {', '.join(STAGES)}."
+            f"{stage_hint(str(kind), STAGES)} Known: {', '.join(STAGES)}."
         )
         return None
     inputs, several = _inputs(draft, name, kind, entry.pop("inputs", None))
@@ -287,15 +285,15 @@ def _stage(
             )
     # Some checks need more than the stage's own settings. A parallel layout must divide the launch
     # file's devices and existing weights, and some settings need an input of a certain role.
-    around = {
+    validation_context = {
         "placement": launched.placement if launched else None,
         "folders": _folders(inputs, sources),
         "roles": set(inputs),
     }
     try:
-        config = config_class.model_validate(entry, context=around)
+        config = config_class.model_validate(entry, context=validation_context)
     except ValidationError as error:
-        draft.errors += sentences(
+        draft.errors += validation_messages(
             error, lambda key: draft.where(name, key), f"stage {name}: ", config_class
         )
         return None
@@ -314,32 +312,30 @@ def _folders(inputs: dict[str, list[str]], sources: dict[str, Source]) -> dict[s
 
 def _not_finite(value: Any) -> bool:
     """True if the value contains NaN or infinity: neither has a stable encoding."""
-    if isinstance(value, dict):
-        return any(_not_finite(item) for item in value.values())
-    if isinstance(value, list):
-        return any(_not_finite(item) for item in value)
+    if isinstance(value, dict | list):
+        return any(map(_not_finite, value.values() if isinstance(value, dict) else value))
     return isinstance(value, float) and not math.isfinite(value)
 
 
 def _inputs(
-    draft: Draft, name: str, kind: str, given: Any
+    draft: Draft, name: str, kind: str, entry: Any
 ) -> tuple[dict[str, list[str]], frozenset[str]]:
     """Role -> names, and the roles that the recipe gives as lists."""
     where = f"{draft.where(name, 'inputs')}: stages.{name}.inputs"
-    if given is not None and not isinstance(given, dict):
-        draft.errors.append(f"{where}: must be a mapping of roles to names, got {given!r}.")
-    given = given if isinstance(given, dict) else {}
+    if entry is not None and not isinstance(entry, dict):
+        draft.errors.append(f"{where}: must be a mapping of roles to names, got {entry!r}.")
+    given: dict[str, Any] = entry if isinstance(entry, dict) else {}
     defaults = {role.rstrip("?"): value for role, value in STAGES[kind].inputs.items()}
     optional = {role.rstrip("?") for role in STAGES[kind].inputs if role.endswith("?")}
     for role in given:
         if role not in defaults:
-            hint = files.nearest(str(role), list(defaults))
+            hint = files.nearest(str(role), defaults)
             draft.errors.append(
                 f"{where}.{role}: unknown role.{hint} Roles: {', '.join(defaults)}."
             )
     found: dict[str, list[str]] = {}
     for role, default in defaults.items():
-        value = given.get(role, None if role in optional else default)
+        value: Any = given.get(role, None if role in optional else default)
         names = value if isinstance(value, list) else [value]
         if value is None and role in optional:
             continue
@@ -372,7 +368,7 @@ def _reference_errors(
                     )
     for name, source in sources.items():
         if source.stage and not source.recipe and source.stage not in stage_names:
-            hint = renamed_stage(source.stage) or files.nearest(source.stage, stage_names)
+            hint = stage_hint(source.stage, stage_names)
             where = draft.where("sources", name)
             yield f"{where}: sources.{name}.stage: no such stage {source.stage!r}.{hint}"
 
@@ -381,16 +377,16 @@ def _in_order(
     stages: dict[str, StageSpec], sources: dict[str, Source], path: Path
 ) -> dict[str, StageSpec]:
     """Order stages so that each comes after those that it reads; ties keep the recipe's order."""
-    behind = {name: source.stage for name, source in sources.items() if not source.recipe}
-    waiting = {}
+    stage_of = {name: source.stage for name, source in sources.items() if not source.recipe}
+    reads = {}
     readers_of_all = {name for name, spec in stages.items() if ALL_STAGES in spec.inputs}
     for name, spec in stages.items():
-        read = {behind.get(item) or item for items in spec.inputs.values() for item in items}
-        waiting[name] = set(stages) - readers_of_all if name in readers_of_all else read
+        read = {stage_of.get(item) or item for items in spec.inputs.values() for item in items}
+        reads[name] = set(stages) - readers_of_all if name in readers_of_all else read
     ordered: dict[str, StageSpec] = {}
     while len(ordered) < len(stages):
         left = [name for name in stages if name not in ordered]
-        free = next((name for name in left if not waiting[name] & set(left)), None)
+        free = next((name for name in left if not reads[name] & set(left)), None)
         if free is None:
             raise InputError(f"{path}: stages {', '.join(left)} read one another in a circle.")
         ordered[free] = stages[free]

@@ -11,14 +11,21 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Protocol
 
 from pcl_reasoner import __version__
 from pcl_reasoner.core import artifact
 from pcl_reasoner.core.api_keys import missing_keys, without_slash
-from pcl_reasoner.core.errors import InputError, LockedError, PclError, StageError, join_errors
+from pcl_reasoner.core.doctor import installed_version
+from pcl_reasoner.core.errors import (
+    InputError,
+    LockedError,
+    PclError,
+    StageError,
+    join_errors,
+    not_writable,
+)
 from pcl_reasoner.core.files import nearest
 from pcl_reasoner.core.stage import Counts, Progress, StageContext
 from pcl_reasoner.runner import sources
@@ -58,10 +65,11 @@ class View(Progress, Protocol):
         """A stage reports a warning."""
 
 
-Around = Callable[[PlannedStage, StageContext], AbstractContextManager[None]]
+StageManager = Callable[[PlannedStage, StageContext], AbstractContextManager[None]]
+"""Gives a context manager that is held while a stage runs. It may change the stage's context."""
 
 
-def _nothing_around(planned: PlannedStage, context: StageContext) -> AbstractContextManager[None]:
+def _no_manager(planned: PlannedStage, context: StageContext) -> AbstractContextManager[None]:
     return nullcontext()
 
 
@@ -78,9 +86,7 @@ def locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         handle = path.open("a+", encoding="utf-8")
     except OSError as error:
-        raise StageError(
-            f"{folder}: cannot be written ({error.strerror}). Choose another place with --runs."
-        ) from error
+        raise not_writable(folder, error) from error
     with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -89,7 +95,7 @@ def locked(folder: Path) -> Iterator[None]:
             holder = handle.read().strip() or "another process"
             raise LockedError(
                 f"{folder}: in use by {holder}. Wait until it has finished, stop it, or choose "
-                "another place with --runs."
+                "another folder with --runs."
             ) from error
         handle.truncate(0)
         handle.write(f"process {os.getpid()} on {platform.node()} since {_now()}")
@@ -102,16 +108,17 @@ def run(
     view: View,
     repeated: Sequence[PlannedStage] = (),
     start: str | None = None,
-    around: Around = _nothing_around,
+    manager: StageManager = _no_manager,
 ) -> None:
     """Run a plan.
 
     Args:
         plan: The stages; those that are done are skipped.
         view: Shows what happens.
-        repeated: Stages that run again although they are done, as returned by `again`.
+        repeated: Stages that run again although they are done, as returned by
+            `stages_to_repeat`.
         start: How processes on the launch file's hosts are started: ``ssh``, ``local`` or None.
-        around: Gives a context manager that is held while a stage runs, e.g. for a Ray cluster on
+        manager: Gives a context manager that is held while a stage runs, e.g. for a Ray cluster on
             other hosts. It may change the stage's context.
 
     Raises:
@@ -121,10 +128,10 @@ def run(
     """
     if plan.missing:
         raise join_errors(plan.missing)
-    if all(planned.done for planned in plan.stages) and not repeated:
+    unfinished = [planned for planned in plan.stages if not planned.done or planned in repeated]
+    if not unfinished:
         return
-    absent = _missing_keys([one for one in plan.stages if not one.done or one in repeated])
-    if absent:
+    if absent := _missing_keys(unfinished):
         raise join_errors(absent)
     with locked(plan.runs / plan.recipe.name):
         for name, source in plan.to_fetch.values():
@@ -135,24 +142,22 @@ def run(
                 continue
             view.started(planned, index, len(plan.stages))
             # Another recipe's stages are written to that recipe's run directory, with its own lock.
-            if planned.recipe.name == plan.recipe.name:
-                run_stage(planned, view, index, start, around)
-            else:
-                with locked(planned.folder.parent):
-                    run_stage(planned, view, index, start, around)
+            other = planned.recipe.name != plan.recipe.name
+            with locked(planned.folder.parent) if other else nullcontext():
+                run_stage(planned, view, start, manager)
 
 
 def _missing_keys(stages: list[PlannedStage]) -> list[str]:
     """One sentence per API key that these stages need and the environment does not have."""
-    wanted: dict[str, str] = {}
+    needed: dict[str, str] = {}
     for planned in stages:
         placement = planned.recipe.launch.placement
-        named = [without_slash(url) for url in planned.spec.config.asked_urls(placement)]
-        wanted |= {u: v for u, v in placement.api_keys.items() if without_slash(u) in named}
-    return missing_keys(wanted)
+        urls = [without_slash(url) for url in planned.spec.config.request_urls(placement)]
+        needed |= {u: v for u, v in placement.api_keys.items() if without_slash(u) in urls}
+    return missing_keys(needed)
 
 
-def again(plan: Plan, from_stage: str | None) -> list[PlannedStage]:
+def stages_to_repeat(plan: Plan, from_stage: str | None) -> list[PlannedStage]:
     """The stages that ``--from`` runs again, done or not: the named stage and all after it.
 
     Raises:
@@ -160,23 +165,17 @@ def again(plan: Plan, from_stage: str | None) -> list[PlannedStage]:
     """
     if from_stage is None:
         return []
-    own = [planned for planned in plan.stages if planned.recipe is plan.recipe]
-    names = [planned.spec.name for planned in own]
+    stages = [planned for planned in plan.stages if planned.recipe is plan.recipe]
+    names = [planned.spec.name for planned in stages]
     if from_stage not in names:
         raise InputError(
             f"{plan.recipe.path}: --from {from_stage!r}: not one of the stages to run."
             f"{nearest(from_stage, names)} They are: {', '.join(names)}."
         )
-    return own[names.index(from_stage) :]
+    return stages[names.index(from_stage) :]
 
 
-def run_stage(
-    planned: PlannedStage,
-    view: View,
-    index: int,
-    start: str | None = None,
-    around: Around = _nothing_around,
-) -> Counts:
+def run_stage(planned: PlannedStage, view: View, start: str | None, manager: StageManager) -> None:
     """Run one stage in its partial folder and commit it.
 
     Raises:
@@ -192,7 +191,7 @@ def run_stage(
         quarantined.touch()
         context = _context(planned, quarantined, view, start)
         inputs = {role: item.path for role, item in planned.inputs.items()}
-        with around(planned, context):
+        with manager(planned, context):
             counts = stage.function()(planned.spec.config, inputs, planned.partial, context)
         _check(planned, counts, quarantined)
         seconds = time.monotonic() - started
@@ -211,7 +210,6 @@ def run_stage(
     for warning in context.warnings:
         view.warned(f"{planned.title}: {warning}")
     view.finished(planned, counts, seconds)
-    return counts
 
 
 def _context(
@@ -234,7 +232,7 @@ def _disk_error(planned: PlannedStage, error: OSError) -> StageError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         what = "the disk is full. Free space and run again; finished stages are kept."
     elif error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-        what = "cannot be written or read: no permission. Choose another place with --runs."
+        what = "cannot be written or read: no permission. Choose another folder with --runs."
     else:
         what = f"{type(error).__name__}: {error.strerror or error}."
     return StageError(f"stage {planned.title}: {where}: {what}")
@@ -246,15 +244,16 @@ def _check(planned: PlannedStage, counts: Counts, quarantined: Path) -> None:
     if counts.read != total:
         raise StageError(
             f"read {counts.read} {counts.unit} but accounts for {total} "
-            f"({counts.kept} kept, {counts.dropped}). This is a fault of the stage; report it."
+            f"({counts.kept} kept, {counts.dropped}). This is a bug in the stage; report it."
         )
     limit = getattr(planned.spec.config, "max_malformed", None)
     refused = {k: v for k, v in counts.dropped.items() if k.startswith("malformed")}
-    if limit is not None and counts.read and sum(refused.values()) > limit * counts.read:
-        share = sum(refused.values()) / counts.read
+    malformed = sum(refused.values())
+    if limit is not None and malformed > limit * counts.read:
         raise StageError(
-            f"{sum(refused.values())} of {counts.read} {counts.unit} are malformed ({share:.1%}), "
-            f"the limit is {limit:.1%}: {refused}. See {quarantined}, mend the source, or raise "
+            f"{malformed} of {counts.read} {counts.unit} are malformed "
+            f"({malformed / counts.read:.1%}), "
+            f"the limit is {limit:.1%}: {refused}. See {quarantined}, fix the source, or raise "
             f"{planned.spec.name}.max_malformed."
         )
 
@@ -290,13 +289,8 @@ def _manifest(
 
 def versions() -> dict[str, str]:
     """Installed versions of this package and of packages whose numerics or formats matter."""
-    found = {"pclr-ms": __version__}
-    for name in _PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    found = {name: installed_version(name) or "not installed" for name in _PACKAGES}
+    return {"pclr-ms": __version__, **found}
 
 
 def git_commit() -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import Source
 
 
-class HashMemory:
+class HashCache:
     """Remembers the SHA-256 of files by path, inode, size and modification time.
 
     ``runs/.hashes.json``: {"/data/a.parquet": [inode, size, mtime_ns, "sha256…"], …}
@@ -21,12 +22,9 @@ class HashMemory:
         self._path = path
         self._changed = False
         self._known: dict[str, list[Any]] = {}
-        try:
-            known = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return
-        if isinstance(known, dict):
-            self._known = known
+        with suppress(OSError, ValueError):
+            value = json.loads(path.read_text(encoding="utf-8"))
+            self._known = value if isinstance(value, dict) else {}
 
     def sha256(self, file: Path) -> str:
         """The file's hash; it is computed only if the file is new or has changed."""
@@ -43,11 +41,9 @@ class HashMemory:
         """Write the hashes if there are new ones. A read-only disk is no error: this is a cache."""
         if not self._changed:
             return
-        try:
+        with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             artifact.write_atomically(self._path, json.dumps(self._known))
-        except OSError:
-            return
 
 
 def files_of(source: Source) -> list[Path]:
@@ -58,15 +54,11 @@ def files_of(source: Source) -> list[Path]:
     root = Path(str(source.path)).expanduser()
     if root.is_file():
         return [root]
-    found = (path for path in root.glob(source.files or "**/*") if path.is_file())
-    return sorted(path for path in found if not _hidden(path.relative_to(root)))
+    found = [path for path in root.glob(source.files or "**/*") if path.is_file()]
+    return sorted(path for path in found if "/." not in f"/{path.relative_to(root).as_posix()}")
 
 
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
-def fingerprint_of(source: Source, memory: HashMemory) -> str | None:
+def fingerprint_of(source: Source, memory: HashCache) -> str | None:
     """The fingerprint of the content of a path or a hub repository.
 
     A path is identified by its files' relative names and contents; a hub repository by its id,
@@ -80,12 +72,12 @@ def fingerprint_of(source: Source, memory: HashMemory) -> str | None:
     return _content(Path(str(source.path)).expanduser(), files_of(source), memory)
 
 
-def content_of(path: Path, memory: HashMemory) -> str | None:
+def content_of(path: Path, memory: HashCache) -> str | None:
     """The fingerprint of the content of a file or folder; None if there are no files."""
     return _content(path, files_of(Source(path=str(path))), memory)
 
 
-def _content(root: Path, found: list[Path], memory: HashMemory) -> str | None:
+def _content(root: Path, found: list[Path], memory: HashCache) -> str | None:
     if not found:
         return None
     base = root.parent if root.is_file() else root
@@ -100,8 +92,8 @@ def missing(name: str, source: Source) -> str | None:
         return None
     pattern = f" with files {source.files!r}" if source.files else ""
     return (
-        f"source {name}: {source.path}{pattern}: nothing there. Put the data there, or give "
-        f"another place with sources.{name}.path=PATH."
+        f"source {name}: {source.path}{pattern}: no such files. Put the data there, or give "
+        f"another path with sources.{name}.path=PATH."
     )
 
 
@@ -143,13 +135,13 @@ def fetch(name: str, source: Source, runs: Path) -> Path:
     except Exception as error:
         raise StageError(
             f"source {name}: {source.hub} at {source.revision} could not be fetched "
-            f"({type(error).__name__}: {error}). Run again to go on where it stopped, or download "
-            f"it elsewhere and give the folder: sources.{name}.path=PATH."
+            f"({type(error).__name__}: {error}). Run again to resume the download, or "
+            f"download it elsewhere and give the folder: sources.{name}.path=PATH."
         ) from error
     if not files_of(Source(path=str(folder))):
         raise StageError(
             f"source {name}: {source.hub} at {source.revision} has no files "
-            f"{source.files or ''}. Mend sources.{name}.files."
+            f"{source.files or ''}. Correct sources.{name}.files."
         )
     (folder / ".complete").touch()
     return folder

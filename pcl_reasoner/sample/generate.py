@@ -19,13 +19,13 @@ from pcl_reasoner.inference.answer_log import Record
 from pcl_reasoner.inference.dialogue import Dialogue, Problem, Prompt
 from pcl_reasoner.inference.response_log import ResponseLog, record
 from pcl_reasoner.inference.settings import SamplingConfig
+from pcl_reasoner.local_sampler.draw import stream_seed
 from pcl_reasoner.prompt.template import load_template
 from pcl_reasoner.weights.model_config import end_tokens
 from pcl_reasoner.weights.stream import weight_files
 
 if TYPE_CHECKING:
-    from pcl_reasoner.local_sampler.draw import Filters
-    from pcl_reasoner.local_sampler.sampler import LocalSampler
+    from pcl_reasoner.local_sampler.sampler import Layout, LocalSampler
 
 
 def generate(
@@ -55,8 +55,8 @@ def generate(
     dialogue = Dialogue(folder, settings)
     if dialogue.end_of_turn is not None and dialogue.end_of_turn not in dialogue.ends:
         context.warn(
-            f"{folder}: eos_token_id {dialogue.ends} does not have the template's end of turn "
-            f"{dialogue.template.end_of_turn!r} ({dialogue.end_of_turn}): responses may run on."
+            f"{folder}: eos_token_id {dialogue.ends} lacks the template's end of turn "
+            f"{dialogue.template.end_of_turn!r} ({dialogue.end_of_turn}): responses may not stop."
         )
     try:
         if len(records) < len(problems) * settings.n:
@@ -64,10 +64,9 @@ def generate(
             if settings.engine == "server":
                 from pcl_reasoner.inference.client import ask_servers
 
-                words = log.parent.parent / "logs" / f"{_title(log.parent)}.server.log"
-                ask_servers(prompts, settings, dialogue, records, context, folder, words)
+                ask_servers(prompts, dialogue, records, context, log_beside(log.parent, "server"))
             else:
-                draw_locally(prompts, settings, folder, dialogue, records, context)
+                draw_locally(prompts, dialogue, records, context)
     except BaseException:
         records.close()
         raise
@@ -76,9 +75,14 @@ def generate(
     return records
 
 
-def _title(output: Path) -> str:
-    """The stage's title, e.g. ``sample-1a2b3c4d``, from the folder that it writes to."""
-    return output.name.removesuffix(".partial")
+def log_beside(output: Path, kind: str) -> Path:
+    """The log of a stage's servers, e.g. ``logs/sample-1a2b3c4d.server.log``.
+
+    Args:
+        output: The folder that the stage writes to; ``logs`` is beside it.
+        kind: ``server`` or ``judge``.
+    """
+    return output.parent / "logs" / f"{output.name.removesuffix('.partial')}.{kind}.log"
 
 
 def describe(settings: SamplingConfig, folder: Path) -> dict[str, Any]:
@@ -99,8 +103,6 @@ def describe(settings: SamplingConfig, folder: Path) -> dict[str, Any]:
 
 def draw_locally(
     prompts: list[Prompt],
-    settings: SamplingConfig,
-    folder: Path,
     dialogue: Dialogue,
     records: ResponseLog,
     context: StageContext,
@@ -112,48 +114,38 @@ def draw_locally(
 
     Args:
         prompts: All prompts, whether drawn already or not.
-        settings: The sampling fields.
-        folder: The model's Hugging Face folder.
-        dialogue: The model's tokenizer and template.
+        dialogue: The model's tokenizer and template, with the sampling fields.
         records: The log that receives the responses.
         context: Receives progress.
     """
-    from pcl_reasoner.local_sampler.draw import Filters
     from pcl_reasoner.local_sampler.sampler import LocalSampler
 
-    sampler = LocalSampler(folder)
+    settings = dialogue.settings
+    sampler = LocalSampler(dialogue.folder)
     longest = min(settings.max_model_len, sampler.shape.max_position_embedding)
-    rooms = {prompt.problem_id: dialogue.room(prompt, longest) for prompt in prompts}
-    records.add(_too_long(rooms, settings.n))
-    fitting = {p.problem_id: p for p in prompts if rooms[p.problem_id] > 0}
+    limits = {prompt.problem_id: dialogue.response_limit(prompt, longest) for prompt in prompts}
+    records.add(_too_long(limits, settings.n))
+    fitting = {p.problem_id: p for p in prompts if limits[p.problem_id] > 0}
     keys = sorted((name, index) for name in fitting for index in range(settings.n))
-    batches = [keys[at : at + settings.batch] for at in range(0, len(keys), settings.batch)]
+    starts = range(0, len(keys), settings.batch)
+    batches = [keys[start : start + settings.batch] for start in starts]
     if not batches:
         return
-    sampler.prepare(_layout(batches, fitting, rooms, settings.batch))
-    filters = Filters(
-        settings.temperature,
-        settings.top_k,
-        settings.top_p,
-        settings.min_p,
-        settings.repetition_penalty,
-    )
+    sampler.prepare(_layout(batches, fitting, limits))
     for batch in batches:
         if any(key not in records for key in batch):
-            records.add(_draw_batch(sampler, batch, fitting, rooms, filters, settings, dialogue))
+            records.add(_draw_batch(sampler, batch, fitting, limits, dialogue))
         context.progress.update(len(records), len(prompts) * settings.n, "responses")
 
 
-def _too_long(rooms: dict[str, int], n: int) -> Iterator[Record]:
+def _too_long(limits: dict[str, int], n: int) -> Iterator[Record]:
     """Records of prompts that leave no tokens for a response: failed, as a server refuses them."""
-    for name, room in rooms.items():
-        if room < 1:
+    for name, limit in limits.items():
+        if limit < 1:
             yield from (record((name, i), "", [], "error", 0, None, "local") for i in range(n))
 
 
-def _layout(
-    batches: list[list[Key]], prompts: dict[str, Prompt], rooms: dict[str, int], rows: int
-) -> Any:
+def _layout(batches: list[list[Key]], prompts: dict[str, Prompt], limits: dict[str, int]) -> Layout:
     """One layout for all batches, so that two graphs serve them all."""
     from pcl_reasoner.local_sampler.sampler import PROMPT_MULTIPLE, Layout
 
@@ -162,8 +154,8 @@ def _layout(
     return Layout(
         prompts=max(len({name for name, _ in batch}) for batch in batches),
         prompt_slots=slots,
-        rows=min(rows, len(batches[0])),
-        slots=slots + max(rooms[name] for name in prompts),
+        rows=len(batches[0]),
+        slots=slots + max(limits[name] for name in prompts),
     )
 
 
@@ -171,28 +163,20 @@ def _draw_batch(
     sampler: LocalSampler,
     batch: list[Key],
     prompts: dict[str, Prompt],
-    rooms: dict[str, int],
-    filters: Filters,
-    settings: SamplingConfig,
+    limits: dict[str, int],
     dialogue: Dialogue,
 ) -> list[Record]:
-    from pcl_reasoner.local_sampler.draw import stream_seed
     from pcl_reasoner.local_sampler.sampler import Row
 
+    settings = dialogue.settings
     names = sorted({name for name, _ in batch})
-    seeds = [stream_seed(settings.seed, *key) for key in batch]
-    rows = [Row(names.index(key[0]), seed) for key, seed in zip(batch, seeds, strict=True)]
+    rows = [Row(names.index(key[0]), stream_seed(settings.seed, *key)) for key in batch]
     ids = [prompts[name].ids for name in names]
-    drawn = sampler.sample(ids, rows, [rooms[name] for name, _ in batch], filters)
-    return [
-        record(
-            key,
-            dialogue.response(one.token_ids, one.finish_reason),
-            one.token_ids,
-            one.finish_reason,
-            seed,
-            None,
-            "local",
-        )
-        for key, seed, one in zip(batch, seeds, drawn, strict=True)
-    ]
+    row_limits = [limits[name] for name, _ in batch]
+    drawn = sampler.sample(ids, rows, row_limits, settings)
+    records = []
+    for key, row, one in zip(batch, rows, drawn, strict=True):
+        response = dialogue.response(one.token_ids, one.finish_reason)
+        kept = (response, one.token_ids, one.finish_reason, row.seed)
+        records.append(record(key, *kept, seconds=None, server="local"))
+    return records

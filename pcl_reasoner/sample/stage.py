@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pcl_reasoner.inference.response_log import ResponseLog
 
 _LOG = "responses.partial.jsonl"
-_LENGTHS = "mean_cot_tokens"
+_LENGTH_COLUMN = "mean_cot_tokens"
 """Problems' column with the mean length of other models' responses: predicts our length."""
-_ROWS_A_GROUP = 64
+_GROUP_ROWS = 64
 """Rows in memory at once; a published response has up to 131 072 tokens."""
 
 
@@ -51,15 +51,15 @@ def sample(
     from pcl_reasoner.sample.generate import describe, generate
 
     problems, repeated = read_problems(inputs["problems"] / "clean.parquet")
-    described = output / "sampling.json"
+    sampling_file = output / "sampling.json"
     # The log is deleted last: sampling.json without a log means that everything was written.
-    if (output / _LOG).exists() or not described.exists():
+    if (output / _LOG).exists() or not sampling_file.exists():
         sampling = describe(config, inputs["policy"])
         records = generate(problems, config, inputs["policy"], output / _LOG, context)
         _write_responses(output / "responses", records)
-        write_json(described, {**sampling, "responses": records.info()})
+        write_json(sampling_file, {**sampling, "responses": records.info()})
         records.delete()
-    figures = json.loads(described.read_text(encoding="utf-8"))["responses"]
+    figures = json.loads(sampling_file.read_text(encoding="utf-8"))["responses"]
     kept = len(problems) * config.n
     dropped = {"repeated_problem": repeated * config.n} if repeated else {}
     return Counts(
@@ -85,17 +85,17 @@ def read_problems(path: Path) -> tuple[list[Problem], int]:
     from pcl_reasoner.inference.dialogue import Problem
 
     if not path.is_file():
-        raise StageError(f"{path}: not found. The role problems needs a stage that writes it.")
+        raise StageError(f"{path}: does not exist. The role problems needs a stage that writes it.")
     names = pq.read_schema(path).names
-    lacking = [name for name in ("problem_id", "problem") if name not in names]
-    if lacking:
-        raise StageError(f"{path}: no column {', '.join(lacking)}; it has {', '.join(names)}.")
-    lengths = [_LENGTHS] if _LENGTHS in names else []
+    absent = [name for name in ("problem_id", "problem") if name not in names]
+    if absent:
+        raise StageError(f"{path}: no column {', '.join(absent)}; it has {', '.join(names)}.")
+    lengths = [_LENGTH_COLUMN] if _LENGTH_COLUMN in names else []
     table = pq.read_table(path, columns=["problem_id", "problem", *lengths])
     found: dict[str, Problem] = {}
     for row in table.to_pylist():
-        one = Problem(row["problem_id"], row["problem"], row.get(_LENGTHS))
-        found.setdefault(one.id, one)
+        problem = Problem(row["problem_id"], row["problem"], row.get(_LENGTH_COLUMN))
+        found.setdefault(problem.id, problem)
     return [found[name] for name in sorted(found)], len(table) - len(found)
 
 
@@ -109,9 +109,6 @@ def _write_responses(folder: Path, records: ResponseLog) -> None:
     folder.mkdir(exist_ok=True)
     keys = records.keys()
     with pq.ParquetWriter(folder / "part-00000.parquet", RESPONSES, compression="zstd") as writer:
-        for start in range(0, len(keys), _ROWS_A_GROUP):
-            rows = [
-                {name: item[name] for name in RESPONSES.names}
-                for item in records.read(keys[start : start + _ROWS_A_GROUP])
-            ]
+        for start in range(0, len(keys), _GROUP_ROWS):
+            rows = list(records.read(keys[start : start + _GROUP_ROWS]))
             writer.write_table(pa.Table.from_pylist(rows, schema=RESPONSES))

@@ -9,6 +9,7 @@ User, port and key are set in the OpenSSH configuration file that the launch fil
 from __future__ import annotations
 
 import shlex
+import subprocess
 from pathlib import Path
 
 from pcl_reasoner.core.schema import Ssh
@@ -18,38 +19,40 @@ _ALIVE_COUNT = 3
 
 _REASONS = (
     ("Can't open user config file", "the file of placement.ssh.config cannot be read"),
-    ("Could not resolve hostname", "the name is not known: mend it, or the name service"),
-    ("Connection refused", "no SSH server answers there: start sshd, or mend the port"),
+    ("Could not resolve hostname", "the name is not known: correct it, or the name service"),
+    ("Connection refused", "no SSH server answers there: start sshd, or correct the port"),
     ("timed out", "it does not answer: is it up, and is the link?"),
     ("No route to host", "there is no route to it: is it up, and is the link?"),
     ("Network is unreachable", "its network cannot be reached from here"),
-    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key is another than known_hosts has"),
+    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "its host key differs from the one in known_hosts"),
     (
         "Host key verification failed",
-        "its host key is not known here: look at it and put it into known_hosts (ssh-keyscan)",
+        "its host key is not known here: check it and add it to known_hosts (ssh-keyscan)",
     ),
     (
         "Permission denied",
         "it refuses our key: put the public key into its authorized_keys, or name user and key "
         "in the file of placement.ssh.config",
     ),
-    ("command not found", "no such program there: set per_host.<name>.python"),
-    ("No such file or directory", "no such program there: set per_host.<name>.python"),
+    ("command not found", "there is no such program there: set per_host.<name>.python"),
+    ("No such file or directory", "there is no such program there: set per_host.<name>.python"),
 )
 
 
-def command_on(host: str, words: list[str], how: str, ssh: Ssh, notice_seconds: float) -> list[str]:
+def command_on(
+    host: str, command: list[str], how: str, ssh: Ssh, notice_seconds: float
+) -> list[str]:
     """The command of this machine that runs another command on a host.
 
     Args:
         host: The host's name.
-        words: Program and arguments to run on the host.
+        command: Program and arguments to run on the host.
         how: ``local`` or ``ssh``.
         ssh: The configuration file, and how long to wait for an answer.
         notice_seconds: Seconds after which a cut link ends the connection.
     """
     if how == LOCAL:
-        return words
+        return command
     interval = max(1, round(notice_seconds / _ALIVE_COUNT))
     options = {
         "BatchMode": "yes",
@@ -68,8 +71,28 @@ def command_on(host: str, words: list[str], how: str, ssh: Ssh, notice_seconds: 
         "LogLevel": "ERROR",
     }
     config = ["-F", str(Path(ssh.config).expanduser())] if ssh.config else []
-    given = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-    return ["ssh", *config, *given, "--", host, f"exec {shlex.join(words)}"]
+    flags = [text for name, value in options.items() for text in ("-o", f"{name}={value}")]
+    return ["ssh", *config, *flags, "--", host, f"exec {shlex.join(command)}"]
+
+
+def ask(command: list[str], text: str, seconds: float) -> tuple[str, str]:
+    """Run a command that reads one text and answers it.
+
+    Args:
+        command: The command, from `command_on`.
+        text: Its standard input.
+        seconds: Limit for the answer.
+
+    Returns:
+        Its standard output, and its error output or the reason why there is no answer.
+    """
+    try:
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return "", f"it does not answer within {seconds:.0f} s"
+    except OSError as error:
+        return "", str(error)
+    return done.stdout, done.stderr
 
 
 def reason_in(text: str) -> str:
@@ -78,4 +101,4 @@ def reason_in(text: str) -> str:
         if part in text:
             return reason
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "no answer came any more"
+    return lines[-1] if lines else "it stopped answering"

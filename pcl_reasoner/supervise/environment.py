@@ -9,14 +9,14 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from pcl_reasoner.core.schema import HostSettings, Placement
+from pcl_reasoner.core.schema import Placement
 
 
 def environment_steps(
     placement: Placement,
     host: str,
     python: str | None = None,
-    further: Mapping[str, str] | None = None,
+    base_env: Mapping[str, str] | None = None,
 ) -> list[str]:
     """The steps that set up a host's environment: a shell file, PATH for ``python``, variables.
 
@@ -24,14 +24,14 @@ def environment_steps(
         placement: The launch file's placement.
         host: One of its hosts or spare hosts; empty: without ``per_host``.
         python: Path of ``python`` if ``per_host`` names none; None: from PATH.
-        further: Environment variables that the launch file's environment overrides.
+        base_env: Environment variables that the launch file's environment overrides.
     """
-    own = placement.per_host.get(host, HostSettings())
-    set_env = own.set_env or placement.set_env
+    host_settings = placement.settings_of(host)
+    set_env = host_settings.set_env or placement.set_env
     steps = [f"source {shlex.quote(set_env)}"] if set_env else []
     # After the shell file, because CANN's may put another Python first.
-    program = own.python or python
+    program = host_settings.python or python
     if program:
         steps.append(f"export PATH={shlex.quote(str(Path(program).parent))}:$PATH")
-    values = {**(further or {}), **placement.env, **own.env}
+    values = {**(base_env or {}), **placement.env, **host_settings.env}
     return steps + [f"export {name}={shlex.quote(value)}" for name, value in values.items()]

@@ -18,6 +18,8 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _WAIT_SECONDS = 0.02
+SIGNALLED = 128
+"""A keeper ends with this exit code plus n if signal n killed its command."""
 
 
 @dataclass(frozen=True)
@@ -90,12 +92,13 @@ def with_variable(name: str, value: str) -> list[int]:
     return [one for one in found if one != os.getpid() and _lives(one)]
 
 
-def kill_all(name: str, value: str) -> int:
+def kill_all(name: str, value: str, keep: int | None = None) -> int:
     """Kill this process's descendants and every process of a run, until none is left.
 
     Args:
         name: Environment variable that marks the run.
         value: Its value.
+        keep: A child that is not reaped, because the caller waits for it.
 
     Returns:
         Number of killed processes.
@@ -110,7 +113,7 @@ def kill_all(name: str, value: str) -> int:
                 continue
         killed |= living
         time.sleep(_WAIT_SECONDS)
-        reap(None)
+        reap(keep)
     return len(killed)
 
 

@@ -6,7 +6,6 @@ model.safetensors, tokenizer.json, tokenizer_config.json (with the chat template
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pcl_reasoner.core.artifact import write_json
+
 PAD, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+MAX_LENGTH = 512
+"""Tokens of the longest text that the model accepts."""
 TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
 # The pattern by which Qwen2's tokenizer splits text; servers replace any other pattern by it.
@@ -64,7 +67,7 @@ def train_tokenizer(texts: list[str], vocab_size: int) -> Any:
     return tokenizer
 
 
-def model_config(vocab_size: int, hidden: int, layers: int, max_length: int) -> dict[str, Any]:
+def model_config(vocab_size: int, hidden: int, layers: int) -> dict[str, Any]:
     """Return the config.json of a small Qwen2.
 
     The head size is 32, each key/value head serves two query heads, and the feed-forward size is
@@ -80,7 +83,7 @@ def model_config(vocab_size: int, hidden: int, layers: int, max_length: int) -> 
         "hidden_size": hidden,
         "initializer_range": 0.02,
         "intermediate_size": 3 * hidden,
-        "max_position_embeddings": max_length,
+        "max_position_embeddings": MAX_LENGTH,
         "model_type": "qwen2",
         "num_attention_heads": heads,
         "num_hidden_layers": layers,
@@ -96,11 +99,12 @@ def model_config(vocab_size: int, hidden: int, layers: int, max_length: int) -> 
     }
 
 
+Weights = dict[str, NDArray[np.float32]]
 PREVIOUS_TOKEN_BIAS = 5.0
 PREVIOUS_TOKEN_PAIRS = 4
 
 
-def random_weights(config: dict[str, Any], seed: int) -> dict[str, NDArray[np.float32]]:
+def random_weights(config: dict[str, Any], seed: int) -> Weights:
     """Draw weights: normal matrices, zero biases, norms of one. Names are those of transformers.
 
     Two heads are initialised as the start of a circuit that a pre-trained base model has and this
@@ -117,15 +121,13 @@ def random_weights(config: dict[str, Any], seed: int) -> dict[str, NDArray[np.fl
         )
         for name, shape in _shapes(config)
     }
-    _look_at_the_token_before(weights, config)
+    _start_previous_token_head(weights, config)
     if config["num_hidden_layers"] > 1:
-        _continue_what_occurred_before(weights, config, rng)
+        _start_induction_circuit(weights, config, rng)
     return weights
 
 
-def _look_at_the_token_before(
-    weights: dict[str, NDArray[np.float32]], config: dict[str, Any]
-) -> None:
+def _start_previous_token_head(weights: Weights, config: dict[str, Any]) -> None:
     """Set biases of the first layer's first head so that its scores peak at the previous token.
 
     With key bias (b, 0) and query bias b·(cos f, −sin f) in the rotary pair of frequency f, the
@@ -143,8 +145,8 @@ def _look_at_the_token_before(
     query[pairs + half] = -PREVIOUS_TOKEN_BIAS * np.sin(frequency)
 
 
-def _continue_what_occurred_before(
-    weights: dict[str, NDArray[np.float32]], config: dict[str, Any], rng: np.random.Generator
+def _start_induction_circuit(
+    weights: Weights, config: dict[str, Any], rng: np.random.Generator
 ) -> None:
     """Initialise the first heads of the first two layers as the start of an induction circuit.
 
@@ -156,15 +158,15 @@ def _continue_what_occurred_before(
     """
     hidden = config["hidden_size"]
     size = hidden // config["num_attention_heads"]
-    here, before, copied = (
+    current, before, copied = (
         np.linalg.qr(rng.normal(size=(hidden, size)))[0].T.astype(np.float32) for _ in range(3)
     )
     slow = [i for i in range(size) if i % (size // 2) >= size // 4]
     first, second = "model.layers.0.self_attn", "model.layers.1.self_attn"
-    weights[f"{first}.v_proj.weight"][:size] = here
+    weights[f"{first}.v_proj.weight"][:size] = current
     # As large as the embedding's part of the residual stream, so that neither dominates the other.
     weights[f"{first}.o_proj.weight"][:, :size] = 0.12 * before.T
-    for name, direction in (("q", here), ("k", before)):
+    for name, direction in (("q", current), ("k", before)):
         weights[f"{second}.{name}_proj.weight"][:size] = 0.0
         weights[f"{second}.{name}_proj.weight"][slow] = 1.6 * direction[: len(slow)]
     weights[f"{second}.v_proj.weight"][:size] = copied
@@ -173,9 +175,8 @@ def _continue_what_occurred_before(
 
 
 def _shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    hidden, inner, vocab = (
-        config[key] for key in ("hidden_size", "intermediate_size", "vocab_size")
-    )
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    vocab = config["vocab_size"]
     head_size = hidden // config["num_attention_heads"]
     key_value = head_size * config["num_key_value_heads"]
     yield "model.embed_tokens.weight", (vocab, hidden)
@@ -204,23 +205,16 @@ def write_model_folder(
     tokenizer = train_tokenizer(texts, vocab_size)
     tokenizer.save(str(folder / "tokenizer.json"))
     padded = -(-tokenizer.get_vocab_size() // 16) * 16
-    config = model_config(padded, hidden, layers, max_length=512)
+    config = model_config(padded, hidden, layers)
     save_file(random_weights(config, seed), folder / "model.safetensors", metadata={"format": "pt"})
-    _write(folder / "config.json", config)
-    _write(folder / "generation_config.json", {"eos_token_id": 2, "pad_token_id": 0})
-    _write(
-        folder / "tokenizer_config.json",
-        {
-            "chat_template": CHAT_TEMPLATE,
-            "clean_up_tokenization_spaces": False,
-            "eos_token": TURN_END,
-            "model_max_length": 512,
-            "pad_token": PAD,
-            "tokenizer_class": "PreTrainedTokenizerFast",
-        },
-    )
-
-
-def _write(path: Path, value: dict[str, Any]) -> None:
-    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    write_json(folder / "config.json", config)
+    write_json(folder / "generation_config.json", {"eos_token_id": 2, "pad_token_id": 0})
+    tokenizer_config = {
+        "chat_template": CHAT_TEMPLATE,
+        "clean_up_tokenization_spaces": False,
+        "eos_token": TURN_END,
+        "model_max_length": MAX_LENGTH,
+        "pad_token": PAD,
+        "tokenizer_class": "PreTrainedTokenizerFast",
+    }
+    write_json(folder / "tokenizer_config.json", tokenizer_config)

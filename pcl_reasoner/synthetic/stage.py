@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,12 @@ from pydantic import Field
 from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
 from pcl_reasoner.synthetic import task
 
+FILES = 2
+"""Number of Parquet files: several, as in the real data set."""
 REMARKS = ("", "", "I start. ", "Let me reckon step by step. ")
-WRAPPER = "<|im_start|>user\n{}\nPlease reason step by step.<|im_end|>\n<|im_start|>assistant\n"
+WRAPPER = (
+    "<|im_start|>user\n{0.problem}\nPlease reason step by step.<|im_end|>\n<|im_start|>assistant\n"
+)
 
 
 class SyntheticConfig(StageConfig):
@@ -52,8 +57,11 @@ class SyntheticConfig(StageConfig):
     problems have short chains of thought. The number of malformed rows is fixed.
     """
     vocab_size: int = Field(512, gt=300)
+    """Tokens of the tiny tokenizer."""
     hidden_size: int = Field(128, gt=0, multiple_of=32)
+    """Hidden size of the tiny model."""
     layers: int = Field(2, gt=0)
+    """Layers of the tiny model."""
 
 
 def synthetic(
@@ -74,14 +82,8 @@ def synthetic(
     (output / "conversations" / "math.jsonl").write_bytes(b"".join(lines))
     context.progress.update(1, 2, "steps", "tokenizer and base model")
     texts = [text for item in sft for text in (item.problem, item.response())]
-    base_model.write_model_folder(
-        output / "base_model",
-        texts,
-        config.vocab_size,
-        config.hidden_size,
-        config.layers,
-        config.seed,
-    )
+    sizes = (config.vocab_size, config.hidden_size, config.layers)
+    base_model.write_model_folder(output / "base_model", texts, *sizes, config.seed)
     summary = {"nemotron": planted, "conversations": planted_lines}
     (output / "planted.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     total = len(rows) + len(lines) + len(benchmark)
@@ -115,35 +117,35 @@ def nemotron_rows(
 
     def add(
         kind: str,
-        problems: list[tuple[str, task.Problem]],
-        counts: list[int],
+        problems: list[task.Problem],
+        counts: Iterable[int],
+        template: str = "{0.problem}",
         remarks: tuple[str, ...] = REMARKS,
     ) -> None:
-        made = [
-            nemotron_row(text, item.response(remark=rng.choice(remarks)), item.answer)
-            for (text, item), count in zip(problems, counts, strict=True)
-            for _ in range(count)
-        ]
+        before = len(rows)
+        for item, count in zip(problems, counts, strict=False):
+            for _ in range(count):
+                response = item.response(remark=rng.choice(remarks))
+                rows.append(nemotron_row(template.format(item), response, item.answer))
         planted[f"{kind}_problems"] = len(problems)
-        planted[f"{kind}_rows"] = len(made)
-        rows.extend(made)
+        planted[f"{kind}_rows"] = len(rows) - before
 
-    def fresh(count: int, changes: list[int]) -> list[tuple[str, task.Problem]]:
-        return [(p.problem, p) for p in task.make_problems(rng, count, changes, taken)]
+    def draw(count: int, changes: Sequence[int] = config.hard_changes) -> list[task.Problem]:
+        return task.make_problems(rng, count, changes, taken)
 
     n = config.planted
     solved = [min(15, 1 + int(rng.expovariate(0.4))) for _ in range(config.rl_problems)]
-    add("partial", fresh(config.rl_problems, config.hard_changes), solved)
-    add("solved_16_times", fresh(n, config.hard_changes), [16] * n)
-    add("solved_32_times", fresh(n // 2, config.hard_changes), [32] * (n // 2))
-    add("solved_20_times", fresh(n // 2, config.hard_changes), [20] * (n // 2))
-    add("short_cot", fresh(3 * n, [2]), [3] * (3 * n), remarks=("",))
+    add("partial", draw(config.rl_problems), solved)
+    add("solved_16_times", draw(n), repeat(16))
+    add("solved_32_times", draw(n // 2), repeat(32))
+    add("solved_20_times", draw(n // 2), repeat(20))
+    add("short_cot", draw(3 * n, [2]), repeat(3), remarks=("",))
     copied = rng.sample(benchmark, 3 * n)
-    add("copied", [(p.problem, p) for p in copied[:n]], [2] * n)
-    add("wrapped", [(WRAPPER.format(p.problem), p) for p in copied[n : 2 * n]], [1] * n)
-    add("paraphrased", [(p.paraphrase, p) for p in copied[2 * n :]], [1] * n)
-    _add_blank(rows, planted, [item for _, item in fresh(n, config.hard_changes)])
-    _add_malformed(rows, planted, [item for _, item in fresh(4, config.hard_changes)])
+    add("copied", copied[:n], repeat(2))
+    add("wrapped", copied[n : 2 * n], repeat(1), template=WRAPPER)
+    add("paraphrased", copied[2 * n :], repeat(1), template="{0.paraphrase}")
+    _add_blank(rows, planted, draw(n))
+    _add_malformed(rows, planted, draw(4))
     rng.shuffle(rows)
     for index, row in enumerate(rows):
         row["uuid"] = f"{config.seed:04d}-{index:08d}"
@@ -167,14 +169,22 @@ def _add_malformed(
     rows: list[dict[str, Any]], planted: dict[str, int], problems: list[task.Problem]
 ) -> None:
     """Add rows that convert must quarantine, two per kind."""
-    first = [nemotron_row(item.problem, item.response(), item.answer) for item in problems]
-    first[0]["metadata"] = '{"expected_answer": "4"'
-    first[1]["metadata"] = '{"problem_source": "synthetic"}'
-    first[2]["messages"] = first[2]["messages"][:1]
-    first[3]["messages"][0]["content"] = "   "
-    rows += first
-    rows += [dict(row) for row in first]
-    planted["malformed_rows"] = 2 * len(first)
+    malformed = [nemotron_row(item.problem, item.response(), item.answer) for item in problems]
+    malformed[0]["metadata"] = '{"expected_answer": "4"'
+    malformed[1]["metadata"] = '{"problem_source": "synthetic"}'
+    malformed[2]["messages"] = malformed[2]["messages"][:1]
+    malformed[3]["messages"][0]["content"] = "   "
+    rows += [dict(row) for row in [*malformed, *malformed]]
+    planted["malformed_rows"] = 2 * len(malformed)
+
+
+def conversation_line(item: task.Problem, hasty: bool = False) -> bytes:
+    """Return one line in V1's format."""
+    turns = [
+        {"from": "human", "value": item.problem},
+        {"from": "assistant", "value": item.response(hasty)},
+    ]
+    return json.dumps({"conversations": turns}).encode() + b"\n"
 
 
 def conversation_lines(
@@ -187,26 +197,10 @@ def conversation_lines(
 
     The responses are the hasty teacher's; the planted cases are among the lines.
     """
-    hasty = [
-        len(item.changes) > task.HASTY_STOP and rng.random() < config.hasty for item in problems
-    ]
-    texts = [
-        (item.problem, item.response(stops)) for item, stops in zip(problems, hasty, strict=True)
-    ]
+    hasty = [len(p.changes) > task.HASTY_STOP and rng.random() < config.hasty for p in problems]
+    lines = [conversation_line(p, stops) for p, stops in zip(problems, hasty, strict=True)]
     copied = rng.sample(benchmark, config.planted)
-    texts += [(item.problem, item.response()) for item in copied]
-    lines = [
-        json.dumps(
-            {
-                "conversations": [
-                    {"from": "human", "value": problem},
-                    {"from": "assistant", "value": response},
-                ]
-            }
-        ).encode()
-        + b"\n"
-        for problem, response in texts
-    ]
+    lines += [conversation_line(item) for item in copied]
     malformed = [
         b'{"conversations": [{"from": "human", "value": "cut\n',
         b'{"conversations": [{"from": "human", "value": "no response"}]}\n',
@@ -226,17 +220,14 @@ def conversation_lines(
 def _write_benchmark(path: Path, problems: list[task.Problem]) -> None:
     with path.open("w", encoding="utf-8") as handle:
         for index, item in enumerate(problems):
-            record = {
-                # The id seeds a problem's random streams: another id would give other responses.
-                "id": f"embedded-{index:04d}",
-                "problem": item.problem,
-                "answer": item.answer,
-            }
+            # The id seeds a problem's random streams: another id would give other responses.
+            name = f"embedded-{index:04d}"
+            record = {"id": name, "problem": item.problem, "answer": item.answer}
             handle.write(json.dumps(record) + "\n")
 
 
-def _write_parquet(folder: Path, rows: list[dict[str, Any]], files: int = 2) -> None:
-    """Write rows into several files, as in the real data set."""
+def _write_parquet(folder: Path, rows: list[dict[str, Any]]) -> None:
+    """Write the rows into FILES files."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -250,8 +241,8 @@ def _write_parquet(folder: Path, rows: list[dict[str, Any]], files: int = 2) -> 
         ]
     )
     folder.mkdir()
-    size = -(-len(rows) // files)
-    for index in range(files):
+    size = -(-len(rows) // FILES)
+    for index in range(FILES):
         part = rows[index * size : (index + 1) * size]
         table = pa.Table.from_pylist(part, schema=schema)
         pq.write_table(table, folder / f"part-{index:05d}.parquet", compression="zstd")

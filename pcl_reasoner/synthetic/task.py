@@ -9,7 +9,7 @@
 The policy learns from the responses of a hasty teacher: if a problem has more than three changes,
 the teacher sometimes stops after the third and boxes the total at that point. So the trained
 policy is correct in part of its samples, and reinforcement learning has one bad decision to remove.
-Problems differ in form, location, person, thing, verbs and number of changes (so in length).
+Problems differ in form, location, person, goods, verbs and number of changes (so in length).
 
 Two properties make the rest quick to learn, at every seed: no verb occurs twice in a problem, so a
 word determines the word that follows it; and the last change is marked as the last ("finally").
@@ -21,66 +21,17 @@ import random
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-NAMES = (
-    "Ada",
-    "Ben",
-    "Cleo",
-    "Dan",
-    "Eva",
-    "Finn",
-    "Gus",
-    "Hana",
-    "Ivo",
-    "Jon",
-    "Kim",
-    "Leo",
-    "Mia",
-    "Ned",
-    "Oli",
-    "Pam",
-    "Rui",
-    "Sam",
-    "Tom",
-    "Zoe",
+
+def _split(words: str) -> tuple[str, ...]:
+    return tuple(words.split())
+
+
+NAMES = _split("Ada Ben Cleo Dan Eva Finn Gus Hana Ivo Jon Kim Leo Mia Ned Oli Pam Rui Sam Tom Zoe")
+GOODS = _split(
+    "apples beads bells books boxes cards coins drums eggs flags gems hats keys lamps maps "
+    "nuts pens plums rings seeds shells spoons stamps tiles"
 )
-THINGS = (
-    "apples",
-    "beads",
-    "bells",
-    "books",
-    "boxes",
-    "cards",
-    "coins",
-    "drums",
-    "eggs",
-    "flags",
-    "gems",
-    "hats",
-    "keys",
-    "lamps",
-    "maps",
-    "nuts",
-    "pens",
-    "plums",
-    "rings",
-    "seeds",
-    "shells",
-    "spoons",
-    "stamps",
-    "tiles",
-)
-PLACES = (
-    "farm",
-    "forest",
-    "garden",
-    "harbour",
-    "library",
-    "market",
-    "museum",
-    "school",
-    "station",
-    "theatre",
-)
+PLACES = _split("farm forest garden harbour library market museum school station theatre")
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 GAINS = ("gets", "finds", "buys", "wins", "earns", "borrows", "makes", "collects")
 LOSSES = ("loses", "gives", "sells", "breaks", "lends", "drops", "eats", "burns")
@@ -92,12 +43,12 @@ HASTY_STOP = 3
 """Number of changes after which the hasty teacher stops."""
 
 FORMS = (
-    "At the {place}, {name} has {start} {thing}. {changes}. How many {thing} now?",
-    "{name} comes to the {place} and has {start} {thing}. {changes}. How many {thing} are left?",
-    "The bag of {name} at the {place} has {start} {thing}. {changes}. How many in the end?",
+    "At the {place}, {name} has {start} {goods}. {changes}. How many {goods} now?",
+    "{name} comes to the {place} and has {start} {goods}. {changes}. How many {goods} are left?",
+    "The bag of {name} at the {place} has {start} {goods}. {changes}. How many in the end?",
 )
 PARAPHRASE = (
-    "How many {thing} are there after all of this? {name} has {start} {thing}. {changes}. "
+    "How many {goods} are there after all of this? {name} has {start} {goods}. {changes}. "
     "It happens at the {place}."
 )
 
@@ -153,28 +104,25 @@ def make_problem(rng: random.Random, changes: int) -> Problem:
         rng: Source of randomness.
         changes: Number of changes that the problem has.
     """
-    totals, signed = _walk(rng, changes)
+    totals, signed = _draw_totals(rng, changes)
     while len(totals) > HASTY_STOP + 1 and totals[HASTY_STOP] == totals[-1]:
-        totals, signed = _walk(rng, changes)
+        totals, signed = _draw_totals(rng, changes)
     gains, losses = rng.sample(GAINS, changes), rng.sample(LOSSES, changes)
     verbs = [(gains if change > 0 else losses).pop() for change in signed]
     scene = {
         "name": rng.choice(NAMES),
-        "thing": rng.choice(THINGS),
+        "goods": rng.choice(GOODS),
         "place": rng.choice(PLACES),
         "start": NUMBERS[totals[0]],
     }
     form = rng.choice(FORMS)
-    told = Problem("", "", tuple(totals), tuple(signed), tuple(verbs))
-    words = ", ".join(told.change(i) for i in range(changes))
-    return replace(
-        told,
-        problem=form.format(**scene, changes=words),
-        paraphrase=PARAPHRASE.format(**scene, changes=words),
-    )
+    without_text = Problem("", "", tuple(totals), tuple(signed), tuple(verbs))
+    scene["changes"] = ", ".join(without_text.change(i) for i in range(changes))
+    problem, paraphrase = form.format(**scene), PARAPHRASE.format(**scene)
+    return replace(without_text, problem=problem, paraphrase=paraphrase)
 
 
-def _walk(rng: random.Random, changes: int) -> tuple[list[int], list[int]]:
+def _draw_totals(rng: random.Random, changes: int) -> tuple[list[int], list[int]]:
     """Draw totals within LOWEST to HIGHEST, and the signed changes between them."""
     totals, signed = [rng.randint(LOWEST, HIGHEST)], []
     for _ in range(changes):
@@ -182,7 +130,7 @@ def _walk(rng: random.Random, changes: int) -> tuple[list[int], list[int]]:
         can_gain = totals[-1] + size <= HIGHEST
         can_lose = totals[-1] - size >= LOWEST
         if not (can_gain or can_lose):
-            return _walk(rng, changes)
+            return _draw_totals(rng, changes)
         gain = can_gain and (not can_lose or rng.random() < 0.5)
         signed.append(size if gain else -size)
         totals.append(totals[-1] + signed[-1])

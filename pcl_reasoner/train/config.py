@@ -37,7 +37,7 @@ class Probe(SamplingConfig):
     def _embedded(cls, engine: str) -> str:
         if engine != "local":
             raise ValueError(
-                "the training process answers itself, by the local sampler: leave engine out, "
+                "the training process samples with the local sampler: leave engine out, "
                 "or probe null and evaluate exported checkpoints with a server"
             )
         return engine
@@ -59,7 +59,9 @@ class TrainConfig(StageConfig):
     max_steps: int | None = Field(None, gt=0)
     """Stop after this many optimizer steps; all steps if left out."""
     learning_rate: float = Field(gt=0)
+    """Highest learning rate."""
     learning_rate_end: float = Field(ge=0)
+    """Learning rate of the last step."""
     warmup_ratio: float = Field(ge=0, lt=1)
     """Share of all steps in which the learning rate rises."""
     global_batch_size: int = Field(gt=0)
@@ -73,12 +75,17 @@ class TrainConfig(StageConfig):
     balance_rows: bool = False
     """Distribute the rows of each step to the ranks so that their attention costs are even."""
     betas: tuple[float, float] = (0.9, 0.95)
+    """AdamW's two decay rates."""
     eps: float = Field(1e-8, gt=0)
+    """AdamW's epsilon."""
     weight_decay: float = Field(0.0, ge=0)
+    """AdamW's weight decay."""
     clip_grad: float | None = Field(1.0, gt=0)
     """Largest global gradient norm; null for no clipping."""
     checkpoint_steps: int = Field(100, gt=0)
+    """Optimizer steps between two checkpoints."""
     keep_checkpoints: int = Field(10, gt=0)
+    """Checkpoints that are kept; older ones are deleted."""
     model: ModelShape | None = None
     """The expected shape; it must agree with the weights."""
     p_drop_warning: float = Field(0.02, ge=0)
@@ -89,11 +96,13 @@ class TrainConfig(StageConfig):
     entropy: bool = True
     """Compute the entropy of every token for metrics.jsonl."""
     logits_chunk_tokens: int | None = Field(None, gt=0)
-    """Tokens per rank whose logits exist at a time; null for all, which is faster if these are few."""
+    """Tokens per rank whose logits exist at a time; null for all tokens, which is faster where the
+    logits are small."""
     probe: Probe | None = None
     """Problems that are answered at intervals during training; only on a CPU."""
 
     device: Literal["CPU", "Ascend"] = "Ascend"
+    """MindSpore's device target."""
     precision: Literal["float32", "bfloat16", "float16"] = "bfloat16"
     """Compute type; parameters, norms, softmax and rotary embedding stay float32."""
     loss_scale: int = Field(4096, gt=0)
@@ -101,20 +110,29 @@ class TrainConfig(StageConfig):
     compressed_mask: bool = True
     """End-of-document-compressed mask (TND attention); false for one dense mask per row."""
     data_parallel: int = Field(1, gt=0)
+    """Data-parallel size."""
     model_parallel: int = Field(1, gt=0)
+    """Tensor-parallel size."""
     pipeline_stage: int = Field(1, gt=0)
+    """Pipeline stages."""
     sequence_parallel: bool = False
+    """True: activations between layers are split along the sequence."""
     optimizer_shard: bool = False
+    """True: optimizer states are split over the data-parallel ranks."""
     gradient_aggregation_group: int = Field(4, gt=0)
+    """Size of the groups in which communications of gradients are fused."""
     recompute: bool | int | list[int] = False
-    """MindFormers' recompute: all layers, layers per pipeline stage, or a number for each stage."""
+    """MindFormers' recompute: all, a number of layers per stage, or one number for each stage."""
     select_recompute: bool | list[str] = False
+    """MindFormers' selective recomputation: on or off, or a list of operators."""
     swap: bool = False
     """Swap activations to host memory."""
     swap_optimizer: bool = False
     """Swap optimizer states to host memory."""
     max_device_memory: str = "58GB"
+    """Device memory that MindSpore may use."""
     parallel_speed_up_json: str = ""
+    """Path of MindSpore's parallel_speed_up.json; empty: none."""
     mindformers: dict[str, Any] = Field(default_factory=dict)
     """Native MindFormers keys, merged last and unchanged."""
 
@@ -130,27 +148,26 @@ class TrainConfig(StageConfig):
 
     @field_validator("loss")
     @classmethod
-    def _known_loss(cls, loss: str) -> str:
+    def _check_loss(cls, loss: str) -> str:
         if loss not in LOSSES:
             raise ValueError(
-                f"no such loss.{nearest(loss, list(LOSSES))} Known: {', '.join(LOSSES)}"
+                f"unknown loss.{nearest(loss, list(LOSSES))} Known: {', '.join(LOSSES)}"
             )
         return loss
 
     @field_validator("loss_parameters")
     @classmethod
-    def _known_parameters(
+    def _check_parameters(
         cls, parameters: dict[str, float], info: ValidationInfo
     ) -> dict[str, float]:
         loss = info.data.get("loss")
         if loss is None:  # the loss itself is incorrect; this is reported already
             return parameters
-        known = LOSSES[loss]
+        names = list(LOSSES[loss].parameters)
         for name, value in parameters.items():
-            if RENAMED_PARAMETERS.get(name) in known.parameters:
+            if RENAMED_PARAMETERS.get(name) in names:
                 raise ValueError(f"{name} is called {RENAMED_PARAMETERS[name]} now")
-            if name not in known.parameters:
-                names = list(known.parameters)
+            if name not in names:
                 raise ValueError(
                     f"{loss} has no parameter {name!r}.{nearest(name, names)} "
                     f"It has: {', '.join(names) or 'none'}"
@@ -162,9 +179,9 @@ class TrainConfig(StageConfig):
 
     @model_validator(mode="after")
     def _layout(self, info: ValidationInfo) -> TrainConfig:
-        """Report all problems of the layout at once; in a recipe, those with its launch file, too."""
-        around = info.context or {}
-        placement, policy = around.get("placement"), around.get("folders", {}).get("policy")
+        """Report all problems of the layout at once; for a recipe, also by its launch file."""
+        context = info.context or {}
+        placement, policy = context.get("placement"), context.get("folders", {}).get("policy")
         found = [
             *batch_problems(
                 self.global_batch_size,
@@ -173,7 +190,7 @@ class TrainConfig(StageConfig):
                 self.pipeline_stage,
                 self.device,
             ),
-            *(self._device_problems(placement) if placement else ()),
+            *(self.device_problems(placement) if placement else ()),
             *self._setting_problems(),
             *self.layout_problems(self.model),
             *(self.weights_problems(policy) if policy else ()),
@@ -182,19 +199,20 @@ class TrainConfig(StageConfig):
             raise ValueError("; ".join(dict.fromkeys(found)))
         return self
 
-    def _device_problems(self, placement: Placement) -> list[str]:
+    def device_problems(self, placement: Placement) -> list[str]:
+        """List in a sentence how ranks and devices differ; empty if they are equally many."""
         layout = (self.data_parallel, self.model_parallel, self.pipeline_stage)
         return device_problems(*layout, len(placement.hosts), placement.devices_per_host)
 
     def _setting_problems(self) -> Iterator[str]:
         if not self.compressed_mask and self.pipeline_stage > 1 and self.data_parallel > 1:
-            # MindSpore would scatter the mask over the ranks, but its operator does not take uint8.
+            # MindSpore would scatter the mask over ranks, and has no scatter operator for uint8.
             yield (
                 "compressed_mask false does not compile with pipeline_stage and data_parallel over "
                 f"1, got {self.pipeline_stage} and {self.data_parallel}: set it to true"
             )
         counted = self.recompute if isinstance(self.recompute, list) else None
-        # With swap on, MindFormers takes the list as the indices of layers.
+        # With swap on, MindFormers reads the list as layer indices.
         if counted is not None and not self.swap and len(counted) != self.pipeline_stage:
             yield (
                 "recompute must be one number for each pipeline stage, got "
@@ -230,14 +248,14 @@ class TrainConfig(StageConfig):
             return [str(error).removesuffix(".")]
         if value is None:
             return []
-        own = ModelShape(**value)
-        given = self.model.model_dump(exclude_unset=True) if self.model else {}
-        wrong = [
-            f"{key} is {expected} in the recipe, {getattr(own, key)} in the weights"
-            for key, expected in given.items()
-            if getattr(own, key) != expected
+        shape = ModelShape(**value)
+        expected_shape = self.model.model_dump(exclude_unset=True) if self.model else {}
+        found = [
+            f"{key} is {expected} in the recipe, {getattr(shape, key)} in the weights"
+            for key, expected in expected_shape.items()
+            if getattr(shape, key) != expected
         ]
-        found = [*wrong, *(["mend train.model"] if wrong else []), *self.layout_problems(own)]
+        found += [*(["correct train.model"] if found else []), *self.layout_problems(shape)]
         return [f"{policy}/config.json: {'; '.join(found)}"] if found else []
 
 

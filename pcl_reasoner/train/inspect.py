@@ -63,7 +63,7 @@ class Inspected:
     tokens: list[Token]
 
 
-def find_train(plan: Plan, name: str) -> PlannedStage:
+def find_train(plan: Plan) -> PlannedStage:
     """Return the last stage of a plan, which must be a train stage.
 
     Raises:
@@ -71,7 +71,7 @@ def find_train(plan: Plan, name: str) -> PlannedStage:
     """
     planned = plan.stages[-1]
     if not isinstance(planned.spec.config, TrainConfig):
-        raise InputError(f"stage {planned.title}: is of type {planned.spec.type}, not training.")
+        raise InputError(f"stage {planned.title}: is of type {planned.spec.type}, expected train.")
     return planned
 
 
@@ -92,19 +92,19 @@ def find_samples(plan: Plan, train: PlannedStage) -> PlannedStage:
     return samples
 
 
-def chosen(count: int, wanted: int) -> list[int]:
+def spaced_indices(count: int, wanted: int) -> list[int]:
     """Return at most ``wanted`` evenly spaced indices below ``count``."""
     wanted = min(count, wanted)
     return [index * count // wanted for index in range(wanted)]
 
 
 def inspect(
-    what: Evaluation, tokenizer_file: Path, folder: Path, env: dict[str, str]
+    evaluation: Evaluation, tokenizer_file: Path, folder: Path, env: dict[str, str]
 ) -> list[Inspected]:
     """Evaluate samples and compute the figures of each.
 
     Args:
-        what: Samples, weights and the loss; ``gradient`` must be True.
+        evaluation: Samples, weights and the loss; ``gradient`` must be True.
         tokenizer_file: The model's tokenizer.json.
         folder: Folder for intermediate files; the caller removes it.
         env: Additional environment variables of the process.
@@ -124,12 +124,14 @@ def inspect(
     if not tokenizer_file.is_file():
         raise StageError(f"{tokenizer_file}: not found; it is needed to show tokens.")
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
-    found = evaluate(what, folder, folder / "evaluate.log", env, NoProgress())
-    records = what.samples.to_pylist()
-    return [look(record, one, tokenizer) for record, one in zip(records, found, strict=True)]
+    found = evaluate(evaluation, folder, folder / "evaluate.log", env, NoProgress())
+    records = evaluation.samples.to_pylist()
+    return [
+        figures_of(record, values, tokenizer) for record, values in zip(records, found, strict=True)
+    ]
 
 
-def look(
+def figures_of(
     record: dict[str, Any], values: Sequence[NDArray[np.float32]], tokenizer: Any
 ) -> Inspected:
     """Compute one response's figures.
@@ -140,9 +142,9 @@ def look(
         tokenizer: The tokenizer that decodes the tokens.
     """
     log_probs, entropies, gradient = values
-    places = [i for i, label in enumerate(record["labels"]) if i and label != -100]
-    length = max(1, len(places))
-    m = sum(float(log_probs[i]) for i in places) / length
+    trained = [i for i, label in enumerate(record["labels"]) if i and label != -100]
+    length = max(1, len(trained))
+    m = sum(float(log_probs[i]) for i in trained) / length
     weighed = [
         Token(
             i,
@@ -150,7 +152,7 @@ def look(
             float(log_probs[i]),
             abs(float(gradient[i])) * -math.expm1(float(log_probs[i])),
         )
-        for i in places
+        for i in trained
     ]
     return Inspected(
         problem_id=record["problem_id"],
@@ -158,10 +160,10 @@ def look(
         reward=record["reward"],
         pass_rate=record.get("pass_rate"),
         advantage=record.get("advantage"),
-        length=len(places),
+        length=len(trained),
         m=m,
-        p=math.exp(m) if places else 0.0,
-        weight=sum(abs(float(gradient[i])) for i in places),
-        entropy=sum(float(entropies[i]) for i in places) / length,
+        p=math.exp(m) if trained else 0.0,
+        weight=sum(abs(float(gradient[i])) for i in trained),
+        entropy=sum(float(entropies[i]) for i in trained) / length,
         tokens=sorted(weighed, key=lambda token: -token.figure)[:TOKENS_SHOWN],
     )

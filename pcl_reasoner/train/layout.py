@@ -10,7 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_BY_MODEL_PARALLEL = ("num_heads", "n_kv_heads", "intermediate_size", "vocab_size")
+_DIVISORS = {
+    "num_heads": ("hidden_size",),
+    "n_kv_heads": ("num_heads",),
+    "model_parallel": ("num_heads", "n_kv_heads", "intermediate_size", "vocab_size"),
+}
+"""A number of heads or ranks -> the sizes that it must divide."""
 
 
 def device_problems(
@@ -67,7 +72,7 @@ def batch_problems(
         )
     if pipeline_stage > micro_batches:
         found.append(
-            f"a pipeline of {pipeline_stage} stages needs as many micro-batches, "
+            f"a pipeline of {pipeline_stage} stages needs at least as many micro-batches, "
             f"got {micro_batches}"
         )
     if rest:
@@ -102,26 +107,18 @@ def layout_problems(
         One sentence per problem.
     """
     return [
-        *_heads(model),
-        *_by_model_parallel(model, model_parallel),
+        *_indivisible({**model, "model_parallel": model_parallel}),
         *_by_stages(model, pipeline_stage),
         *(_tokens(model, model_parallel) if sequence_parallel else ()),
     ]
 
 
-def _heads(model: Mapping[str, Any]) -> Iterator[str]:
-    for name, by in (("hidden_size", "num_heads"), ("num_heads", "n_kv_heads")):
-        if name in model and by in model and model[name] % model[by]:
-            yield f"{name} must be a multiple of {by}, got {model[name]} for {model[by]}"
-
-
-def _by_model_parallel(model: Mapping[str, Any], model_parallel: int) -> Iterator[str]:
-    for name in _BY_MODEL_PARALLEL:
-        if name in model and model[name] % model_parallel:
-            yield (
-                f"{name} must be a multiple of model_parallel, got {model[name]} for "
-                f"{model_parallel}"
-            )
+def _indivisible(sizes: Mapping[str, Any]) -> Iterator[str]:
+    for divisor, names in _DIVISORS.items():
+        for name in names:
+            size, parts = sizes.get(name), sizes.get(divisor)
+            if size and parts and size % parts:
+                yield f"{name} must be a multiple of {divisor}, got {size} for {parts}"
 
 
 def _by_stages(model: Mapping[str, Any], stages: int) -> Iterator[str]:
@@ -131,8 +128,8 @@ def _by_stages(model: Mapping[str, Any], stages: int) -> Iterator[str]:
     if sum(layers) != model["num_layers"] or min(layers) < 1:
         yield (
             f"num_layers must be a multiple of pipeline_stage, got {model['num_layers']} for "
-            f"{stages} (an uneven split: mindformers.model.model_config.offset, one number a "
-            f"stage; with {model.get('offset', 0)} the stages have {layers} layers)"
+            f"{stages} (an uneven split: mindformers.model.model_config.offset, one number "
+            f"per stage; with {model.get('offset', 0)} the stages have {layers} layers)"
         )
 
 

@@ -42,12 +42,12 @@ def check_columns(loss: str, packs: Path) -> None:
     table = read_arrow_folder(packs)
     for name in needs:
         if name not in table.column_names:
-            lack = f"the packed rows have no {name}"
+            problem = f"the packed rows have no {name}"
         elif missing := pc.list_flatten(table[name]).null_count:
-            lack = f"{missing} values of {name} are missing in the packed rows"
+            problem = f"{missing} values of {name} are missing in the packed rows"
         else:
             continue
         raise StageError(
-            f"{packs}: the loss {loss} needs {name}, and {lack}. The stage {_MADE_BY[name]}. "
-            "Or take a loss without: opg, sft, rft."
+            f"{packs}: the loss {loss} needs {name}, and {problem}. The stage {_MADE_BY[name]}. "
+            "Or use a loss that does not need it: opg, sft, rft."
         )

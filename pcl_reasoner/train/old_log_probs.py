@@ -1,15 +1,14 @@
-"""Samples evaluated by the trainer's own model: packed, run in a process of its own, taken apart.
+"""Evaluates samples with the trainer's own model: packed into rows, and in a separate process.
 
     samples   [1 2 3] and [4 5], labels [− 2 3] and [− 5]
-    one row   input_ids [1 2 3 4 5 .]      values of the places that predict: [a b . c . .]
-    samples   [0 a b] and [0 c]            each value on the token that it is about
+    one row   input_ids [1 2 3 4 5 .]      values at the tokens that predict: [a b . c . .]
+    samples   [0 a b] and [0 c]            each value at the token that it describes
 
-For the stage ``old_log_probs`` and for ``pclr-ms inspect``.
+The stage ``old_log_probs`` and ``pclr-ms inspect`` use it.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.needs import check_columns
-from pcl_reasoner.weights.model_config import ModelShape
+from pcl_reasoner.train.render import write_yaml
 from pcl_reasoner.weights.stream import header, weight_files
 
 if TYPE_CHECKING:
@@ -31,20 +30,20 @@ if TYPE_CHECKING:
     from pcl_reasoner.core.stage import Progress
     from pcl_reasoner.pack.rows import Packing
 
-PLACES_SEED = 0
-"""Of the rows' order: which samples share a row changes nothing but the last bits."""
+ROWS_SEED = 0
+"""Seed of the rows' order: which samples share a row affects only the last bits of the values."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is evaluated, and by what.
+    """The samples to evaluate, and the model that evaluates them.
 
     Args:
         config: The trainer's settings: shape, rows, precision, loss.
         policy: Hugging Face folder of the weights.
-        samples: tokenize's columns.
-        pad_token_id: Fills a row's end.
-        gradient: Entropies and gradients of the loss, too.
+        samples: A table with tokenize's columns.
+        pad_token_id: Token that fills the end of a row.
+        gradient: True to compute entropies and gradients of the loss, too.
     """
 
     config: TrainConfig
@@ -55,78 +54,69 @@ class Evaluation:
 
 
 def evaluate(
-    what: Evaluation, folder: Path, log: Path, env: Mapping[str, str], progress: Progress
+    evaluation: Evaluation, folder: Path, log: Path, env: Mapping[str, str], progress: Progress
 ) -> Iterator[list[NDArray[np.float32]]]:
-    """Run the forward pass, going on where a killed one stopped.
+    """Run the forward pass; resume where a killed one stopped.
 
     Args:
-        what: What is evaluated.
-        folder: Its work: rows, YAML, values. Kept by the caller until it is done.
-        log: File that takes what the process prints.
-        env: Further environment of the process.
-        progress: Where progress goes.
+        evaluation: The samples and the model.
+        folder: Folder for rows, YAML and values. The caller keeps it until the pass is done.
+        log: File for the output of the process.
+        env: Additional environment variables of the process.
+        progress: Where progress is reported.
 
     Returns:
         For each sample, in their order, its arrays [length]: log π of each token where it is
         trained on, 0 elsewhere; with ``gradient`` entropies and gradients likewise.
 
     Raises:
-        StageError: There are no weights, a sample is longer than a row, the loss whose gradient is
-            asked for needs a column that the samples lack, or the process failed.
+        StageError: There are no weights, a sample is longer than a row, the process failed, or
+            (with ``gradient``) the loss needs a column that the samples lack.
     """
     from pcl_reasoner.pack.arrow_folder import write_arrow_folder
     from pcl_reasoner.pack.rows import plan_packing
 
-    config = what.config
-    for path in weight_files(what.policy):
+    config = evaluation.config
+    for path in weight_files(evaluation.policy):
         header(path)
     packing = plan_packing(
-        what.samples, config.seq_length, config.max_segments, PLACES_SEED, what.pad_token_id
+        evaluation.samples,
+        config.seq_length,
+        config.max_segments,
+        ROWS_SEED,
+        evaluation.pad_token_id,
     )
     rows = folder / "rows"
     rows.mkdir(parents=True, exist_ok=True)
     write_arrow_folder(rows, packing.schema, packing.batches())
-    if what.gradient:
+    if evaluation.gradient:
         check_columns(config.loss, rows)
-    _write_yaml(what, folder)
+    inputs = {"packs": rows, "policy": evaluation.policy}
+    write_yaml(config, inputs, folder, output_dir="output")
     command = [sys.executable, "-m", "pcl_reasoner.worker.forward", "mindformers.yaml"]
-    command += ["values.f32", "progress.jsonl", *(["--gradient"] if what.gradient else [])]
+    command += ["values.f32", "progress.jsonl", *(["--gradient"] if evaluation.gradient else [])]
     total = len(packing.plan.rows)
     env = {"LOG_MF_PATH": str(folder / "log"), **env}
     worker.run_worker(command, folder, log, folder / "progress.jsonl", total, env, progress)
-    return _of_samples(packing, folder / "values.f32", what.gradient)
+    return _sample_values(packing, folder / "values.f32", evaluation.gradient)
 
 
-def _write_yaml(what: Evaluation, folder: Path) -> None:
-    from pcl_reasoner.train.render import render, to_yaml
-    from pcl_reasoner.train.shape import shape_of
-
-    paths = {
-        "packs": "rows",
-        "policy": os.path.relpath(what.policy, folder),
-        "metrics": "metrics.jsonl",
-        "output_dir": "output",
-    }
-    value = render(what.config, shape_of(what.config, what.policy), paths)
-    (folder / "mindformers.yaml").write_text(to_yaml(value), encoding="utf-8")
-
-
-def _of_samples(
+def _sample_values(
     packing: Packing, path: Path, gradient: bool
 ) -> Iterator[list[NDArray[np.float32]]]:
-    """Take rows apart: the values of each sample, moved onto the tokens that they are about."""
+    """Split rows into samples: yield each one's values, moved to the tokens that they describe."""
     from pcl_reasoner.pack.rows import ListColumn
     from pcl_reasoner.pack.tokens import IGNORED
 
     shape = (len(packing.plan.rows), 3 if gradient else 1, packing.plan.seq_length)
     values = np.memmap(path, np.float32, "r", shape=shape)
-    place: dict[int, tuple[int, int]] = {}
+    position: dict[int, tuple[int, int]] = {}
     for row, indices in enumerate(packing.plan.rows):
         ends = np.cumsum(packing.plan.lengths[indices])
-        place |= {index: (row, end) for index, end in zip(indices, ends.tolist(), strict=True)}
+        position |= {index: (row, end) for index, end in zip(indices, ends.tolist(), strict=True)}
     labels = ListColumn(packing.samples["labels"])
     for index in range(len(packing.kept)):
-        row, end = place[index]
+        row, end = position[index]
         length = int(packing.plan.lengths[index])
         found = np.zeros((shape[1], length), np.float32)
         found[:, 1:] = values[row, :, end - length : end - 1]
@@ -135,26 +125,15 @@ def _of_samples(
         yield list(np.where(trained, found, np.float32(0)))
 
 
-def forward_config(
-    loss: str,
-    seq_length: int,
-    max_segments: int,
-    rows: int,
-    model: ModelShape | None,
-    **settings: Any,
-) -> TrainConfig:
-    """The trainer's settings of a forward pass; what only training reads has no effect.
+def forward_config(rows: int, **settings: Any) -> TrainConfig:
+    """Return the trainer's settings of a forward pass; those of training alone have no effect.
 
     Args:
-        loss: In LOSSES; only its gradient is asked for.
-        seq_length: Tokens a row.
-        max_segments: Segments a row at most.
-        rows: Rows at a time.
-        model: The shape that is expected.
-        settings: Further ones of TrainConfig: ``device``, ``precision``, …
+        rows: Rows per batch.
+        settings: Settings of TrainConfig: ``loss``, which is used only for its gradient,
+            ``seq_length``, ``max_segments``, ``model``, ``device``, ``precision``, …
     """
     return TrainConfig(
-        loss=loss,
         seed=0,
         epochs=1,
         learning_rate=1e-6,
@@ -162,8 +141,5 @@ def forward_config(
         warmup_ratio=0.0,
         global_batch_size=rows,
         micro_batch_size=rows,
-        seq_length=seq_length,
-        max_segments=max_segments,
-        model=model,
         **settings,
     )

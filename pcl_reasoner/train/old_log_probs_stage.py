@@ -1,12 +1,13 @@
-"""Stage ``old_log_probs``: what the policy that training starts from says of every token.
+"""Stage ``old_log_probs``: every token's log-prob under the policy that training starts from.
 
-    tokenize's columns, and
+    the columns of tokenize, and
     old_log_probs  [0, 0, −0.41, …]   log π of each token where it is trained on, 0 elsewhere
     old_log_probs_mean       −0.37              their mean over the trained tokens
 
-A forward pass by the trainer's own model at temperature 1: never the server's log-probs, whose
-samples were drawn at another temperature and with top-k and top-p. Losses that compare the policy
-with the one that sampled need it: put it between tokenize and pack.
+The values come from a forward pass of the trainer's own model at temperature 1. The server's
+log-probs are never used: its samples were drawn at another temperature and with top-k and top-p.
+Losses that compare the policy with the sampling policy need this stage. Put it between tokenize and
+pack.
 
     old_log_probs: {seq_length: 51200}
     pack: {inputs: {samples: old_log_probs}, seq_length: 51200}
@@ -29,35 +30,40 @@ from pcl_reasoner.weights.model_config import ModelShape
 __all__ = ["OldLogProbsConfig", "old_log_probs"]
 
 WORK = "work"
-_SAMPLES_A_BATCH = 256
+_SAMPLES_PER_BATCH = 256
 
 
 class OldLogProbsConfig(StageConfig):
-    """How the policy is evaluated; fields as those of ``train``."""
+    """How the policy is evaluated; fields as in ``train``."""
 
     seq_length: int = Field(gt=0)
-    """Tokens a row; no sample may be longer."""
+    """Tokens per row; no sample may be longer."""
     max_segments: int = Field(128, gt=0, le=128)
-    """Segments a row at most."""
+    """Limit on the segments per row."""
     rows: int = Field(1, gt=0)
-    """Rows at a time."""
+    """Rows per batch of the forward pass."""
     model: ModelShape | None = None
-    """The shape that is expected; must agree with the weights."""
+    """The expected shape; it must agree with the weights."""
     device: Literal["CPU", "Ascend"] = "Ascend"
+    """MindSpore's device target."""
     precision: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+    """Data type of the forward pass."""
     compressed_mask: bool = True
+    """End-of-document-compressed mask (TND attention); false for one dense mask per row."""
     max_device_memory: str = "58GB"
+    """Device memory that MindSpore may use."""
     mindformers: dict[str, Any] = Field(default_factory=dict)
-    """Native MindFormers keys, merged last, untouched."""
+    """Native MindFormers keys, merged last and unchanged."""
 
 
 def old_log_probs(
     config: OldLogProbsConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """Evaluate the policy on every sample; writes tokenize's folder with two more columns.
+    """Evaluate the policy on every sample; write tokenize's folder with two more columns.
 
     Raises:
-        StageError: A sample is longer than a row, or the forward pass failed.
+        StageError: The launch file names several hosts, a sample is longer than a row, or the
+            forward pass failed.
     """
     import pyarrow as pa
 
@@ -74,12 +80,11 @@ def old_log_probs(
         )
     samples = read_arrow_folder(inputs["samples"])
     meta = json.loads((inputs["samples"] / "meta.json").read_text(encoding="utf-8"))
-    settings = config.model_dump(exclude={"model"})
-    given = forward_config("sft", model=config.model, entropy=False, **settings)
-    what = Evaluation(given, inputs["policy"], samples, meta["pad_token_id"])
+    train_config = forward_config(loss="sft", entropy=False, **dict(config))
+    evaluation = Evaluation(train_config, inputs["policy"], samples, meta["pad_token_id"])
     log = output.parent / "logs" / f"{output.name.removesuffix('.partial')}.log"
     env = context.placement.env
-    found = evaluate(what, output / WORK, log, env, context.progress)
+    found = evaluate(evaluation, output / WORK, log, env, context.progress)
     kept_fields = [field for field in samples.schema if field.name not in OLD_LOG_PROBS.names]
     schema = pa.schema([*kept_fields, *OLD_LOG_PROBS])
     kept = write_arrow_folder(output, schema, _with_columns(samples, found, schema))
@@ -89,7 +94,7 @@ def old_log_probs(
 
 
 def _with_columns(samples: Any, found: Iterator[Any], schema: Any) -> Iterator[Any]:
-    """Samples with their log-probs, some at a time."""
+    """Yield the samples with their log-probs, in batches."""
     import numpy as np
     import pyarrow as pa
 
@@ -97,8 +102,8 @@ def _with_columns(samples: Any, found: Iterator[Any], schema: Any) -> Iterator[A
     from pcl_reasoner.pack.tokens import IGNORED
 
     labels = ListColumn(samples["labels"])
-    for start in range(0, samples.num_rows, _SAMPLES_A_BATCH):
-        part = samples.slice(start, _SAMPLES_A_BATCH).combine_chunks()
+    for start in range(0, samples.num_rows, _SAMPLES_PER_BATCH):
+        part = samples.slice(start, _SAMPLES_PER_BATCH).combine_chunks()
         log_probs, means = [], []
         for index in range(start, start + part.num_rows):
             (values,) = next(found)

@@ -1,4 +1,4 @@
-"""Training on the hosts of the launch file: what the train stage gives to the room ``hosts``."""
+"""Trains on the hosts of the launch file: the train stage's use of the package ``hosts``."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from pcl_reasoner.weights.stream import header, weight_files
 
 _FLOAT32_BYTES = 4
 _MINDFORMERS_LOG = "output"
-"""Where MindFormers logs when nobody told it where."""
+"""MindFormers' default folder of logs, where LOG_MF_PATH is not set."""
 _LOG_DIR = "work/msrun_log"
-"""msrun's logs while it runs; kept with the logs of the run."""
+"""Folder of msrun's logs while it runs; afterwards they are kept with the logs of the run."""
 
 
 def run_on_hosts(
@@ -38,39 +38,36 @@ def run_on_hosts(
     logs: Path,
     context: StageContext,
 ) -> None:
-    """Start training on all hosts, watch it, and start it again after a loss.
+    """Start training on all hosts, watch it, and restart it after a worker or host is lost.
 
     Args:
         config: The stage's settings.
-        inputs: The policy and the packed rows; the same path on all hosts.
+        inputs: Folders of the policy and of the packed rows; the same paths on all hosts.
         output: The stage's folder, shared by all hosts.
         steps: Optimizer steps in all.
-        prepare: As Job has it.
-        env: Environment under the launch file's.
-        logs: Folder for what is kept of the logs.
-        context: With the placement, and how to start.
+        prepare: See Job.
+        env: Environment variables; those of the launch file override them.
+        logs: Folder for the logs that are kept.
+        context: The stage's context, with the placement and the way to start.
 
     Raises:
-        StageError: The hosts do not have as many devices as the layout has ranks; else as run_job.
+        StageError: The hosts do not have as many devices as the layout has ranks; also as
+            run_job.
     """
     placement = context.placement
-    offered = len(placement.hosts) * placement.devices_per_host
-    if offered != config.devices:
-        raise StageError(
-            f"data x tensor x pipeline parallel = {config.devices} ranks, the launch file offers "
-            f"{len(placement.hosts)} hosts x {placement.devices_per_host} devices = {offered}. "
-            "Make them equal."
-        )
-    how = str(context.start)
+    if problems := config.device_problems(placement):
+        raise StageError(f"{'; '.join(problems)}. Make them equal.")
+    start_mode = str(context.start)
+    sources = [Source(path=str(inputs[role].absolute())) for role in ("policy", "packs")]
     needs = Needs(
         folder=output,
-        files=[file for role in ("policy", "packs") for file in _files(inputs[role])],
+        files=[file for source in sources for file in files_of(source)],
         bytes=checkpoint_bytes(config, inputs["policy"]),
         cache=context.cache or output.parent / ".cache",
     )
     job = Job(
         placement=placement.model_copy(update={"log_dir": _LOG_DIR}),
-        how=how,
+        how=start_mode,
         folder=output,
         config_file="mindformers.yaml",
         env={**worker.QUIET, "PCL_RANK_TIMES": str(output / RANK_TIMES), **env},
@@ -78,42 +75,39 @@ def run_on_hosts(
         steps=steps,
         logs=logs,
         prepare=prepare,
-        check=partial(check_hosts, how, needs),
+        check=partial(check_hosts, start_mode, needs),
         stopped=output / STOPPED,
     )
     for restart in run_job(job, context.progress):
         context.warn(restart.words)
 
 
-def _files(folder: Path) -> list[Path]:
-    return files_of(Source(path=str(folder.absolute())))
-
-
 def checkpoint_bytes(config: TrainConfig, policy: Path) -> int:
-    """Bytes of one checkpoint: float32 weights and Adam's two moments, by every rank that saves.
+    """Return the bytes of a checkpoint of all ranks: float32 weights and Adam's two moments.
 
     Args:
-        config: The layout: without optimizer sharding each data-parallel rank saves all.
-        policy: The weights that are trained.
+        config: The layout. Without optimizer sharding each data-parallel rank saves everything.
+        policy: Folder of the weights that are trained.
     """
     shapes = (entry["shape"] for file in weight_files(policy) for entry in header(file).values())
     copies = 1 if config.optimizer_shard else config.data_parallel
     return sum(math.prod(shape) for shape in shapes) * 3 * _FLOAT32_BYTES * copies
 
 
-def remove_logs_of_hosts(output: Path, context: StageContext) -> None:
-    """Keep the logs of hosts that were started by hand elsewhere: they are no part of the result.
+def move_host_logs(output: Path, context: StageContext) -> None:
+    """Move the logs of hosts started by hand to the run's logs: they are not part of the result.
 
     Args:
         output: The stage's folder.
-        context: With the placement.
+        context: The stage's context, with the placement.
     """
     placement = context.placement
-    place = Path(placement.log_dir)
-    elsewhere = place.is_absolute() or not place.parts or place.parts[0] in ("..", "checkpoint")
+    log_dir = Path(placement.log_dir)
+    parts = log_dir.parts
+    elsewhere = log_dir.is_absolute() or not parts or parts[0] in ("..", "checkpoint")
     if len(placement.hosts) == 1 or elsewhere:
         return
     name = output.name.removesuffix(".partial")
     gather(output.parent / "logs" / name, output, placement, 0)
-    for folder in (output / place, output / _MINDFORMERS_LOG):
+    for folder in (output / log_dir, output / _MINDFORMERS_LOG):
         worker.remove_tree(folder)

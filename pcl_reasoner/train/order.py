@@ -1,16 +1,16 @@
-"""Which rows make which step, and what each segment weighs in its global batch.
+"""Determines the rows of each step, and the weight of each segment in its global batch.
 
     rows = 5, epochs = 2, global batch = 2, seed = 7
-    order   = [2, 0, 4, 1, 3 | 3, 0, 2, 1, 4]   one shuffle an epoch, epochs end to end
+    order   = [2, 0, 4, 1, 3 | 3, 0, 2, 1, 4]   one shuffle per epoch, epochs end to end
     steps   = [2, 0] [4, 1] [3, 3] [0, 2] [1, 4]
     rank r of N takes every N-th row of the order, starting at r
 
-A loss that is a mean over the global batch cannot be computed by a rank, a micro-batch or a
-pipeline stage that sees a part of it. So the order is fixed before training, and the loader hands
-every segment its weight: 1 / number of segments with a trained token in its global batch.
+A rank, a micro-batch or a pipeline stage sees only a part of the global batch, so it cannot compute
+a loss that is a mean over that batch. Therefore the order is fixed before training, and the loader
+gives every segment its weight: 1 / number of segments with a trained token in its global batch.
 
-Inside a step the rows may be dealt to the ranks by what attention costs them (balanced_order); the
-step's sum is the same.
+Within a step the rows may be distributed to the ranks by their attention costs (balanced_order).
+The step's sum is the same.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class DataOrder:
 
     Args:
         rows: Row indices, int64 [steps · global_batch_size].
-        global_batch_size: Rows a step, over all ranks.
-        left_over: Rows at the end that do not fill a step; they are not trained on.
+        global_batch_size: Rows per step, over all ranks.
+        left_over: Rows that no step trains on: they do not fill a step, or are after max_steps.
     """
 
     rows: NDArray[np.int64]
@@ -52,9 +52,9 @@ def data_order(
     Args:
         row_count: Packed rows.
         epochs: Passes over them.
-        global_batch_size: Rows a step, over all ranks.
-        seed: Of the shuffles; each epoch has its own stream.
-        max_steps: Stop after so many steps.
+        global_batch_size: Rows per step, over all ranks.
+        seed: Seed of the shuffles; each epoch has its own stream.
+        max_steps: Stop after this many steps; None for all steps.
     """
     epochs_of_rows = [
         np.random.default_rng([seed, epoch]).permutation(row_count) for epoch in range(epochs)
@@ -68,25 +68,25 @@ def data_order(
 
 
 def balanced_order(order: DataOrder, ends: Iterable[ArrayLike], ranks: int) -> DataOrder:
-    """The same steps of the same rows, dealt so that attention costs the ranks of a step alike.
+    """Reorder the rows within each step so that the attention costs of the ranks are even.
 
-    Of a longer run the first steps stay what they are, as each step is dealt by itself.
+    Each step is reordered by itself, so a longer run begins with the same steps.
 
     Args:
-        order: The order; rank r takes every ``ranks``-th row of it, from r on.
+        order: The order; rank r takes every ``ranks``-th row of it, starting at r.
         ends: ``actual_seq_len`` of every packed row.
-        ranks: Data-parallel ranks.
+        ranks: Number of data-parallel ranks.
     """
     costs = attention_cost(ends)
     return replace(order, rows=balance(order.rows, costs, ranks, order.global_batch_size))
 
 
 def batch_totals(order: DataOrder, per_row: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Add a number that every row has over each step's rows.
+    """Sum a per-row number over the rows of each step.
 
     Args:
         order: The order.
-        per_row: [rows] e.g. segments with a trained token, or trained tokens.
+        per_row: [rows] number per row, e.g. segments with a trained token, or trained tokens.
 
     Returns:
         [steps] int64.

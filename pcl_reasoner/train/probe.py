@@ -1,12 +1,12 @@
-"""A few problems that the policy answers while it is trained, by the local sampler.
+"""Lets the policy answer a few problems during training, with the local sampler.
 
-probe.jsonl, a line each time:
+probe.jsonl, one line per probe:
 
     {"step": 50, "problems": 16, "responses": 16, "accuracy": 0.81, "stop_ratio": 1.0,
      "mean_length": 43.2}
 
-The engine has random streams of its own, so a run trains to the same losses with and without it.
-Importing this module is cheap; MindSpore is imported when a probe is made.
+The sampler has its own random streams, so a run has the same losses with and without the probe.
+Importing this module is cheap; MindSpore is imported when a Prober is created.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ ProbeProblem = dict[str, str]
 
 
 def read_problems(path: Path, limit: int) -> list[ProbeProblem]:
-    """The first problems of a stage's clean.parquet, or of a benchmark's JSON lines.
+    """Read the first problems of a stage's clean.parquet, or of a benchmark's JSON Lines file.
 
     Args:
-        path: A folder with clean.parquet or with a .jsonl file, or that file.
-        limit: How many at most.
+        path: A folder with clean.parquet or with a .jsonl file, or the .jsonl file itself.
+        limit: Largest number of problems.
 
     Raises:
-        StageError: There are none, or one has no problem or no answer.
+        StageError: There are no problems, or one has no id, no problem or no answer.
     """
     table = path / "clean.parquet"
     files = [path] if path.is_file() else sorted(path.glob("*.jsonl"))
@@ -51,7 +51,9 @@ def read_problems(path: Path, limit: int) -> list[ProbeProblem]:
         lines = files[0].read_text(encoding="utf-8").splitlines()
         records = [json.loads(line) for line in lines if line.strip()][:limit]
     else:
-        raise StageError(f"{path}: no clean.parquet and no .jsonl. The role probe needs one.")
+        raise StageError(
+            f"{path}: no clean.parquet and no .jsonl. The input `probe` needs one of them."
+        )
     if not records:
         raise StageError(f"{path}: no problems for the probe.")
     return [_problem(record, f"{path}, record {row}") for row, record in enumerate(records, 1)]
@@ -68,57 +70,52 @@ def _problem(record: Mapping[str, Any], where: str) -> ProbeProblem:
 
 
 def write_problems(problems: Sequence[ProbeProblem], folder: Path) -> None:
-    """Write them for the training process."""
+    """Write the problems into a folder for the training process."""
     text = "".join(json.dumps(problem, ensure_ascii=False) + "\n" for problem in problems)
     (folder / PROBLEMS).write_text(text, encoding="utf-8")
 
 
 class Prober:
-    """Answers the same problems each time, by the weights that it is given.
+    """Answers the same problems in every probe, with the weights of that step.
 
     Args:
-        settings: How it draws.
+        settings: The settings of the probe, with those of sampling.
         policy: The Hugging Face folder that training starts from: shape, tokenizer, template.
-        problems: As read_problems gives them.
+        problems: The problems, as read_problems returns them.
     """
 
     def __init__(self, settings: Probe, policy: Path, problems: Sequence[ProbeProblem]) -> None:
         from pcl_reasoner.inference.dialogue import Dialogue, Problem
-        from pcl_reasoner.local_sampler.draw import Filters, stream_seed
+        from pcl_reasoner.local_sampler.draw import stream_seed
         from pcl_reasoner.local_sampler.sampler import LocalSampler, Row
 
         self.problems, self.settings = problems, settings
         self.dialogue = Dialogue(policy, settings)
         self.sampler = LocalSampler(policy)
-        self.filters = Filters(
-            settings.temperature,
-            settings.top_k,
-            settings.top_p,
-            settings.min_p,
-            settings.repetition_penalty,
-        )
-        prompts = [self.dialogue.prompt(Problem(one["id"], one["problem"])) for one in problems]
+        prompts = [self.dialogue.prompt(Problem(item["id"], item["problem"])) for item in problems]
         longest = min(settings.max_model_len, self.sampler.shape.max_position_embedding)
-        rooms = [self.dialogue.room(prompt, longest) for prompt in prompts]
-        if min(rooms) < 1:
-            name = problems[rooms.index(min(rooms))]["id"]
-            raise StageError(f"probe: the prompt of problem {name} leaves no room to answer.")
+        limits = [self.dialogue.response_limit(prompt, longest) for prompt in prompts]
+        if min(limits) < 1:
+            name = problems[limits.index(min(limits))]["id"]
+            raise StageError(
+                f"probe: the prompt of problem {name} leaves no tokens for a response."
+            )
         self.prompts = [prompt.ids for prompt in prompts]
         self.rows = [
             Row(index, stream_seed(settings.seed, problem["id"], sample))
             for index, problem in enumerate(problems)
             for sample in range(settings.n)
         ]
-        self.rooms = [rooms[row.prompt] for row in self.rows]
+        self.response_limits = [limits[row.prompt] for row in self.rows]
         self.sampler.prepare(self._layout())
 
     def _layout(self) -> Any:
-        """One layout for every batch, so that two graphs serve all probes."""
+        """Return one layout for every batch, so that two graphs are enough for all probes."""
         from pcl_reasoner.local_sampler.sampler import PROMPT_MULTIPLE, Layout
 
         slots = -(-max(map(len, self.prompts)) // PROMPT_MULTIPLE) * PROMPT_MULTIPLE
         rows = min(self.settings.batch, len(self.rows))
-        return Layout(len(self.prompts), slots, rows, slots + max(self.rooms))
+        return Layout(len(self.prompts), slots, rows, slots + max(self.response_limits))
 
     def ask(self, weights: Mapping[str, Any]) -> dict[str, Any]:
         """Answer and grade every problem.
@@ -131,15 +128,15 @@ class Prober:
         """
         from pcl_reasoner.local_sampler.sampler import Model
 
-        fresh = Model(self.sampler.shape, dict(weights))
-        held = self.sampler.model.get_parameters()
-        for old, new in zip(held, fresh.get_parameters(), strict=True):
+        current = self.sampler.model.get_parameters()
+        updated = Model(self.sampler.shape, dict(weights)).get_parameters()
+        for old, new in zip(current, updated, strict=True):
             old.set_data(new)
         drawn: list[Drawn] = []
         for start in range(0, len(self.rows), self.settings.batch):
             part = slice(start, start + self.settings.batch)
             drawn += self.sampler.sample(
-                self.prompts, self.rows[part], self.rooms[part], self.filters
+                self.prompts, self.rows[part], self.response_limits[part], self.settings
             )
         return self._graded(drawn)
 
@@ -147,12 +144,13 @@ class Prober:
         from pcl_reasoner.grade.answers import grade_by_rule
 
         correct = stopped = tokens = 0
-        for row, one in zip(self.rows, drawn, strict=True):
-            text = self.dialogue.response(one.token_ids, one.finish_reason)
-            verdict = grade_by_rule(text, self.problems[row.prompt]["answer"], one.finish_reason)
+        for row, response in zip(self.rows, drawn, strict=True):
+            text = self.dialogue.response(response.token_ids, response.finish_reason)
+            answer = self.problems[row.prompt]["answer"]
+            verdict = grade_by_rule(text, answer, response.finish_reason)
             correct += verdict.outcome == "correct"
-            stopped += one.finish_reason == "stop"
-            tokens += len(one.token_ids)
+            stopped += response.finish_reason == "stop"
+            tokens += len(response.token_ids)
         count = len(drawn)
         return {
             "problems": len(self.problems),

@@ -1,7 +1,7 @@
-"""A train stage's settings -> the MindFormers YAML that MindFormers' Trainer is given.
+"""Renders a train stage's settings into the YAML of MindFormers' Trainer.
 
-Every key that V1's published YAML has is there. What a recipe puts under ``train.mindformers`` is
-merged last, untouched.
+It has every key of V1's published YAML. The keys under ``train.mindformers`` in a recipe are merged
+last and unchanged.
 """
 
 from __future__ import annotations
@@ -9,26 +9,31 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from pcl_reasoner.losses.columns import column_names
 from pcl_reasoner.runner.plan import PlannedStage
 from pcl_reasoner.train.adapt import adapt_to_cpu
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.probe import PROBE, PROBLEMS
-from pcl_reasoner.train.shape import planned_shape
-from pcl_reasoner.train.sizes import dataset_strategy, mock_rows
+from pcl_reasoner.train.shape import shape_of
+from pcl_reasoner.train.sizes import dataset_strategy, gradient_scale, mock_rows
 from pcl_reasoner.weights.model_config import ModelShape
+
+WORK = "work"
+"""MindFormers' output folder while it runs; removed when training is complete."""
 
 
 def render(config: TrainConfig, shape: ModelShape, paths: Mapping[str, str]) -> dict[str, Any]:
-    """Make the MindFormers configuration.
+    """Build the MindFormers configuration.
 
     Args:
         config: The stage's settings.
         shape: The model's shape.
         paths: ``packs``, ``policy``, ``metrics``, ``output_dir``; optional ``start`` (loaded in
-            place of the policy), ``resume`` (name of the checkpoint file in it to go on from) and
-            ``row_count`` (packed rows, for mock sizes).
+            place of the policy), ``resume`` (name of the checkpoint file in ``start`` to resume
+            from) and ``row_count`` (packed rows, for mock sizes).
     """
     value = {
         **_run(config, paths),
@@ -64,10 +69,10 @@ def _run(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
         "load_checkpoint": paths.get("start", paths["policy"]),
         "load_ckpt_format": "safetensors",
         "src_strategy_path_or_dir": "",
-        # Cuts whole weights into each rank's slices; one process has nothing to cut.
+        # Cuts complete weights into each rank's slices; only these layouts have slices.
         "auto_trans_ckpt": config.model_parallel * config.pipeline_stage > 1,
         "only_save_strategy": False,
-        # One process is given the file itself; several find theirs by rank and this name.
+        # A single process gets the file itself; several find their files by rank and this name.
         "resume_training": bool(resume) if config.devices == 1 else resume or False,
         "run_mode": "finetune",
         "trainer": {"type": "CausalLanguageModelingTrainer", "model_name": "pcl_qwen2"},
@@ -79,7 +84,7 @@ def _run(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
 
 def _runner(config: TrainConfig) -> dict[str, Any]:
     return {
-        # The loader lays all epochs end to end in a recorded order, so this is one long epoch.
+        # The loader joins all epochs in a recorded order, so this is one long epoch.
         "epochs": 1,
         "batch_size": config.micro_batch_size,
         "sink_mode": config.device != "CPU",
@@ -89,20 +94,19 @@ def _runner(config: TrainConfig) -> dict[str, Any]:
 
 
 def _wrapper(config: TrainConfig) -> dict[str, Any]:
-    scale: dict[str, Any] = {}
+    wrapper: dict[str, Any] = {
+        "type": "PclTrainOneStepCell",
+        "use_clip_grad": config.clip_grad is not None,
+        "max_grad_norm": config.clip_grad or 1.0,
+    }
     if config.precision == "float16":
-        scale["scale_sense"] = {
+        wrapper["scale_sense"] = {
             "type": "DynamicLossScaleUpdateCell",
             "loss_scale_value": config.loss_scale,
             "scale_factor": 2,
             "scale_window": 1000,
         }
-    return {
-        "type": "PclTrainOneStepCell",
-        "use_clip_grad": config.clip_grad is not None,
-        "max_grad_norm": config.clip_grad or 1.0,
-        **scale,
-    }
+    return wrapper
 
 
 def _optimizer(config: TrainConfig) -> dict[str, Any]:
@@ -124,12 +128,6 @@ def _schedule(config: TrainConfig) -> dict[str, Any]:
         "warmup_ratio": config.warmup_ratio,
         "total_steps": -1,
     }
-
-
-def _columns(config: TrainConfig) -> list[str]:
-    from pcl_reasoner.losses.columns import column_names
-
-    return column_names(config.compressed_mask)
 
 
 def _dataset(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
@@ -160,8 +158,8 @@ def _dataset(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
             "balance_rows": config.balance_rows,
             "gradient_scale": gradient_scale(config),
         },
-        "input_columns": _columns(config),
-        "construct_args_key": _columns(config),
+        "input_columns": column_names(config.compressed_mask),
+        "construct_args_key": column_names(config.compressed_mask),
         "num_parallel_workers": 1 if config.device == "CPU" else 8,
         "python_multiprocessing": config.device != "CPU",
         "drop_remainder": True,
@@ -240,24 +238,13 @@ def _callbacks(config: TrainConfig, paths: Mapping[str, str]) -> list[dict[str, 
     ]
 
 
-def gradient_scale(config: TrainConfig) -> float:
-    """What the weights are multiplied by, as they sum to one and MindFormers averages again.
-
-    On a CPU gradients are averaged over data-parallel ranks; in a pipeline
-    MFPipelineWithLossScaleCell divides by the number of micro-batches.
-    """
-    if config.device == "CPU":
-        return float(config.data_parallel)
-    return float(config.micro_batch_num if config.pipeline_stage > 1 else 1)
-
-
 def _metrics(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
     rules = config.stop_if.model_dump(exclude_defaults=True)
     found: dict[str, Any] = {"type": "PclMetrics", "path": paths["metrics"]}
     if rules:
         found["stop_if"] = rules
     if config.pipeline_stage > 1:
-        # Only the last stage has the loss, of all micro-batches added up.
+        # Only the last pipeline stage has the loss: the sum over all micro-batches.
         found["rank"] = config.devices - config.devices // config.pipeline_stage
         found["loss_divisor"] = gradient_scale(config)
     return found
@@ -346,44 +333,62 @@ def _processor(paths: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
-    for key, value in over.items():
+    for key, value in changes.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), dict)
         merged[key] = _merge(merged[key], value) if both else value
     return merged
 
 
 def render_for_plan(planned: PlannedStage) -> dict[str, Any]:
-    """What a planned train stage would give to MindFormers.
+    """Render the configuration that a planned train stage would give to MindFormers.
 
-    The number of packed rows is known only once the rows are packed; it is 0 until then.
+    The number of packed rows is known only once the rows are packed. Until then it is 0.
     """
     config = planned.spec.config
     assert isinstance(config, TrainConfig)
-    packs, policy = planned.inputs["packs"].path, planned.inputs["policy"].path
-    paths = {
-        "packs": os.path.relpath(packs, planned.partial),
-        "policy": os.path.relpath(policy, planned.partial),
+    inputs = {role: source.path for role, source in planned.inputs.items()}
+    paths = _paths(inputs, planned.partial, row_count=str(packed_rows(planned) or 0))
+    return render(config, shape_of(config, inputs["policy"]), paths)
+
+
+def write_yaml(config: TrainConfig, inputs: Mapping[str, Path], folder: Path, **paths: str) -> None:
+    """Write ``mindformers.yaml``, the configuration of the training process, into a folder.
+
+    Args:
+        config: The stage's settings.
+        inputs: Folders of the policy and of the packed rows.
+        folder: The working directory of the training process.
+        paths: Entries of ``render``'s paths to add, or to change from their defaults.
+    """
+    value = render(config, shape_of(config, inputs["policy"]), _paths(inputs, folder, **paths))
+    (folder / "mindformers.yaml").write_text(to_yaml(value), encoding="utf-8")
+
+
+def _paths(inputs: Mapping[str, Path], folder: Path, **paths: str) -> dict[str, str]:
+    """Return paths relative to the folder, so that equal runs give equal bytes."""
+    return {
+        "packs": os.path.relpath(inputs["packs"], folder),
+        "policy": os.path.relpath(inputs["policy"], folder),
         "metrics": "metrics.jsonl",
-        "output_dir": "work",
-        "row_count": str(packed_rows(planned) or 0),
+        "output_dir": WORK,
+        **paths,
     }
-    return render(config, planned_shape(planned, config, policy), paths)
 
 
 def packed_rows(planned: PlannedStage) -> int | None:
-    """Rows that a planned train stage will be given; None until they are packed."""
+    """Return the number of rows of a planned train stage; None until they are packed."""
     accounting = planned.inputs["packs"].path / "accounting.json"
     return int(json.loads(accounting.read_text())["rows"]) if accounting.is_file() else None
 
 
 def to_yaml(value: dict[str, Any]) -> str:
-    """A configuration as YAML, its keys in the order of MindFormers' own files."""
+    """Format a configuration as YAML, its keys in the order of MindFormers' own files."""
     import yaml
 
     class Plain(yaml.SafeDumper):
-        """Writes a mapping that stands twice out in full: anchors are for people."""
+        """Writes a repeated mapping out in full each time, without YAML anchors."""
 
         def ignore_aliases(self, data: Any) -> bool:
             return True

@@ -1,25 +1,25 @@
-"""The model's shape: from the weights' own config.json, held against what the recipe says."""
+"""Finds the model's shape in the weights' config.json, and checks it against the recipe."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from pcl_reasoner.core.errors import InputError, StageError
-from pcl_reasoner.runner.plan import Plan, PlannedStage
+from pcl_reasoner.runner.plan import Plan
 from pcl_reasoner.runner.recipe import Recipe
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.weights.model_config import ModelShape, read_shape
 
 
 def training_stages(recipe: Recipe, purpose: str) -> list[str]:
-    """Names of the stages that train, in the recipe's order.
+    """Return the names of the stages that train, in the recipe's order.
 
     Args:
         recipe: The recipe.
-        purpose: What they are wanted for, e.g. ``to compile``.
+        purpose: The use of these stages, for the error message, e.g. ``to compile``.
 
     Raises:
-        InputError: There are none.
+        InputError: The recipe has no train stage.
     """
     found = [name for name, one in recipe.stages.items() if isinstance(one.config, TrainConfig)]
     if not found:
@@ -28,30 +28,32 @@ def training_stages(recipe: Recipe, purpose: str) -> list[str]:
 
 
 def shape_of(config: TrainConfig, policy: Path) -> ModelShape:
-    """The shape to train: the weights' own; a recipe that contradicts it is an error.
+    """Return the shape to train: that of the weights, or the recipe's if config.json is missing.
 
     Raises:
-        StageError: The recipe contradicts the weights, or neither says the shape.
+        StageError: The recipe contradicts the weights, or neither has the shape.
     """
-    found = read_shape(policy)
-    if found is None and config.model is None:
+    found = read_shape(policy) or config.model
+    if found is None:
         raise StageError(
             f"{policy}: no config.json, and the recipe gives no train.model: the model's shape "
-            "is unknown. Give the folder of the weights."
+            "is unknown. Give the folder of the weights or train.model; if an earlier stage writes "
+            "the weights, run that stage first."
         )
     problems = config.weights_problems(policy)
     if problems:
         raise StageError(f"{'; '.join(problems)}.")
-    shape = found or config.model
-    assert shape is not None
-    return shape
+    return found
 
 
 def unknown_shapes(recipe: Recipe) -> list[str]:
-    """What could not be held against the layout yet, one sentence for each such train stage.
+    """List the train stages whose shape is unknown, so that their layout is not checked yet.
 
     Args:
-        recipe: The recipe; its layouts have been checked against the shapes that are known.
+        recipe: The recipe; its layouts have been checked against all known shapes.
+
+    Returns:
+        One sentence per such stage.
     """
     found = []
     for spec in recipe.stages.values():
@@ -69,10 +71,10 @@ def unknown_shapes(recipe: Recipe) -> list[str]:
 
 
 def wrong_weights(plan: Plan) -> list[str]:
-    """How weights that are there already cannot be trained, before anything is run.
+    """List why weights that exist already cannot be trained, before anything is run.
 
     Args:
-        plan: What is to run; weights that are fetched or made later are checked by their stage.
+        plan: The plan to run; weights that are fetched or made later are checked by their stage.
     """
     return [
         f"stage {planned.title}: {problem}."
@@ -80,13 +82,3 @@ def wrong_weights(plan: Plan) -> list[str]:
         if isinstance(planned.spec.config, TrainConfig) and not planned.done
         for problem in planned.spec.config.weights_problems(planned.inputs["policy"].path)
     ]
-
-
-def planned_shape(planned: PlannedStage, config: TrainConfig, policy: Path) -> ModelShape:
-    """The weights' shape; before they are there, the recipe's, or a base model's that is there."""
-    if read_shape(policy) is None and config.model is None:
-        raise StageError(
-            f"stage {planned.title}: {policy} has no config.json yet, so the model's shape is "
-            "unknown. Run the stages before it first, or give train.model in the recipe."
-        )
-    return shape_of(config, policy)

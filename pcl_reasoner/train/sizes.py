@@ -1,4 +1,4 @@
-"""Sizes that follow from a train stage's settings and its rows, so that nobody works them out.
+"""Computes the sizes that follow from a train stage's settings and its packed rows.
 
 {"rows": 207272, "rows_per_rank": 16, "steps": 6477, "warmup_steps": 323, "mock_rows": 103636, …}
 """
@@ -7,23 +7,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pcl_reasoner.losses.columns import column_names
 from pcl_reasoner.train.config import TrainConfig
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What follows from settings and rows.
+    """The sizes that follow from settings and rows.
 
     Args:
-        rows: Packed rows, an epoch.
-        rows_per_rank: Of a data-parallel rank, a step.
-        micro_batches: In which a rank takes them.
-        steps_per_epoch: Rows over rows a step; a rest goes into the next epoch.
+        rows: Packed rows per epoch.
+        rows_per_rank: Rows per data-parallel rank and step.
+        micro_batches: Micro-batches per rank and step.
+        steps_per_epoch: Rows divided by rows per step; a remainder goes into the next epoch.
         steps: Optimizer steps in all.
-        left_over: Rows of all epochs that no step takes: a last part of a step, or after max_steps.
+        left_over: Rows of all epochs that no step uses: an incomplete last step, or rows after
+            max_steps.
         warmup_steps: Steps in which the learning rate rises.
-        mock_rows: MindFormers' ``mock_config.size``: rows of all epochs, of a data-parallel rank.
-        dataset_strategy: How every column of a batch is cut: over ranks, then not at all.
+        mock_rows: MindFormers' ``mock_config.size``: rows of all epochs, per data-parallel rank.
+        dataset_strategy: How every column of a batch is divided: its rows among ranks, other axes
+            not at all.
     """
 
     rows: int
@@ -38,11 +41,11 @@ class Sizes:
 
 
 def derived_sizes(config: TrainConfig, rows: int) -> Sizes:
-    """Work the sizes out.
+    """Compute the sizes.
 
     Args:
         config: The stage's settings.
-        rows: Packed rows, an epoch.
+        rows: Packed rows per epoch.
     """
     steps = rows * config.epochs // config.global_batch_size
     if config.max_steps is not None:
@@ -54,7 +57,7 @@ def derived_sizes(config: TrainConfig, rows: int) -> Sizes:
         steps_per_epoch=rows / config.global_batch_size,
         steps=steps,
         left_over=rows * config.epochs - steps * config.global_batch_size,
-        # As MindFormers' learning rate schedules cut it off.
+        # Rounded down, as in MindFormers' learning rate schedules.
         warmup_steps=int(steps * config.warmup_ratio),
         mock_rows=mock_rows(config, rows),
         dataset_strategy=dataset_strategy(config),
@@ -62,26 +65,35 @@ def derived_sizes(config: TrainConfig, rows: int) -> Sizes:
 
 
 def mock_rows(config: TrainConfig, rows: int) -> int:
-    """Rows of all epochs that a data-parallel rank has, as V1's own YAML counts them."""
+    """Return the rows of all epochs per data-parallel rank, as V1's own YAML counts them."""
     return rows * config.epochs // config.data_parallel
 
 
 def dataset_strategy(config: TrainConfig) -> list[list[int]]:
-    """How every column of a batch is cut over ranks: its rows, and nothing else."""
-    from pcl_reasoner.losses.columns import column_names
-
+    """Return how every column of a batch is divided among ranks: only along its rows."""
     shards = [[config.data_parallel, 1] for _ in column_names(config.compressed_mask)]
     if not config.compressed_mask:
-        # The dense mask has a head's and a second token's axis, too.
+        # The dense mask has two more axes: for heads, and for a second token.
         shards[-1] = [config.data_parallel, 1, 1, 1]
     return shards
 
 
+def gradient_scale(config: TrainConfig) -> float:
+    """Return the factor of the loss weights: they sum to one, and MindFormers averages once more.
+
+    On a CPU, gradients are averaged over data-parallel ranks. In a pipeline,
+    MFPipelineWithLossScaleCell divides by the number of micro-batches.
+    """
+    if config.device == "CPU":
+        return float(config.data_parallel)
+    return float(config.micro_batch_num if config.pipeline_stage > 1 else 1)
+
+
 def size_lines(sizes: Sizes, config: TrainConfig) -> list[str]:
-    """The sizes in words.
+    """Describe the sizes, one line per group.
 
     Args:
-        sizes: As `derived_sizes` gives them.
+        sizes: The result of `derived_sizes`.
         config: The stage's settings.
     """
     limit = f", max_steps {config.max_steps:,}" if config.max_steps else ""
@@ -93,6 +105,6 @@ def size_lines(sizes: Sizes, config: TrainConfig) -> list[str]:
         f"{config.micro_batch_size:,}",
         f"{sizes.steps_per_epoch:,.1f} steps per epoch, {config.epochs} epochs{limit}: "
         f"{sizes.steps:,} steps, {sizes.left_over:,} rows left over",
-        f"{sizes.warmup_steps:,} warm-up steps; a mock size of {sizes.mock_rows:,} rows a rank",
-        f"dataset_strategy, a column each: {', '.join(kinds)}",
+        f"{sizes.warmup_steps:,} warm-up steps; a mock size of {sizes.mock_rows:,} rows per rank",
+        f"dataset_strategy, per column: {', '.join(kinds)}",
     ]

@@ -1,9 +1,9 @@
 """The train stage runs MindFormers' Trainer; the export stage writes Hugging Face weights.
 
-train/   mindformers.yaml              what the Trainer was given; paths relative to the folder
+train/   mindformers.yaml              the Trainer's configuration; paths relative to the folder
          data_order.json               {"rows": 397, "steps": 794, "order": [12, 3, …], …}
-         metrics.jsonl                 one line a step
-         probe.jsonl                   where there is a probe: one line each time
+         metrics.jsonl                 one line per step
+         probe.jsonl                   with a probe: one line per probe
          checkpoint/model.safetensors  the weights, MindFormers' names, no optimizer state
 export/  config.json, tokenizer.json, model.safetensors, …, parity.json
 """
@@ -11,19 +11,21 @@ export/  config.json, tokenizer.json, model.safetensors, …, parity.json
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pcl_reasoner.core.artifact import write_json
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.config import ExportConfig, Probe, TrainConfig
 from pcl_reasoner.train.needs import check_columns
-from pcl_reasoner.train.on_hosts import remove_logs_of_hosts, run_on_hosts
-from pcl_reasoner.train.stopping import STOPPED, Stop, correct_share, mean_p
+from pcl_reasoner.train.on_hosts import move_host_logs, run_on_hosts
+from pcl_reasoner.train.probe import read_problems, write_problems
+from pcl_reasoner.train.render import WORK, write_yaml
+from pcl_reasoner.train.stopping import STOPPED, Stop, correct_share, mean_p, skipped_steps
 from pcl_reasoner.weights import conversion
 from pcl_reasoner.weights.slices import open_checkpoint
 from pcl_reasoner.weights.stream import header, weight_files
@@ -33,14 +35,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ExportConfig", "TrainConfig", "export", "train"]
 
-WORK = "work"
-"""MindFormers' output folder while it runs; removed when the stage commits."""
-
 
 def train(
     config: TrainConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """Train on packed rows, from the last whole checkpoint where a killed run left one."""
+    """Train on packed rows; resume from the last complete checkpoint if a killed run left one."""
     for path in weight_files(inputs["policy"]):
         header(path)
     rows = _packed_rows(config, inputs["packs"])
@@ -65,9 +64,9 @@ def train(
             if stopped.exists():
                 raise _stopped(stopped.read_text(encoding="utf-8").strip(), work) from error
             raise
-    # When a run is to stop is no part of what it made.
+    # The stop rules are not part of the result.
     kept = config.model_copy(update={"stop_if": Stop()})
-    _write_yaml(kept, inputs, output, rows, {})
+    write_yaml(kept, inputs, output, row_count=str(rows))
     _keep_weights(output, inputs["policy"])
     counts = _finish(config, output, rows, order.left_over, order.steps, context)
     counts.info.update(gain)
@@ -77,19 +76,21 @@ def train(
 def _prepare(
     config: TrainConfig, inputs: Mapping[str, Path], output: Path, rows: int, steps: int
 ) -> int | None:
-    """Lay out the start from the last whole checkpoint.
+    """Prepare the files to start from the last complete checkpoint.
 
     Returns:
-        The step that it goes on from; None where no step is left to make.
+        The step from which training resumes; None if no step is left to make.
     """
     work = output / WORK
     worker.remove_broken_checkpoints(work)
     resume = worker.newest_checkpoint(work)
-    whole = config.device == "CPU"
-    start = worker.starting_point(inputs["policy"], work, config.devices, resume, whole)
-    _write_yaml(config, inputs, output, rows, start)
+    complete = config.device == "CPU"
+    start = worker.starting_point(inputs["policy"], work, config.devices, resume, complete)
+    write_yaml(config, inputs, output, row_count=str(rows), **start)
     done = worker.step_of(resume) if resume else 0
-    return done if min(done, _steps_done(output / "metrics.jsonl")) < steps else None
+    metrics = output / "metrics.jsonl"
+    written = len(read_metrics(metrics)) if metrics.exists() else 0
+    return done if min(done, written) < steps else None
 
 
 def _run(
@@ -103,7 +104,7 @@ def _run(
     """Train on this machine, or on the hosts that the launch file names."""
     name = output.name.removesuffix(".partial")
     logs = output.parent / "logs"
-    # MindFormers logs as soon as it is imported; nothing of it may stay in the artifact.
+    # MindFormers logs as soon as it is imported; its logs must not stay in the artifact.
     env = {"LOG_MF_PATH": str(output / WORK / "log")}
     if context.start is not None:
         run_on_hosts(config, inputs, output, steps, prepare, env, logs / name, context)
@@ -123,14 +124,12 @@ def _stopped(reason: str, work: Path) -> StageError:
     start = f"from step {worker.step_of(saved)}, its last checkpoint" if saved else "from the start"
     return StageError(
         f"training was stopped at {reason} Everything so far is kept: with another train.stop_if "
-        f"the same command goes on {start}; with other settings it begins anew."
+        f"the same command resumes {start}; with other settings it starts again."
     )
 
 
 def _write_probe(probe: Probe, inputs: Mapping[str, Path], work: Path) -> None:
     """Write the probe's problems for the training process."""
-    from pcl_reasoner.train.probe import read_problems, write_problems
-
     if "probe" not in inputs:
         raise StageError(
             "train.probe needs problems with answers: give the stage the input `probe`, e.g. "
@@ -167,7 +166,7 @@ def _packed_rows(config: TrainConfig, packs: Path) -> int:
 
 
 def _order(config: TrainConfig, packs: Path, rows: int) -> tuple[DataOrder, dict[str, Any]]:
-    """The order of all steps, and what dealing their rows to the ranks gains."""
+    """Return the order of all steps, and the ranks' imbalance before and after balancing."""
     from pcl_reasoner.pack.arrow_folder import read_arrow_folder
     from pcl_reasoner.pack.balance import attention_cost, imbalance
     from pcl_reasoner.train.order import balanced_order, data_order
@@ -196,43 +195,16 @@ def _write_order(path: Path, order: Any, rows: int, config: TrainConfig) -> None
     path.write_text(json.dumps(value) + "\n", encoding="utf-8")
 
 
-def _write_yaml(
-    config: TrainConfig,
-    inputs: Mapping[str, Path],
-    output: Path,
-    rows: int,
-    start: Mapping[str, str],
-) -> None:
-    """Render the YAML with paths relative to the artifact, so that equal runs have equal bytes."""
-    from pcl_reasoner.train.render import render, to_yaml
-    from pcl_reasoner.train.shape import shape_of
-
-    paths = {
-        "packs": os.path.relpath(inputs["packs"], output),
-        "policy": os.path.relpath(inputs["policy"], output),
-        "metrics": "metrics.jsonl",
-        "output_dir": WORK,
-        "row_count": str(rows),
-        **start,
-    }
-    value = render(config, shape_of(config, inputs["policy"]), paths)
-    (output / "mindformers.yaml").write_text(to_yaml(value), encoding="utf-8")
-
-
-def _steps_done(metrics: Path) -> int:
-    return len(read_metrics(metrics)) if metrics.exists() else 0
-
-
 def read_metrics(metrics: Path) -> list[dict[str, Any]]:
-    """The steps of a metrics file; a torn last line is left out."""
+    """Read the steps of a metrics file; an incomplete last line is left out."""
     lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True)
     return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def _keep_weights(output: Path, policy: Path) -> None:
-    """Keep the last weights without the optimizer's state; ranks' slices are merged."""
+    """Write the last weights without the optimizer's state; the ranks' slices are merged."""
     if worker.newest_checkpoint(output / WORK) is None:
-        raise StageError(f"{output / WORK}: training left no whole checkpoint.")
+        raise StageError(f"{output / WORK}: training left no complete checkpoint.")
     (output / "checkpoint").mkdir(exist_ok=True)
     conversion.write_trained(output / WORK, policy, output / "checkpoint" / "model.safetensors")
 
@@ -240,7 +212,7 @@ def _keep_weights(output: Path, policy: Path) -> None:
 def _finish(
     config: TrainConfig, output: Path, rows: int, left_over: int, steps: int, context: StageContext
 ) -> Counts:
-    """Say what the run showed."""
+    """Check that every step was made, remove temporary folders, and return the counts."""
     records = read_metrics(output / "metrics.jsonl")
     made = [record["step"] for record in records]
     if made != list(range(1, steps + 1)):
@@ -248,10 +220,10 @@ def _finish(
         raise StageError(
             f"{output}/metrics.jsonl holds {len(records)} steps, expected 1 to {steps}, each once; "
             f"missing: {absent[:5]} ({len(absent)} in all). Training did not run to its end, or "
-            "the file was changed: put it back, or delete the folder to train anew."
+            "the file was changed: restore it, or delete the folder to train again."
         )
     worker.remove_tree(output / WORK)
-    remove_logs_of_hosts(output, context)
+    move_host_logs(output, context)
     _warn(records, config, context)
     used = rows * config.epochs - left_over
     dropped = {"left_over_rows": left_over} if left_over else {}
@@ -263,24 +235,24 @@ def _summary(records: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "first_loss": records[0]["loss"],
         "last_loss": records[-1]["loss"],
-        "skipped_steps": sum(record["overflow"] for record in records),
+        "skipped_steps": skipped_steps(records),
         "correct_p": p_change(records, "correct"),
         "incorrect_p": p_change(records, "incorrect"),
     }
 
 
 def p_change(records: list[dict[str, Any]], kind: str) -> list[float] | None:
-    """Mean p of correct or incorrect responses in the first and in the last tenth of the steps.
+    """Compute the mean p of correct or incorrect responses in the first and last tenth of steps.
 
     Args:
-        records: Steps of metrics.jsonl.
+        records: Lines of metrics.jsonl, one per step.
         kind: ``correct`` or ``incorrect``.
 
     Returns:
-        [first, last], or None where there is no such response.
+        [first, last], or None if either tenth has no such response.
     """
     part = max(1, len(records) // 10)
-    first, last = (mean_p(some, kind) for some in (records[:part], records[-part:]))
+    first, last = mean_p(records[:part], kind), mean_p(records[-part:], kind)
     return None if first is None or last is None else [round(first, 6), round(last, 6)]
 
 
@@ -297,30 +269,28 @@ def _warn(records: list[dict[str, Any]], config: TrainConfig, context: StageCont
             f"{share:.1%} of the responses trained on are correct. Under one half, a loss without "
             "a baseline pushes down what correct and incorrect answers share."
         )
-    skipped = sum(record["overflow"] for record in records)
-    if skipped:
+    if skipped := skipped_steps(records):
         context.warn(f"{skipped} of {len(records)} steps were skipped for overflow.")
 
 
 def export(
     config: ExportConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """Write the trained weights as a Hugging Face folder and prove that they are the same.
+    """Write the trained weights as a Hugging Face folder and verify that they are the same.
 
     Raises:
         StageError: A tensor is missing, has another shape, or differs after writing.
     """
     policy = inputs["policy"]
     found = open_checkpoint(inputs["checkpoint"])
-    shape = conversion.shape_in(policy)
-    limit = config.max_shard_bytes
+    shape, limit = conversion.shape_in(policy), config.max_shard_bytes
     parity = conversion.write_model(
         found, shape, inputs["checkpoint"], output, "huggingface", limit
     )
     conversion.copy_others(policy, output)
     if config.logits:
         parity["logits"] = conversion.compare_logits(inputs["checkpoint"], output, "huggingface")
-    conversion.write_parity(parity, output)
+    write_json(output / conversion.PARITY, parity)
     kept = len(parity["tensors"])
     read = kept + sum(parity["left_out"].values())
     info = {"tensors": kept}

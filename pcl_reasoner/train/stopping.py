@@ -1,6 +1,6 @@
-"""When a run is to end before its last step: rules over the lines of metrics.jsonl.
+"""Rules that end a run before its last step, applied to the lines of metrics.jsonl.
 
-Cheap to import: the recipe's own settings are checked with it.
+This module is cheap to import: a recipe's settings are checked with it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pydantic import Field
 from pcl_reasoner.core.stage import StageConfig
 
 STOPPED = "stopped.txt"
-"""Beside metrics.jsonl: why a run was stopped."""
+"""File beside metrics.jsonl with the reason why a run was stopped."""
 
 
 class Stop(StageConfig):
-    """What ends a run; what is left out does not. A loss that is not finite always does."""
+    """Rules that end a run; a rule left out has no effect. A non-finite loss always ends a run."""
 
     renamed = {
         "right_p_falls": "correct_p_falls",
@@ -26,32 +26,32 @@ class Stop(StageConfig):
     }
 
     correct_p_falls: float | None = Field(None, ge=0, le=1)
-    """Mean p of correct responses falls by more than this, from the first steps to the last."""
+    """Limit on the fall of correct responses' mean p, from the first steps to the last steps."""
     correct_share_below: float | None = Field(None, ge=0, le=1)
-    """Share of correct responses in the last steps."""
+    """Lowest share of correct responses in the last steps."""
     skipped_steps: int | None = Field(None, gt=0)
-    """So many steps were skipped for overflow, in all."""
+    """Number of steps skipped for overflow, in all, that ends the run."""
     window: int = Field(20, gt=0)
-    """How many steps are the first, and the last, ones."""
+    """Steps averaged at the start and at the end of a run."""
 
 
 def reason_to_stop(records: Sequence[dict[str, Any]], rules: Stop) -> str | None:
-    """Why the run ends with its last step, in a sentence, or None.
+    """Return in a sentence why the run must end after its last step, or None.
 
     Args:
-        records: Lines of metrics.jsonl, all steps so far.
-        rules: What ends a run.
+        records: Lines of metrics.jsonl for all steps so far.
+        rules: The rules that end a run.
     """
     last = records[-1]
-    at = f"step {last['step']}: "
+    step = f"step {last['step']}: "
     if not math.isfinite(last["loss"]):
         return (
-            f"{at}the loss is {last['loss']}. Lower the learning rate, or look at the step's rows "
-            "in data_order.json."
+            f"{step}the loss is {last['loss']}. Lower the learning rate, or inspect the step's "
+            "rows in data_order.json."
         )
-    skipped = sum(record.get("overflow", 0) for record in records)
+    skipped = skipped_steps(records)
     if rules.skipped_steps is not None and skipped >= rules.skipped_steps:
-        return f"{at}{skipped} steps were skipped for overflow (stop_if.skipped_steps)."
+        return f"{step}{skipped} steps were skipped for overflow (stop_if.skipped_steps)."
     if len(records) < 2 * rules.window:
         return None
     first, latest = records[: rules.window], records[-rules.window :]
@@ -59,27 +59,36 @@ def reason_to_stop(records: Sequence[dict[str, Any]], rules: Stop) -> str | None
     falls = rules.correct_p_falls
     if falls is not None and before is not None and now is not None and now < before - falls:
         return (
-            f"{at}mean p of correct responses fell from {before:.4f} to {now:.4f}, by more than "
+            f"{step}mean p of correct responses fell from {before:.4f} to {now:.4f}, by more than "
             f"{falls:g} (stop_if.correct_p_falls)."
         )
     share = correct_share(latest)
     least = rules.correct_share_below
     if least is not None and share is not None and share < least:
         return (
-            f"{at}{share:.1%} of the responses of the last {rules.window} steps are correct, fewer "
-            f"than {least:.1%} (stop_if.correct_share_below)."
+            f"{step}{share:.1%} of the responses of the last {rules.window} steps are correct, "
+            f"fewer than {least:.1%} (stop_if.correct_share_below)."
         )
     return None
 
 
+def skipped_steps(records: Sequence[dict[str, Any]]) -> int:
+    """Count the steps that were skipped for overflow."""
+    return sum(record.get("overflow", 0) for record in records)
+
+
+def _responses(records: Sequence[dict[str, Any]], kind: str) -> int:
+    return sum(record.get(f"{kind}_count", 0) for record in records)
+
+
 def mean_p(records: Sequence[dict[str, Any]], kind: str) -> float | None:
-    """Mean p over the responses of some steps; None where there is none.
+    """Compute the mean p over the responses of some steps; None if there are no responses.
 
     Args:
         records: Lines of metrics.jsonl.
         kind: ``correct`` or ``incorrect``.
     """
-    count = sum(record.get(f"{kind}_count", 0) for record in records)
+    count = _responses(records, kind)
     if not count:
         return None
     total = sum(record[f"{kind}_count"] * (record[f"{kind}_p"] or 0.0) for record in records)
@@ -87,9 +96,7 @@ def mean_p(records: Sequence[dict[str, Any]], kind: str) -> float | None:
 
 
 def correct_share(records: Sequence[dict[str, Any]]) -> float | None:
-    """Share of correct responses among those of some steps; None where there are none."""
-    correct, incorrect = (
-        sum(record.get(f"{kind}_count", 0) for record in records)
-        for kind in ("correct", "incorrect")
-    )
-    return float(correct / (correct + incorrect)) if correct + incorrect else None
+    """Compute the share of correct responses in some steps; None if there are no responses."""
+    correct = _responses(records, "correct")
+    count = correct + _responses(records, "incorrect")
+    return correct / count if count else None

@@ -1,4 +1,4 @@
-"""Starting the training process, watching it, and taking its last whole checkpoint."""
+"""Starts and watches the training process, and finds its last complete checkpoint."""
 
 from __future__ import annotations
 
@@ -14,27 +14,32 @@ from typing import Any
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Progress
-from pcl_reasoner.hosts.msrun import msrun_words
-from pcl_reasoner.supervise.child import Child
+from pcl_reasoner.hosts.msrun import msrun_arguments
+from pcl_reasoner.supervise.supervised import Supervised
 from pcl_reasoner.weights.conversion import write_mindformers
 from pcl_reasoner.weights.slices import rank_files
-from pcl_reasoner.weights.stream import is_whole
+from pcl_reasoner.weights.stream import is_complete
 
 POLL_SECONDS = 0.5
+_STOP_SECONDS = 5.0
+"""Seconds that the process has to end after SIGTERM; then its processes are killed."""
 LOCAL_ADDRESS = "127.0.0.1"
 DIE_WITH_PARENT = "PCL_DIE_WITH_PARENT"
-"""Environment variable: msrun's workers, which the runner does not start itself, heed it."""
+"""Environment variable: a process that has it dies with its parent. msrun's workers need it, as
+the runner does not start them itself."""
 QUIET = {
     "HF_HUB_OFFLINE": "1",
     "HF_DATASETS_OFFLINE": "1",
     "GLOG_v": "3",
     DIE_WITH_PARENT: "1",
 }
-"""Environment of every training process: offline, quiet logs, no process left behind."""
+"""Environment variables of every training process: offline, quiet logs, no process left behind."""
 
 
 def newest_checkpoint(output_dir: Path) -> Path | None:
-    """Rank 0's newest checkpoint that is whole on every rank: none cut off by a kill is taken.
+    """Return rank 0's newest checkpoint that is complete on every rank; None if there is none.
+
+    A checkpoint that a killed run left truncated is skipped.
 
     Args:
         output_dir: MindFormers' output folder.
@@ -43,7 +48,7 @@ def newest_checkpoint(output_dir: Path) -> Path | None:
 
 
 def step_of(checkpoint: Path) -> int:
-    """Optimizer steps that a checkpoint has behind it."""
+    """Read the number of optimizer steps that a checkpoint was trained for."""
     from safetensors import safe_open
 
     with safe_open(checkpoint, framework="np") as opened:
@@ -51,9 +56,9 @@ def step_of(checkpoint: Path) -> int:
 
 
 def remove_broken_checkpoints(output_dir: Path) -> None:
-    """Delete checkpoints that are cut off, so that nothing resumes from them."""
+    """Delete truncated checkpoints, so that no run resumes from them."""
     for path in (output_dir / "checkpoint").glob("rank_*/*.safetensors"):
-        if not is_whole(path):
+        if not is_complete(path):
             path.chmod(0o644)
             path.unlink()
 
@@ -61,20 +66,22 @@ def remove_broken_checkpoints(output_dir: Path) -> None:
 def starting_point(
     policy: Path, work: Path, ranks: int, resume: Path | None, whole: bool
 ) -> dict[str, str]:
-    """Lay out what training starts from as MindFormers wants it.
+    """Prepare the files that training starts from, in the layout that MindFormers needs.
 
-    One process takes a Hugging Face folder, or a checkpoint that is not in a rank's folder.
-    Several take a folder a rank, and a Hugging Face folder only where they cut weights into slices.
+    A single process loads a Hugging Face folder, or a checkpoint that is not in a rank's folder.
+    Several processes load one folder per rank; they load a Hugging Face folder only where they cut
+    weights into slices.
 
     Args:
         policy: The Hugging Face folder.
         work: MindFormers' output folder.
-        ranks: Processes.
-        resume: Rank 0's checkpoint to go on from.
+        ranks: Number of processes.
+        resume: Rank 0's checkpoint to resume from.
         whole: True where every rank holds all weights.
 
     Returns:
-        ``start`` and ``resume`` for ``render``, relative to the folder above ``work``.
+        ``start`` and ``resume`` for ``render``, relative to the parent folder of ``work``; empty to
+        start from the policy.
     """
     if resume is not None and ranks > 1:
         return {"start": f"{work.name}/checkpoint", "resume": resume.name}
@@ -100,25 +107,25 @@ def starting_point(
 def command(
     config_file: str, devices: int, port: int, log_dir: str, seconds: int = 300
 ) -> list[str]:
-    """The command that trains on this machine: one process, or msrun for several.
+    """Return the command that trains on this machine: one process, or msrun for several.
 
     Args:
         config_file: The MindFormers YAML.
-        devices: Ranks.
-        port: msrun's port.
-        log_dir: Where msrun puts worker_N.log.
-        seconds: Until all ranks must have joined.
+        devices: Number of ranks.
+        port: Port of msrun.
+        log_dir: Folder in which msrun writes worker_N.log.
+        seconds: Time limit in which all ranks must join.
     """
     entry = ["-m", "pcl_reasoner.worker", config_file]
     if devices == 1:
         return [sys.executable, *entry]
     msrun = Path(sys.executable).with_name("msrun")
-    words = msrun_words(devices, devices, 0, LOCAL_ADDRESS, port, log_dir, seconds)
-    return [str(msrun), *words, "python", *entry]
+    options = msrun_arguments(devices, devices, 0, LOCAL_ADDRESS, port, log_dir, seconds)
+    return [str(msrun), *options, "python", *entry]
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """The training process's environment: offline, this Python first, quiet logs."""
+    """Return a training process's environment: offline, this Python first in PATH, quiet logs."""
     here = str(Path(sys.executable).parent)
     return {
         **os.environ,
@@ -140,20 +147,22 @@ def run_worker(
     """Run the training process to its end.
 
     Args:
-        arguments: The command.
+        arguments: The command with its arguments.
         folder: Its working directory: the artifact's folder, so that paths in the YAML are short.
-        log: File that takes what it prints.
-        metrics: The file of steps, for progress.
+        log: File for its output.
+        metrics: The file with a line per step, for progress.
         steps: Optimizer steps in all.
-        env: Further environment.
-        progress: Where progress goes.
+        env: Additional environment variables.
+        progress: Where progress is reported.
 
     Raises:
-        StageError: It failed; the last lines of its log are given.
+        StageError: The process failed; the message has the last lines of its log.
         OSError: The disk is full.
     """
-    with Child(arguments, folder, log, environment(env)) as child:
-        while (code := child.poll()) is None:
+    log.unlink(missing_ok=True)
+    mark, limit = str(folder.absolute()), _STOP_SECONDS
+    with Supervised.here(arguments, log, folder, environment(env), mark, limit) as training:
+        while (code := training.poll()) is None:
             time.sleep(POLL_SECONDS)
             step, note = _last_step(metrics)
             progress.update(step, steps, "steps", note)
@@ -167,7 +176,7 @@ def run_worker(
 
 
 def _last_step(metrics: Path) -> tuple[int, str]:
-    """Steps written so far, and a note with the last loss."""
+    """Return the number of steps written so far, and a note with the last loss."""
     try:
         lines = metrics.read_bytes().rsplit(b"\n", 2)
         record: dict[str, Any] = json.loads(lines[-2])
@@ -177,7 +186,7 @@ def _last_step(metrics: Path) -> tuple[int, str]:
 
 
 def tail(log: Path, lines: int = 25) -> str:
-    """The last lines of a log, without the empty ones."""
+    """Return the last lines of a log, without empty lines."""
     text = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return "\n".join([line for line in text if line.strip()][-lines:])
 

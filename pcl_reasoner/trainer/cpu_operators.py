@@ -45,7 +45,7 @@ class CpuFlashAttentionScore(nn.Cell):
             )
         self.layout = input_layout
         self.causal = input_layout == "BNSD" and sparse_mode == 2
-        self.places = Tensor([0], ms.int32)
+        self.unused_mask = Tensor([0], ms.int32)
         self.attend = _operator(_Attention(input_layout, self.causal, scale_value))
 
     def construct(
@@ -65,7 +65,7 @@ class CpuFlashAttentionScore(nn.Cell):
         if self.layout == "TND":
             mask = actual_seq_qlen
         elif self.causal:
-            mask = self.places
+            mask = self.unused_mask
         else:
             mask = attn_mask
         return None, None, None, self.attend(query, key, value, mask)
@@ -83,22 +83,24 @@ class _Attention:
         tiles = self._tiles(first, mask)
         return self._back(segments.attend(first, second, third, tiles, self._scale), query.dtype)
 
-    def backward(self, query: Any, key: Any, value: Any, mask: Any, out: Any, given: Any) -> Any:
+    def backward(
+        self, query: Any, key: Any, value: Any, mask: Any, out: Any, out_gradient: Any
+    ) -> Any:
         """Gradients by query, key and value, each in the shape of its array."""
-        first, second, third, given = (
-            self._heads_first(array) for array in (query, key, value, given)
+        first, second, third, out_gradient = (
+            self._heads_first(array) for array in (query, key, value, out_gradient)
         )
         tiles = self._tiles(first, mask)
-        found = segments.attend_backward(first, second, third, given, tiles, self._scale)
+        found = segments.attend_backward(first, second, third, out_gradient, tiles, self._scale)
         return tuple(self._back(array, query.dtype) for array in found)
 
     def _heads_first(self, array: Any) -> Any:
         heads = array.swapaxes(0, 1)[None] if self._tokens_first else array
         return heads.astype(np.float32, copy=False)
 
-    def _back(self, array: Any, kind: Any) -> Any:
+    def _back(self, array: Any, dtype: Any) -> Any:
         found = array[0].swapaxes(0, 1) if self._tokens_first else array
-        return np.ascontiguousarray(found, dtype=kind)
+        return np.ascontiguousarray(found, dtype=dtype)
 
     def _tiles(self, query: Any, mask: Any) -> list[segments.Tile]:
         length = query.shape[2]
@@ -113,25 +115,21 @@ class _Attention:
 def _operator(attention: _Attention) -> Any:
     """Make a graph operator that calls Python; its gradient is also such an operator."""
 
-    def forward(query, key, value, mask):
-        return attention.forward(query, key, value, mask)
-
-    def backward(query, key, value, mask, out, given):
-        return attention.backward(query, key, value, mask, out, given)
-
-    def three(query, key, value, mask, out, given):
+    def three(query, key, value, mask, out, out_gradient):
         return query, key, value
 
-    gradients = ops.Custom(backward, out_shape=three, out_dtype=three, func_type="pyfunc")
+    gradients = ops.Custom(attention.backward, out_shape=three, out_dtype=three, func_type="pyfunc")
 
-    def bprop(query, key, value, mask, out, given):
-        found = gradients(query, key, value, mask, out, given)
+    def bprop(query, key, value, mask, out, out_gradient):
+        found = gradients(query, key, value, mask, out, out_gradient)
         return found[0], found[1], found[2], ops.zeros_like(mask)
 
     def first(query, key, value, mask):
         return query
 
-    return ops.Custom(forward, out_shape=first, out_dtype=first, func_type="pyfunc", bprop=bprop)
+    return ops.Custom(
+        attention.forward, out_shape=first, out_dtype=first, func_type="pyfunc", bprop=bprop
+    )
 
 
 class CpuAdamW(AdamW):
@@ -156,6 +154,7 @@ class CpuAdamW(AdamW):
         decays = self.get_weight_decay()
         rate = self.get_lr()
         self.assignadd(self.global_step, self.global_step_increase_tensor)
+        betas = self.beta1.reshape(()), self.beta2.reshape(())
         first = ops.pow(self.beta1, self.global_step).reshape(())
         second = ops.pow(self.beta2, self.global_step).reshape(())
         eps = (self.eps * ops.sqrt(1.0 - second)).reshape(())
@@ -167,18 +166,8 @@ class CpuAdamW(AdamW):
                 gradient = ops.depend(gradients[index], ops.assign(parameter, kept))
             else:
                 gradient = gradients[index]
-            result = self.adam(
-                parameter,
-                self.exp_avg[index],
-                self.exp_avg_sq[index],
-                first,
-                second,
-                rate,
-                self.beta1.reshape(()),
-                self.beta2.reshape(()),
-                eps,
-                gradient,
-            )
+            moments = self.exp_avg[index], self.exp_avg_sq[index]
+            result = self.adam(parameter, *moments, first, second, rate, *betas, eps, gradient)
             updated += (result[0].shape[0] > 0,)  # type: ignore[assignment]
             # One after the other: otherwise all decayed weights would be in memory at once.
             gradients = ops.depend(gradients, result[0])

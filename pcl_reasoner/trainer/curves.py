@@ -94,10 +94,10 @@ def add_curves(config: dict[str, Any]) -> None:
     Args:
         config: A MindFormers configuration, changed in place.
     """
-    asked = {"tensorboard": os.environ.get(TENSORBOARD), "swanlab": os.environ.get(SWANLAB)}
+    requested = {"tensorboard": os.environ.get(TENSORBOARD), "swanlab": os.environ.get(SWANLAB)}
     callbacks = config.get("callbacks") or []
-    metrics = next((it["path"] for it in callbacks if it["type"] == "PclMetrics"), None)
-    if not any(asked.values()) or metrics is None:
+    metrics = next((one["path"] for one in callbacks if one["type"] == "PclMetrics"), None)
+    if not any(requested.values()) or metrics is None:
         return
-    if not any(it["type"] == "PclCurves" for it in callbacks):
-        callbacks.append({"type": "PclCurves", "metrics": metrics, **asked})
+    if not any(one["type"] == "PclCurves" for one in callbacks):
+        callbacks.append({"type": "PclCurves", "metrics": metrics, **requested})

@@ -33,19 +33,21 @@ class StepFigures(nn.Cell):
     Args:
         loss_name: A name in LOSSES.
         loss: The Cell of that loss.
-        places: G, segments that a row can hold.
+        max_segments: G, segments that a row can hold.
         gradients: Whether gradient weights and clipped tokens are computed. MindSpore 2.7 cannot
             compile a gradient inside ``construct`` if it splits operators over ranks.
     """
 
-    def __init__(self, loss_name: str, loss: Any, places: int, gradients: bool = True) -> None:
+    def __init__(
+        self, loss_name: str, loss: Any, max_segments: int, gradients: bool = True
+    ) -> None:
         super().__init__()
         needs = LOSSES[loss_name].needs
         self.by_advantage, self.by_pass_rate = ADVANTAGES in needs, PASS_RATES in needs
         self.has_advantage = self.by_advantage or self.by_pass_rate
         self.has_gradients = gradients
         self.has_clip = gradients and CLIP in LOSSES[loss_name].parameters
-        self.loss, self.places = loss, places
+        self.loss, self.max_segments = loss, max_segments
         self.gradients = ops.GradOperation(get_all=True)
         self.on = Tensor(1.0, ms.float32)
         self.off = Tensor(0.0, ms.float32)
@@ -53,47 +55,24 @@ class StepFigures(nn.Cell):
         self.by_segment = ops.BatchMatMul()
         self.by_verdict = ops.BatchMatMul(transpose_b=True)
 
-    def construct(
-        self,
-        tokens,
-        entropies,
-        log_probs,
-        mean,
-        rewards,
-        segment_weights,
-        token_weights,
-        trained,
-        segment_ids,
-        pass_rates,
-        advantages,
-        *others,
-    ):
+    def construct(self, tokens, entropies, log_probs, mean, *columns):
         """Trained tokens T [B, G], entropies [B, S] and a loss's columns -> [2, columns]."""
+        rewards, _, _, trained, segment_ids, pass_rates, advantages = columns[:7]
         by_token, by_mean = ops.zeros_like(log_probs), ops.zeros_like(mean)
-        silent = ops.zeros_like(log_probs)  # nothing is clipped without a gradient
+        no_gradient = ops.zeros_like(log_probs)  # nothing is clipped without a gradient
         if self.has_gradients:
-            found = self.gradients(self.loss)(
-                log_probs,
-                mean,
-                rewards,
-                segment_weights,
-                token_weights,
-                trained,
-                segment_ids,
-                pass_rates,
-                advantages,
-                *others,
-            )
+            found = self.gradients(self.loss)(log_probs, mean, *columns)
             by_token, by_mean = found[0], ops.abs(found[1])
-            silent = trained * (by_token == 0).astype(ms.float32)
-        of_tokens = ops.stack((ops.abs(by_token), silent, entropies * trained), 1)  # [B, 3, S]
-        member = self.one_hot(segment_ids, self.places, self.on, self.off)  # [B, S, G]
-        sums = self.by_segment(of_tokens, member)  # [B, 3, G]
-        flat = self._no_advantage(pass_rates, advantages)
+            no_gradient = trained * (by_token == 0).astype(ms.float32)
+        per_token = ops.stack((ops.abs(by_token), no_gradient, entropies * trained), 1)  # [B, 3, S]
+        member = self.one_hot(segment_ids, self.max_segments, self.on, self.off)  # [B, S, G]
+        sums = self.by_segment(per_token, member)  # [B, 3, G]
+        no_advantage = self._no_advantage(pass_rates, advantages)
         # A loss depends on tokens or on means: the gradient by the other is 0 everywhere.
-        clipped = sums[:, 1] * (by_mean == 0).astype(ms.float32) * (1.0 - flat)
+        clipped = sums[:, 1] * (by_mean == 0).astype(ms.float32) * (1.0 - no_advantage)
         weight = sums[:, 0] + by_mean
-        kept = (ops.ones_like(mean), tokens, mean, ops.exp(mean), weight, sums[:, 2], flat, clipped)
+        ones, entropy = ops.ones_like(mean), sums[:, 2]
+        kept = (ones, tokens, mean, ops.exp(mean), weight, entropy, no_advantage, clipped)
         has_token = (tokens > 0).astype(ms.float32)
         correct = has_token * (rewards >= 0.5).astype(ms.float32)
         verdicts = ops.stack((correct, has_token - correct), 1)  # [B, 2, G]

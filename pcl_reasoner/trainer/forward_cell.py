@@ -15,34 +15,21 @@ class Forward(nn.Cell):
 
     Args:
         model: PclQwen2ForCausalLM.
-        places: G, segments that a row can hold.
+        max_segments: G, segments that a row can hold.
         compressed: Whether the last column is ``actual_seq_len`` instead of a dense mask.
         gradient: Whether to also return entropies and the gradient of the loss by log π.
     """
 
-    def __init__(self, model: Any, places: int, compressed: bool, gradient: bool) -> None:
+    def __init__(self, model: Any, max_segments: int, compressed: bool, gradient: bool) -> None:
         super().__init__(auto_prefix=False)
         self.model, self.compressed, self.gradient = model, compressed, gradient
         self.gradients = ops.GradOperation(get_all=True)
-        self.to_tokens = SegmentsToTokens(places)
+        self.to_tokens = SegmentsToTokens(max_segments)
         self.set_train(False)
 
-    def construct(
-        self,
-        input_ids,
-        labels,
-        position_ids,
-        segment_ids,
-        rewards,
-        segment_weights,
-        token_weights,
-        pass_rates,
-        advantages,
-        old_log_probs,
-        old_log_probs_mean,
-        mask,
-    ):
+    def construct(self, input_ids, labels, position_ids, segment_ids, *columns):
         """The loader's columns, in their order -> one or three arrays [B, S] float32."""
+        rewards_and_weights, others, mask = columns[:3], columns[3:-1], columns[-1]
         dense, ends = (None, mask) if self.compressed else (mask, None)
         log_probs, entropies = self.model.label_log_probs(
             input_ids, labels, position_ids, dense, ends
@@ -52,17 +39,7 @@ class Forward(nn.Cell):
         trained = (labels != self.model.ignore_token_id).astype(ms.float32)
         mean, tokens = self.model.segment_means(log_probs, trained, segment_ids)
         found = self.gradients(self.model.policy_loss)(
-            log_probs,
-            mean,
-            rewards,
-            segment_weights,
-            token_weights,
-            trained,
-            segment_ids,
-            pass_rates,
-            advantages,
-            old_log_probs,
-            old_log_probs_mean,
+            log_probs, mean, *rewards_and_weights, trained, segment_ids, *others
         )
         # Every trained token has an equal share of its segment's mean.
         share = found[1] / ops.maximum(tokens, 1.0)

@@ -25,7 +25,7 @@ from pcl_reasoner.losses.columns import column_names
 from pcl_reasoner.train.order import DataOrder, balanced_order, batch_totals, data_order
 from pcl_reasoner.trainer import rows
 
-_OURS = (
+_OUR_KEYS = (
     *("epochs", "seed", "global_batch_size", "max_segments", "max_steps", "gradient_scale"),
     "balance_rows",
 )
@@ -73,12 +73,12 @@ class PclPackedDataLoader(HFDataLoader):
     @staticmethod
     def _build_config(**kwargs: Any) -> Any:
         """Separate our keys; the others are arguments of the load function."""
-        ours = {key: kwargs.pop(key) for key in _OURS if key in kwargs}
+        settings = {key: kwargs.pop(key) for key in _OUR_KEYS if key in kwargs}
         kwargs.pop("mock_config", None)
         if kwargs.get("load_func") == "load_from_disk" and "path" in kwargs:
             kwargs["dataset_path"] = kwargs.pop("path")
         config = HFDataLoader._build_config(**kwargs)
-        config.ours = ours
+        config.settings = settings
         return config
 
     @classmethod
@@ -92,24 +92,24 @@ class PclPackedDataLoader(HFDataLoader):
         num_parallel_workers: int = 1,
     ) -> GeneratorDataset:
         """Wrap the packed rows; each of N ranks takes every N-th row: N · batch rows per step."""
-        ours = config.ours
+        settings = config.settings
         order = data_order(
             len(dataset),
-            int(ours.get("epochs", 1)),
-            int(ours["global_batch_size"]),
-            int(ours.get("seed", 0)),
-            ours.get("max_steps"),
+            int(settings.get("epochs", 1)),
+            int(settings["global_batch_size"]),
+            int(settings.get("seed", 0)),
+            settings.get("max_steps"),
         )
-        if ours.get("balance_rows"):
+        if settings.get("balance_rows"):
             ends = (row["actual_seq_len"] for row in dataset.select_columns("actual_seq_len"))
             order = balanced_order(order, ends, num_shards or 1)
         source = OrderedRows(
             dataset,
             order,
-            int(ours.get("max_segments", 128)),
+            int(settings.get("max_segments", 128)),
             bool(config.create_compressed_eod_mask),
             # If ranks average their gradients (gradients_mean), the sum is N times too small.
-            float(ours.get("gradient_scale", 1.0)),
+            float(settings.get("gradient_scale", 1.0)),
         )
         return GeneratorDataset(
             source,

@@ -53,8 +53,8 @@ def sort_before_checkpoints(callbacks: Sequence[type]) -> None:
     from mindformers.core.callback.callback import CheckpointMonitor
     from mindformers.trainer.base_trainer import CALLBACK_HAS_SORT
 
-    place = CALLBACK_HAS_SORT.index(CheckpointMonitor)
-    CALLBACK_HAS_SORT[place:place] = [one for one in callbacks if one not in CALLBACK_HAS_SORT]
+    index = CALLBACK_HAS_SORT.index(CheckpointMonitor)
+    CALLBACK_HAS_SORT[index:index] = [one for one in callbacks if one not in CALLBACK_HAS_SORT]
 
 
 def translate_older(config: dict[str, Any]) -> list[str]:
@@ -115,7 +115,7 @@ def refuse_wrong_masks(config: dict[str, Any], where: str) -> None:
     flash = model.get("use_flash_attention")
     if "attention_mask" in columns and not flash:
         raise InputError(
-            f"{where}: model.model_config.use_flash_attention is {flash}, and the data bring "
+            f"{where}: model.model_config.use_flash_attention is {flash}, and the data contain "
             "attention_mask. MindFormers would add it to the scores as 0 and 1: every token would "
             "see later tokens and other segments, without an error. Set use_flash_attention: True."
         )
@@ -123,7 +123,7 @@ def refuse_wrong_masks(config: dict[str, Any], where: str) -> None:
     if "actual_seq_len" in (dataset.get("construct_args_key") or []) and not compressed:
         raise InputError(
             f"{where}: model.model_config.use_eod_attn_mask_compression is {compressed}, and the "
-            "data bring actual_seq_len. MindFormers would not heed it: a row's segments would see "
+            "data contain actual_seq_len. MindFormers would ignore it: a row's segments would see "
             "each other, without an error. Set it to True, or give attention_mask as last column."
         )
 

@@ -121,30 +121,22 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
         # Our program checks the YAML; this also covers other programs that start MindFormers.
         if attention_mask is not None and not self.is_flash:
             raise ValueError(
-                "use_flash_attention is False, and the data bring attention_mask: MindFormers "
+                "use_flash_attention is False, and the data contain attention_mask: MindFormers "
                 "would add it to the scores as 0 and 1. Set use_flash_attention: True."
             )
         if actual_seq_len is not None and not self.is_compressed:
             raise ValueError(
-                "use_eod_attn_mask_compression is False, and the data bring actual_seq_len: "
-                "MindFormers would not heed it. Set it to True, or give attention_mask."
+                "use_eod_attn_mask_compression is False, and the data contain actual_seq_len: "
+                "MindFormers would ignore it. Set it to True, or give attention_mask."
             )
         log_probs, entropies = self.label_log_probs(
             input_ids, labels, position_ids, attention_mask, actual_seq_len
         )
         trained = (labels != self.ignore_token_id).astype(ms.float32)  # [B, S]
         mean, tokens = self.segment_means(log_probs, trained, segment_ids)  # [B, G]
-        columns = (
-            rewards,
-            segment_weights,
-            token_weights,
-            trained,
-            segment_ids,
-            pass_rates,
-            advantages,
-            old_log_probs,
-            old_log_probs_mean,
-        )
+        weights = (rewards, segment_weights, token_weights)
+        others = (pass_rates, advantages, old_log_probs, old_log_probs_mean)
+        columns = (*weights, trained, segment_ids, *others)
         loss = self.policy_loss(log_probs, mean, *columns)
         figures = self.step_figures(tokens, entropies, log_probs, mean, *columns)
         # The figures are only recorded: no gradient goes through them.

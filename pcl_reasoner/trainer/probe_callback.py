@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pcl_reasoner.train.config import Probe
 from pcl_reasoner.train.probe import Prober
-from pcl_reasoner.trainer.step import cut_lines
+from pcl_reasoner.trainer.step import truncate_lines
 from pcl_reasoner.weights.conversion import shape_in
 from pcl_reasoner.weights.names import expected_shapes, mindformers_name
 
@@ -36,7 +36,7 @@ class PclProbe(Callback):
         super().__init__()
         self.path, self.problems, self.policy = Path(path), Path(problems), Path(policy)
         self.settings = Probe(**settings)
-        self.works = os.environ.get("RANK_ID", "0") == "0"
+        self.writes = os.environ.get("RANK_ID", "0") == "0"
         self.prober: Prober | None = None
         self.steps_before = 0
 
@@ -44,9 +44,9 @@ class PclProbe(Callback):
         """Cut lines of steps to be repeated; ask if the starting step is due and has no line."""
         args = run_context.original_args()
         self.steps_before = int(args.train_dataset.get_init_step())
-        if not self.works:
+        if not self.writes:
             return
-        kept = cut_lines(self.path, self.steps_before, writes=True)
+        kept = truncate_lines(self.path, self.steps_before, writes=True)
         due = self.steps_before % self.settings.every == 0
         if due and (not kept or kept[-1]["step"] != self.steps_before):
             self._ask(self.steps_before, args.train_network)
@@ -55,7 +55,7 @@ class PclProbe(Callback):
         """Ask if a probe is due at this step."""
         args = run_context.original_args()
         step = self.steps_before + int(args.cur_step_num)
-        if self.works and step % self.settings.every == 0:
+        if self.writes and step % self.settings.every == 0:
             self._ask(step, args.train_network)
 
     def _ask(self, step: int, network: Any) -> None:
@@ -70,8 +70,8 @@ class PclProbe(Callback):
 
 def weights_of(network: Any, policy: Path) -> dict[str, NDArray[np.float32]]:
     """A training network's weights: Hugging Face name -> float32 array."""
-    held = {parameter.name: parameter for parameter in network.get_parameters()}
+    parameters = {parameter.name: parameter for parameter in network.get_parameters()}
     return {
-        name: held[mindformers_name(name)].asnumpy().astype(np.float32)
+        name: parameters[mindformers_name(name)].asnumpy().astype(np.float32)
         for name in expected_shapes(shape_in(policy))
     }

@@ -29,7 +29,9 @@ def shift_labels(labels: NDArray[np.int32], segment_ids: NDArray[np.int32]) -> N
     """
     first = np.flatnonzero(np.diff(segment_ids)) + 1
     if (labels[first] != IGNORED_LABEL).any():
-        raise ValueError("a segment's first label must be -100: no token of it comes before")
+        raise ValueError(
+            "a segment's first label must be -100: no earlier token of the segment predicts it"
+        )
     shifted = np.full_like(labels, IGNORED_LABEL)
     shifted[:-1] = labels[1:]
     return shifted
@@ -56,28 +58,28 @@ def attention_mask(segment_ids: NDArray[np.int32]) -> NDArray[np.uint8]:
     return (~allowed)[None].astype(np.uint8)
 
 
-def compressed_ends(ends: NDArray[np.int32], length: int, places: int) -> NDArray[np.int32]:
+def compressed_ends(ends: NDArray[np.int32], length: int, max_segments: int) -> NDArray[np.int32]:
     """``actual_seq_len`` for the compressed end-of-document mask, padded with the row's length.
 
     Args:
         ends: Cumulative ends of the segments.
         length: Tokens per row, padding included.
-        places: The mask's width (128 upstream).
+        max_segments: The mask's width (128 upstream).
     """
-    padded = np.full(places, length, np.int32)
-    # If all places are taken, the last segment ends with the row. Only padding is added to it,
+    padded = np.full(max_segments, length, np.int32)
+    # In a row of max_segments segments the last one ends with the row. Only padding is added to it,
     # which it cannot see, and MindFormers offsets the next row of a batch by the last end.
-    inner = ends[: places - 1]
+    inner = ends[: max_segments - 1]
     padded[: len(inner)] = inner
     return padded
 
 
-def pad_places(values: list[float | None] | None, places: int) -> NDArray[np.float32]:
-    """One number per segment -> [places] float32, 0 where the segment or its number is missing."""
-    padded = np.zeros(places, np.float32)
+def pad_segments(values: list[float | None] | None, max_segments: int) -> NDArray[np.float32]:
+    """One number per segment -> [max_segments] float32, 0 where there is no number."""
+    padded = np.zeros(max_segments, np.float32)
     # A missing number is None and becomes NaN.
-    given = np.asarray(values or [], np.float32)
-    padded[: len(given)] = np.nan_to_num(given, nan=0.0)
+    numbers = np.asarray(values or [], np.float32)
+    padded[: len(numbers)] = np.nan_to_num(numbers, nan=0.0)
     return padded
 
 
@@ -98,7 +100,7 @@ def shift_log_probs(
 
 def model_row(
     row: dict[str, Any],
-    places: int,
+    max_segments: int,
     segment_weight: float,
     token_weight: float,
     compressed_mask: bool,
@@ -107,7 +109,7 @@ def model_row(
 
     Args:
         row: A row of the pack artifact; a missing column of OPTIONAL_COLUMNS becomes 0.
-        places: G, segments that a row can hold.
+        max_segments: G, segments that a row can hold.
         segment_weight: gradient_scale / number of trained segments in the row's global batch.
         token_weight: gradient_scale / number of trained tokens in the row's global batch.
         compressed_mask: True: ``actual_seq_len`` [G]; False: the dense mask [1, S, S].
@@ -116,24 +118,24 @@ def model_row(
     ends = np.asarray(row["actual_seq_len"], np.int32)
     labels = shift_labels(np.asarray(row["labels"], np.int32), segments)
     trained = labels != IGNORED_LABEL
-    inside = trained & (segments < places)
-    has_token = np.bincount(segments[inside], minlength=places)[:places] > 0
+    inside = trained & (segments < max_segments)
+    has_token = np.bincount(segments[inside], minlength=max_segments)[:max_segments] > 0
     length = len(segments)
     columns = {
         "input_ids": np.asarray(row["input_ids"], np.int32),
         "labels": labels,
         "position_ids": position_ids(ends, length),
-        "segment_ids": np.minimum(segments, places).astype(np.int32),
-        "rewards": pad_places(row["rewards"], places),
+        "segment_ids": np.minimum(segments, max_segments).astype(np.int32),
+        "rewards": pad_segments(row["rewards"], max_segments),
         "segment_weights": has_token.astype(np.float32) * np.float32(segment_weight),
         "token_weights": trained.astype(np.float32) * np.float32(token_weight),
-        PASS_RATES: pad_places(row.get(PASS_RATES), places),
-        ADVANTAGES: pad_places(row.get(ADVANTAGES), places),
+        PASS_RATES: pad_segments(row.get(PASS_RATES), max_segments),
+        ADVANTAGES: pad_segments(row.get(ADVANTAGES), max_segments),
         OLD_LOG_PROBS: shift_log_probs(row.get(OLD_LOG_PROBS), trained),
-        OLD_LOG_PROBS_MEAN: pad_places(row.get(OLD_LOG_PROBS_MEAN), places),
+        OLD_LOG_PROBS_MEAN: pad_segments(row.get(OLD_LOG_PROBS_MEAN), max_segments),
     }
     if compressed_mask:
-        return {**columns, "actual_seq_len": compressed_ends(ends, length, places)}
+        return {**columns, "actual_seq_len": compressed_ends(ends, length, max_segments)}
     return {**columns, "attention_mask": attention_mask(segments)}
 
 

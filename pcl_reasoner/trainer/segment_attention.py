@@ -61,9 +61,9 @@ def spans_of_mask(forbidden: NDArray[np.uint8]) -> Spans | None:
     Args:
         forbidden: [S, S], 1 where attention is forbidden.
     """
-    places = np.arange(len(forbidden), dtype=np.int32)
+    positions = np.arange(len(forbidden), dtype=np.int32)
     first = np.argmin(forbidden, axis=1).astype(np.int32)
-    allowed = (places >= first[:, None]) & (places <= places[:, None])
+    allowed = (positions >= first[:, None]) & (positions <= positions[:, None])
     if not np.array_equal(forbidden == 0, allowed):
         return None
     return spans_of_ends(np.unique(first), len(forbidden))
@@ -100,26 +100,26 @@ def tiles_of_masks(forbidden: NDArray[np.uint8]) -> list[Tile]:
     return found
 
 
-def attend(query: Array, key: Array, value: Array, of: Sequence[Tile], scale: float) -> Array:
+def attend(query: Array, key: Array, value: Array, tiles: Sequence[Tile], scale: float) -> Array:
     """Compute attention, [B, N, S, D].
 
     Args:
         query: [B, N, S, D].
         key: [B, K, S, D].
         value: [B, K, S, D].
-        of: Tiles that together contain every query exactly once.
+        tiles: Tiles that together contain every query exactly once.
         scale: Factor of the scores, usually 1/√D.
     """
     out = np.empty(query.shape, np.float32)
-    for tile in of:
-        shares = _shares(query, key, tile, scale)
-        found = shares @ value[tile.row, :, tile.keys]
+    for tile in tiles:
+        weights = _attention_weights(query, key, tile, scale)
+        found = weights @ value[tile.row, :, tile.keys]
         out[tile.row, :, tile.queries] = found.reshape(len(query[0]), -1, query.shape[-1])
     return out
 
 
 def attend_backward(
-    query: Array, key: Array, value: Array, given: Array, of: Sequence[Tile], scale: float
+    query: Array, key: Array, value: Array, out_gradient: Array, tiles: Sequence[Tile], scale: float
 ) -> tuple[Array, Array, Array]:
     """Compute the gradients by query, key and value.
 
@@ -131,20 +131,20 @@ def attend_backward(
         query: [B, N, S, D].
         key: [B, K, S, D].
         value: [B, K, S, D].
-        given: g, [B, N, S, D].
-        of: The tiles that ``attend`` was given.
+        out_gradient: g, [B, N, S, D].
+        tiles: The tiles that ``attend`` was given.
         scale: Factor of the scores.
     """
     by_query = np.empty(query.shape, np.float32)
     by_key, by_value = np.zeros(key.shape, np.float32), np.zeros(value.shape, np.float32)
-    for tile in of:
+    for tile in tiles:
         keys = (tile.row, slice(None), tile.keys)
-        shares = _shares(query, key, tile, scale)
-        own = _grouped(given, tile, len(key[0]))
-        by_value[keys] += shares.swapaxes(1, 2) @ own
-        scores = own @ value[keys].swapaxes(1, 2)
-        scores -= np.einsum("kts,kts->kt", shares, scores)[..., None]
-        scores *= shares
+        weights = _attention_weights(query, key, tile, scale)
+        gradient = _grouped(out_gradient, tile, len(key[0]))
+        by_value[keys] += weights.swapaxes(1, 2) @ gradient
+        scores = gradient @ value[keys].swapaxes(1, 2)
+        scores -= np.einsum("kts,kts->kt", weights, scores)[..., None]
+        scores *= weights
         scores *= scale
         found = scores @ key[keys]
         by_query[tile.row, :, tile.queries] = found.reshape(len(query[0]), -1, query.shape[-1])
@@ -157,7 +157,7 @@ def _grouped(heads: Array, tile: Tile, groups: int) -> Array:
     return heads[tile.row, :, tile.queries].reshape(groups, -1, heads.shape[-1])
 
 
-def _shares(query: Array, key: Array, tile: Tile, scale: float) -> Array:
+def _attention_weights(query: Array, key: Array, tile: Tile, scale: float) -> Array:
     """The softmax of a tile's scores, [K, N/K·T, keys]."""
     groups = len(key[0])
     scores = _grouped(query, tile, groups) @ key[tile.row, :, tile.keys].swapaxes(1, 2)

@@ -86,7 +86,7 @@ class PclMetrics(Callback):
         self.writes = os.environ.get("RANK_ID", "0") == str(rank)
         self.loss_divisor = loss_divisor
         self.figures: Any = None
-        self.known = Known()
+        self.defined = DefinedFigures()
         self.steps_before = 0
         self.records: list[dict[str, Any]] = []
 
@@ -95,10 +95,10 @@ class PclMetrics(Callback):
         args = run_context.original_args()
         parameters = args.train_network.get_parameters()
         self.figures = next((p for p in parameters if p.name.endswith("step_figures")), None)
-        self.known = known_of(args.train_network)
+        self.defined = defined_figures(args.train_network)
         # MindSpore counts a resumed run's steps from 0; the data set says how many it skips.
         self.steps_before = int(args.train_dataset.get_init_step())
-        self.records = cut_lines(self.path, self.steps_before, self.writes)
+        self.records = truncate_lines(self.path, self.steps_before, self.writes)
 
     def on_train_step_end(self, run_context: Any) -> None:
         """Write the step's line; end the run if a rule says so.
@@ -118,7 +118,7 @@ class PclMetrics(Callback):
             "overflow": int(bool(_number(overflow))),
         }
         if self.figures is not None:
-            record |= by_verdict(sum_over_ranks(self.figures.asnumpy()), ranks, self.known)
+            record |= by_verdict(sum_over_ranks(self.figures.asnumpy()), ranks, self.defined)
         self.records.append(record)
         if self.writes:
             with self.path.open("a", encoding="utf-8") as handle:
@@ -133,7 +133,7 @@ class PclMetrics(Callback):
 
 
 @dataclass(frozen=True)
-class Known:
+class DefinedFigures:
     """Which figures are defined for the model that is trained."""
 
     entropy: bool = False
@@ -142,17 +142,17 @@ class Known:
     weight: bool = True
 
 
-def known_of(network: Any) -> Known:
+def defined_figures(network: Any) -> DefinedFigures:
     """Find out which figures the model in a training network records."""
     cells = [cell for _, cell in network.cells_and_names()]
     figures = next((cell for cell in cells if isinstance(cell, StepFigures)), None)
     if figures is None:
-        return Known()
+        return DefinedFigures()
     entropy = any(getattr(cell, "entropy", False) is True for cell in cells)
-    return Known(entropy, figures.has_advantage, figures.has_clip, figures.has_gradients)
+    return DefinedFigures(entropy, figures.has_advantage, figures.has_clip, figures.has_gradients)
 
 
-def cut_lines(path: Path, last: int, writes: bool) -> list[dict[str, Any]]:
+def truncate_lines(path: Path, last: int, writes: bool) -> list[dict[str, Any]]:
     """Read the lines of a file of steps up to a step; cut later and incomplete lines off the file.
 
     Args:
@@ -161,8 +161,8 @@ def cut_lines(path: Path, last: int, writes: bool) -> list[dict[str, Any]]:
         writes: False for a process that only reads the file.
     """
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-    whole = [(line, json.loads(line)) for line in lines if line.endswith("\n")]
-    kept = [(line, record) for line, record in whole if record["step"] <= last]
+    complete = [(line, json.loads(line)) for line in lines if line.endswith("\n")]
+    kept = [(line, record) for line, record in complete if record["step"] <= last]
     if writes:
         write_atomically(path, "".join(line for line, _ in kept))
     return [record for _, record in kept]
@@ -191,39 +191,39 @@ def _number(value: Any) -> float:
     return float(np.ravel(array)[0])
 
 
-def by_verdict(figures: np.ndarray, ranks: int, known: Known) -> dict[str, Any]:
+def by_verdict(figures: np.ndarray, ranks: int, defined: DefinedFigures) -> dict[str, Any]:
     """Turn a step's sums into counts and means, separately for correct and incorrect.
 
     Args:
         figures: [2, columns] float32, as StepFigures makes them, summed over ranks.
         ranks: Ranks whose gradients are averaged; segment weights are too large by this factor.
-        known: Which figures are defined.
+        defined: Which figures are defined.
 
     Returns:
         Keys of a step's line. A mean is None if there is no such response, or if the figure was
         not computed.
     """
     rows = [dict(zip(COLUMNS, map(float, row), strict=True)) for row in figures]
-    count, tokens, flat, clipped = (
+    count, tokens, no_advantage, clipped = (
         sum(row[name] for row in rows) for name in ("count", "tokens", "no_advantage", "clipped")
     )
     record: dict[str, Any] = {
         "tokens": int(tokens),
-        "no_advantage": flat / count if known.advantage and count else None,
-        "clipped": clipped / tokens if known.clip and tokens else None,
+        "no_advantage": no_advantage / count if defined.advantage and count else None,
+        "clipped": clipped / tokens if defined.clip and tokens else None,
     }
     for verdict, sums in zip(VERDICTS, rows, strict=True):
-        some = sums["count"] or math.nan
-        figures_of = {
-            "m": sums["m"] / some,
-            "p": sums["p"] / some,
-            "length": sums["tokens"] / some,
-            "entropy": sums["entropy"] / (sums["tokens"] or math.nan) if known.entropy else None,
+        responses = sums["count"] or math.nan
+        means = {
+            "m": sums["m"] / responses,
+            "p": sums["p"] / responses,
+            "length": sums["tokens"] / responses,
+            "entropy": sums["entropy"] / (sums["tokens"] or math.nan) if defined.entropy else None,
         }
         record[f"{verdict}_count"] = int(sums["count"])
-        record[f"{verdict}_weight"] = sums["weight"] / ranks if known.weight else None
-        for name, value in figures_of.items():
-            record[f"{verdict}_{name}"] = value if sums["count"] else None
+        record[f"{verdict}_weight"] = sums["weight"] / ranks if defined.weight else None
+        for name, mean in means.items():
+            record[f"{verdict}_{name}"] = mean if sums["count"] else None
     return record
 
 

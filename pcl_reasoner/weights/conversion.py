@@ -19,11 +19,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pcl_reasoner.core.artifact import write_json
 from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.weights.logits import compare_apart
 from pcl_reasoner.weights.model_config import ModelShape, read_shape
-from pcl_reasoner.weights.names import match, mindformers_name
-from pcl_reasoner.weights.slices import is_by_rank, open_checkpoint, whole_files
+from pcl_reasoner.weights.names import first_few, match, mindformers_name, styled
+from pcl_reasoner.weights.slices import complete_files, is_by_rank, open_checkpoint
 from pcl_reasoner.weights.stream import (
     INDEX,
     NAME_MAP,
@@ -74,7 +75,7 @@ def shape_in(folder: Path) -> ModelShape:
     shape = read_shape(folder)
     if shape is None:
         raise StageError(
-            f"{folder}: no config.json, so it is not known which tensors there must be."
+            f"{folder}: no config.json, which gives the tensors' shapes. Name a folder with one."
         )
     return shape
 
@@ -107,38 +108,34 @@ def write_model(
     """
     style: Style = "mindformers" if to == "huggingface" else "huggingface"
     matched = match(found, shape, style, where)
-    written_as = {
-        name: name if to == "huggingface" else mindformers_name(name) for name in matched.names
-    }
-    tensors = {written_as[name]: found[stored] for name, stored in matched.names.items()}
-    read = write_folder(output, tensors, limit, to)
-    _compare(tensors, read, output)
+    tensors = {styled(name, to): found[stored] for name, stored in matched.names.items()}
+    hashes = write_folder(output, tensors, limit, to)
+    _compare(tensors, hashes, output)
     entries = {
         name: {
             "mindformers": mindformers_name(name),
             "dtype": found[stored].dtype,
             "shape": list(found[stored].shape),
-            "sha256": read[written_as[name]],
+            "sha256": hashes[styled(name, to)],
         }
         for name, stored in matched.names.items()
     }
     return {"tensors": entries, "left_out": matched.left_out}
 
 
-def _compare(tensors: Mapping[str, StoredTensor], read: Mapping[str, str], output: Path) -> None:
+def _compare(tensors: Mapping[str, StoredTensor], hashes: Mapping[str, str], output: Path) -> None:
     """Compare the written files with the tensors and hashes from which they were written."""
-    back = read_files(weight_files(output))
-    wrong = sorted(back.keys() ^ tensors.keys())
-    wrong += [
-        name
-        for name in sorted(back.keys() & tensors.keys())
-        if (back[name].dtype, back[name].shape) != (tensors[name].dtype, tensors[name].shape)
-        or digest(back[name]) != read[name]
-    ]
+    written = read_files(weight_files(output))
+    wrong = sorted(written.keys() ^ tensors.keys())
+    for name in sorted(written.keys() & tensors.keys()):
+        got, expected = written[name], tensors[name]
+        same_form = (got.dtype, got.shape) == (expected.dtype, expected.shape)
+        if not same_form or digest(got) != hashes[name]:
+            wrong.append(name)
     if wrong:
         raise StageError(
-            f"{output}: after writing these are not what was read: {', '.join(wrong)}. "
-            "Look at the disk, and write them again."
+            f"{output}: these tensors differ from the source after writing: {', '.join(wrong)}. "
+            "Check the disk, and write them again."
         )
 
 
@@ -154,18 +151,17 @@ def check_recorded(folder: Path, parity: Mapping[str, Any]) -> None:
     if not path.is_file():
         return
     recorded = json.loads(path.read_text(encoding="utf-8"))["tensors"]
-    now = {name: entry["sha256"] for name, entry in parity["tensors"].items()}
     owners = {entry["sha256"]: name for name, entry in recorded.items()}
-    wrong = [
-        f"{name} holds the values of {owners[found]}" if found in owners else f"{name} has changed"
-        for name, found in now.items()
-        if name in recorded and recorded[name]["sha256"] != found
-    ]
+    wrong = []
+    for name, entry in parity["tensors"].items():
+        sha256 = entry["sha256"]
+        if name in recorded and recorded[name]["sha256"] != sha256:
+            owner = owners.get(sha256)
+            wrong.append(f"{name} holds the values of {owner}" if owner else f"{name} has changed")
     if wrong:
         raise StageError(
-            f"{path}: not the weights that it is about: {'; '.join(wrong[:8])}"
-            f"{f'; and {len(wrong) - 8} more' if len(wrong) > 8 else ''}. Take the right files, or "
-            "delete parity.json where the weights were changed on purpose."
+            f"{path}: the weights are not the recorded ones: {first_few(wrong)}. Use the recorded "
+            "files, or delete parity.json if the weights were changed on purpose."
         )
 
 
@@ -176,15 +172,9 @@ def copy_others(folder: Path, output: Path) -> None:
     copied either.
     """
     for path in sorted(folder.iterdir()):
-        other = path.name in _NOT_COPIED or path.name.endswith(_OTHER_WEIGHTS)
-        if path.is_file() and not other:
+        skipped = path.name in _NOT_COPIED or path.name.endswith(_OTHER_WEIGHTS)
+        if path.is_file() and not skipped:
             shutil.copyfile(path, output / path.name)
-
-
-def write_parity(parity: Mapping[str, Any], output: Path) -> None:
-    """Write parity.json."""
-    text = json.dumps(parity, indent=1, sort_keys=True)
-    (output / PARITY).write_text(text + "\n", encoding="utf-8")
 
 
 def convert(
@@ -212,7 +202,7 @@ def convert(
         if not folder.is_dir():
             raise InputError(f"{folder}: no such folder.")
     if destination.exists():
-        raise InputError(f"{destination}: is there already. Give a folder that is not there yet.")
+        raise InputError(f"{destination}: already exists. Name a folder that does not exist.")
     shape = shape_in(model)
     partial = destination.with_name(destination.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -224,7 +214,7 @@ def convert(
         copy_others(model, partial)
         if logits:
             parity["logits"] = compare_logits(source, partial, to)
-        write_parity(parity, partial)
+        write_json(partial / PARITY, parity)
         partial.rename(destination)
     except OSError as error:
         raise StageError(f"{partial}: {error.strerror}; nothing was converted.") from error
@@ -242,6 +232,5 @@ def compare_logits(source: Path, output: Path, to: Style) -> dict[str, Any]:
     """
     if to == "mindformers":
         return compare_apart(source, weight_files(output))
-    return compare_apart(
-        output, weight_files(output) if is_by_rank(source) else whole_files(source)
-    )
+    files = weight_files(output) if is_by_rank(source) else complete_files(source)
+    return compare_apart(output, files)

@@ -39,12 +39,12 @@ def compare_apart(hugging_face: Path, mindformers: list[Path]) -> dict[str, Any]
             computed, or they differ.
     """
     _check_memory(hugging_face)
-    with tempfile.TemporaryDirectory() as place:
-        request, answer = Path(place) / "request.json", Path(place) / "answer.json"
+    with tempfile.TemporaryDirectory() as folder:
+        request, answer = Path(folder) / "request.json", Path(folder) / "answer.json"
         files = [str(file.resolve()) for file in mindformers]
-        asked = {"hugging_face": str(hugging_face.resolve()), "mindformers": files}
-        request.write_text(json.dumps(asked), encoding="utf-8")
-        env = {"HF_HUB_OFFLINE": "1", "GLOG_v": "3", "LOG_MF_PATH": str(Path(place) / "log")}
+        paths = {"hugging_face": str(hugging_face.resolve()), "mindformers": files}
+        request.write_text(json.dumps(paths), encoding="utf-8")
+        env = {"HF_HUB_OFFLINE": "1", "GLOG_v": "3", "LOG_MF_PATH": str(Path(folder) / "log")}
         done = subprocess.run(
             [sys.executable, "-m", PROGRAM, str(request), str(answer)],
             env={**os.environ, **env},
@@ -75,15 +75,12 @@ def _check_memory(hugging_face: Path) -> None:
 
     Three copies are counted, because one model is in memory twice while it is loaded.
     """
-    values = sum(
-        tensor.size // tensor.item_bytes
-        for tensor in read_files(weight_files(hugging_face)).values()
-    )
-    needed = 3 * 4 * values
+    tensors = read_files(weight_files(hugging_face)).values()
+    needed = 3 * 4 * sum(tensor.size // tensor.item_bytes for tensor in tensors)
     pages, size = os.sysconf("SC_AVPHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     if needed > pages * size:
         raise StageError(
             f"{hugging_face}: comparing logits takes {needed / 2**30:.1f} GiB of memory, "
-            f"{pages * size / 2**30:.1f} GiB are free. Leave --logits out; every tensor's hash is "
-            "compared anyway."
+            f"{pages * size / 2**30:.1f} GiB are free. Omit --logits: every tensor's hash is "
+            "compared without it too."
         )

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from pydantic import Field
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import StageConfig
+from pcl_reasoner.prompt.model_files import read_json
 
 ARCHITECTURE = "qwen2"
 
@@ -21,17 +21,29 @@ class ModelShape(StageConfig):
     """A Qwen2 model's shape, by MindFormers' names; read from config.json."""
 
     num_layers: int = Field(gt=0)
+    """Decoder layers."""
     hidden_size: int = Field(gt=0)
+    """Width of the hidden states."""
     num_heads: int = Field(gt=0)
+    """Attention heads."""
     n_kv_heads: int = Field(gt=0)
+    """Heads of keys and values (grouped-query attention)."""
     intermediate_size: int = Field(gt=0)
+    """Width of the feed-forward layers."""
     vocab_size: int = Field(gt=0)
+    """Rows of the embedding."""
     rms_norm_eps: float = Field(1e-5, gt=0)
+    """Epsilon of RMSNorm."""
     theta: float = Field(1_000_000.0, gt=0)
+    """Base of the rotary embedding."""
     max_position_embedding: int = Field(131072, gt=0)
+    """Longest sequence, in tokens."""
     tie_word_embeddings: bool = False
+    """True: the output layer is the embedding."""
     eos_token_id: int = 151643
+    """Token that ends a response."""
     pad_token_id: int = 151643
+    """Token that fills a row."""
 
     @property
     def head_dim(self) -> int:
@@ -71,8 +83,8 @@ def read_config_json(policy: Path) -> dict[str, Any] | None:
         return _by_our_names(value)
     except KeyError as error:
         raise StageError(
-            f"{path}: has no {error.args[0]}, which every Qwen2 model has. Give the folder that "
-            "the weights came in."
+            f"{path}: has no {error.args[0]}, which every Qwen2 model has. Use the config.json "
+            "that was published with the weights."
         ) from error
 
 
@@ -112,16 +124,3 @@ def end_tokens(folder: Path) -> list[int]:
         f"{folder}: neither generation_config.json nor config.json has eos_token_id, so no "
         "response could end. Add it: the id of the template's end-of-turn token."
     )
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a model's folder; {} if the file is absent or not an object."""
-    if not path.is_file():
-        return {}
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StageError(
-            f"{path}: cannot be read as JSON ({error}). Fetch the weights again."
-        ) from error
-    return value if isinstance(value, dict) else {}

@@ -45,6 +45,17 @@ def mindformers_name(hugging_face: str) -> str:
     return name
 
 
+def styled(hugging_face: str, style: Style) -> str:
+    """A parameter's name in a framework's style, from Hugging Face's name."""
+    return hugging_face if style == "huggingface" else mindformers_name(hugging_face)
+
+
+def first_few(wrong: list[str]) -> str:
+    """The first errors of a list, and the number of the others."""
+    more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+    return "; ".join(wrong[:_SHOWN]) + more
+
+
 def expected_shapes(shape: ModelShape) -> dict[str, tuple[int, ...]]:
     """All tensors of a Qwen2 model: Hugging Face's name -> dimensions.
 
@@ -109,24 +120,21 @@ def match(found: Mapping[str, StoredTensor], shape: ModelShape, style: Style, wh
             differs from the embeddings to which it is tied. The message names the tensors.
     """
     wanted = expected_shapes(shape)
-    names = {name: name if style == "huggingface" else mindformers_name(name) for name in wanted}
+    names = {name: styled(name, style) for name in wanted}
+    embeddings = found.get(names[EMBEDDINGS])
     left_out: Counter[str] = Counter()
     wrong = list(_misfits(wanted, names, found))
     for name in found.keys() - set(names.values()):
         kind = _left_out_as(name, style, shape.tie_word_embeddings)
         if kind is None:
             wrong.append(f"{name} is unexpected")
-        elif kind == HEAD and not _equal(found[name], found.get(names[EMBEDDINGS])):
+        elif kind == HEAD and (embeddings is None or digest(found[name]) != digest(embeddings)):
             wrong.append(f"{name} differs from {names[EMBEDDINGS]}, to which config.json ties it")
         else:
             left_out[kind] += 1
     if wrong:
         raise StageError(_message(sorted(wrong), found, style, where))
     return Match(names, dict(sorted(left_out.items())))
-
-
-def _equal(first: StoredTensor, second: StoredTensor | None) -> bool:
-    return second is not None and digest(first) == digest(second)
 
 
 def _misfits(
@@ -153,11 +161,9 @@ def _left_out_as(name: str, style: Style, tied: bool) -> str | None:
 
 
 def _message(wrong: list[str], found: Mapping[str, StoredTensor], style: Style, where: Path) -> str:
-    shown = "; ".join(wrong[:_SHOWN])
-    more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
     other = {"mindformers": EMBEDDINGS, "huggingface": mindformers_name(EMBEDDINGS)}[style]
     whose = {"mindformers": "Hugging Face's", "huggingface": "MindFormers'"}[style]
     hint = f" Its names are {whose} already." if other in found else ""
     if style == "mindformers" and any("has shape" in line for line in wrong):
-        hint += " Slices of ranks are merged where the run's folder 'strategy' is beside them."
-    return f"{where}: does not hold the model's weights: {shown}{more}.{hint}"
+        hint += " Ranks' slices can only be merged if the run's folder 'strategy' is beside them."
+    return f"{where}: does not hold the model's weights: {first_few(wrong)}.{hint}"

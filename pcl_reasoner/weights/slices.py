@@ -27,7 +27,7 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.weights.stream import (
     CHUNK_BYTES,
     StoredTensor,
-    is_whole,
+    is_complete,
     read_files,
     weight_files,
 )
@@ -61,17 +61,17 @@ class Layout:
         found = [math.prod(self.devices[-1 - axis] for axis in axes) for axes in self.axes]
         return (found[0] * self.size, *found[1:]) if found else ()
 
-    def place(self, rank: int) -> tuple[int, ...]:
+    def part_of(self, rank: int) -> tuple[int, ...]:
         """The index, in each dimension, of the part that a rank holds.
 
         Args:
             rank: Rank within the stage, from 0.
         """
         coordinates = []
-        rest = rank
+        remainder = rank
         for devices in reversed(self.devices):
-            coordinates.append(rest % devices)
-            rest //= devices
+            remainder, coordinate = divmod(remainder, devices)
+            coordinates.append(coordinate)
         found = []
         for axes in self.axes:
             part = 0
@@ -97,13 +97,15 @@ def read_layouts(folder: Path) -> Layouts:
     """
     import mindspore as ms
 
-    with tempfile.TemporaryDirectory() as place:
-        merged = str(Path(place) / "merged.ckpt")
+    with tempfile.TemporaryDirectory() as temporary:
+        merged = str(Path(temporary) / "merged.ckpt")
         try:
             ms.merge_pipeline_strategys(str(folder), merged)
             found = ms.build_searched_strategy(merged)
         except (TypeError, ValueError) as error:
-            raise StageError(f"{folder}: cannot read the strategy files ({error}).") from error
+            raise StageError(
+                f"{folder}: cannot read the strategy files ({error}). Copy the folder again."
+            ) from error
     layouts: dict[str, dict[int, Layout]] = {}
     for key, value in found.items():
         stage, _, name = key.partition("-")
@@ -114,12 +116,12 @@ def read_layouts(folder: Path) -> Layouts:
 def _layout(value: Any, where: str) -> Layout:
     """Convert MindSpore's ParallelLayouts to a Layout."""
     if value.field or any(part.dim for part in value.param_split_shape):
-        raise StageError(f"{where}: cut into uneven parts; only even ones are merged.")
+        raise StageError(f"{where}: sliced into uneven parts; only even parts can be merged.")
     devices = tuple(value.dev_matrix[0].dim)
     # One list with one axis per dimension; or one list per dimension if several axes split one.
     maps = [tuple(part.dim) for part in value.tensor_map]
     dimensions = [(axis,) for axis in maps[0]] if len(maps) == 1 else maps
-    axes = tuple(tuple(axis for axis in some if axis >= 0) for some in dimensions)
+    axes = tuple(tuple(axis for axis in split if axis >= 0) for split in dimensions)
     step, size = int(value.opt_weight_shard_step), int(value.opt_weight_shard_size)
     if step == 0 or size == 0:
         return Layout(devices, axes)
@@ -148,7 +150,7 @@ def rank_files(folder: Path) -> dict[int, Path]:
             rank: path / re.sub(r"_rank_0(?!\d)", f"_rank_{rank}", first.name)
             for rank, path in sorted(ranks.items())
         }
-        if all(is_whole(file) for file in files.values()):
+        if all(is_complete(file) for file in files.values()):
             return files
     return {}
 
@@ -162,7 +164,7 @@ def is_by_rank(folder: Path) -> bool:
     return (_inner(folder) / "rank_0").is_dir()
 
 
-def whole_files(folder: Path) -> list[Path]:
+def complete_files(folder: Path) -> list[Path]:
     """The files of a checkpoint without rank folders; ``folder`` as in ``open_checkpoint``."""
     return weight_files(_inner(folder))
 
@@ -179,11 +181,11 @@ def open_checkpoint(folder: Path) -> dict[str, StoredTensor]:
         StageError: There is no complete checkpoint, or its slices do not form complete tensors.
     """
     if not is_by_rank(folder):
-        return read_files(whole_files(folder))
+        return read_files(complete_files(folder))
     inner = _inner(folder)
     files = rank_files(inner)
     if not files:
-        raise StageError(f"{inner}: no step has a whole file in every rank's folder.")
+        raise StageError(f"{inner}: no step has a complete file in every rank's folder.")
     for strategy in (inner / "strategy", inner.parent / "strategy"):
         if any(strategy.glob("*.ckpt")):
             return merge(files, read_layouts(strategy), inner)
@@ -197,9 +199,9 @@ def _replicas(files: Mapping[int, Path], where: Path) -> dict[str, StoredTensor]
     for rank, tensors in ranks.items():
         if {name: tensor.shape for name, tensor in tensors.items()} != first:
             raise StageError(
-                f"{where}: rank {rank} holds other tensors than rank 0, so these are slices, and "
-                "there are no strategy files to merge them by. Put the folder 'strategy' of the "
-                "run's output beside it."
+                f"{where}: rank {rank} holds other tensors than rank 0, so these are slices, but "
+                "the strategy files that merge them are missing. Put the folder 'strategy' of "
+                "the run's output beside it."
             )
     return ranks[0]
 
@@ -217,12 +219,13 @@ def merge(files: Mapping[int, Path], layouts: Layouts, where: Path) -> dict[str,
         StageError: Ranks or slices are missing, or the slices of a tensor do not match.
     """
     # Pipeline stages are numbered in the order of their ranks.
-    ranks_of = {stage: one.ranks for some in layouts.values() for stage, one in some.items()}
+    ranks_of = {stage: one.ranks for stages in layouts.values() for stage, one in stages.items()}
     ranks = sum(ranks_of.values())
     if set(files) != set(range(ranks)):
         raise StageError(
-            f"{where}: {len(files)} ranks' files, but the strategy files are of {ranks} ranks in "
-            f"{len(ranks_of)} pipeline stages. Put all files of one run together."
+            f"{where}: has files of {len(files)} ranks, expected {ranks} ranks in "
+            f"{len(ranks_of)} pipeline stages by the strategy files. Put all files of one run "
+            "together."
         )
     held = {rank: read_files([file]) for rank, file in files.items()}
     found: dict[str, StoredTensor] = {}
@@ -232,8 +235,8 @@ def merge(files: Mapping[int, Path], layouts: Layouts, where: Path) -> dict[str,
             continue
         stage, layout = min(layouts[name].items())
         begin = sum(size for other, size in ranks_of.items() if other < stage)
-        own = {rank: held[begin + rank].get(name) for rank in range(layout.ranks)}
-        slices = {begin + rank: tensor for rank, tensor in own.items() if tensor is not None}
+        stage_ranks = range(begin, begin + layout.ranks)
+        slices = {rank: held[rank][name] for rank in stage_ranks if name in held[rank]}
         found[name] = _merged(slices, layout, begin, f"{where}: {name}")
     return found
 
@@ -244,54 +247,54 @@ def _merged(
     """Merge a tensor from the slices of one pipeline stage, whose first rank is ``begin``."""
     kinds = {(tensor.dtype, tensor.shape) for tensor in slices.values()}
     if len(kinds) > 1:
-        raise StageError(f"{where}: slices differ: {sorted(kinds)}. They are of different runs.")
+        raise StageError(f"{where}: slices differ: {sorted(kinds)}. Put files of one run together.")
     copies: dict[tuple[int, ...], list[int]] = {}
     for rank in slices:
-        copies.setdefault(layout.place(rank - begin), []).append(rank)
-    absent = [place for place in product(*map(range, layout.parts)) if place not in copies]
+        copies.setdefault(layout.part_of(rank - begin), []).append(rank)
+    absent = [part for part in product(*map(range, layout.parts)) if part not in copies]
     if absent:
         raise StageError(
             f"{where}: part {absent[0]} of {layout.parts} is missing ({len(absent)} in all): no "
             "rank's file holds it."
         )
-    one = next(iter(slices.values()))
-    if len(one.shape) != len(layout.parts):
+    first = next(iter(slices.values()))
+    if len(first.shape) != len(layout.parts):
         raise StageError(
-            f"{where}: slices have shape {list(one.shape)}, the strategy files cut "
-            f"{len(layout.parts)} dimensions. They are of another run."
+            f"{where}: slices have shape {list(first.shape)}, expected {len(layout.parts)} "
+            "dimensions by the strategy files, which come from another run."
         )
-    shape = tuple(size * parts for size, parts in zip(one.shape, layout.parts, strict=True))
+    shape = tuple(size * parts for size, parts in zip(first.shape, layout.parts, strict=True))
 
     def chunks() -> Iterator[memoryview]:
-        data = memoryview(_assemble(slices, copies, one, shape, where)).cast("B")
+        data = memoryview(_assemble(slices, copies, first, shape, where)).cast("B")
         for start in range(0, len(data), CHUNK_BYTES):
             yield data[start : start + CHUNK_BYTES]
 
-    return StoredTensor(one.dtype, shape, one.size * math.prod(layout.parts), chunks)
+    return StoredTensor(first.dtype, shape, first.size * math.prod(layout.parts), chunks)
 
 
 def _assemble(
     slices: Mapping[int, StoredTensor],
     copies: Mapping[tuple[int, ...], list[int]],
-    one: StoredTensor,
+    first: StoredTensor,
     shape: tuple[int, ...],
     where: str,
 ) -> Any:
     """The complete tensor in memory, as unsigned integers of its values' width."""
     import numpy as np
 
-    whole = np.empty(shape, f"u{one.item_bytes}")
-    for place, ranks in copies.items():
+    complete = np.empty(shape, f"u{first.item_bytes}")
+    for part, ranks in copies.items():
         data = b"".join(slices[ranks[0]].chunks())
         for rank in ranks[1:]:
             if b"".join(slices[rank].chunks()) != data:
                 raise StageError(
-                    f"{where}: ranks {ranks[0]} and {rank} should hold the same values and do "
-                    "not. Their files are of different steps, or training went apart."
+                    f"{where}: ranks {ranks[0]} and {rank} should hold the same values but do "
+                    "not. Their files are of different steps, or the ranks diverged in training."
                 )
         span = tuple(
-            slice(part * size, (part + 1) * size)
-            for part, size in zip(place, one.shape, strict=True)
+            slice(index * size, (index + 1) * size)
+            for index, size in zip(part, first.shape, strict=True)
         )
-        whole[span] = np.frombuffer(data, whole.dtype).reshape(one.shape)
-    return whole
+        complete[span] = np.frombuffer(data, complete.dtype).reshape(first.shape)
+    return complete

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.prompt.model_files import read_json
 
 CHUNK_BYTES = 1 << 24
 INDEX = "model.safetensors.index.json"
@@ -59,17 +60,16 @@ def weight_files(folder: Path) -> list[Path]:
     Raises:
         StageError: There are none, or the index names a file that does not exist.
     """
-    indexes = [folder / name for name in (INDEX, NAME_MAP) if (folder / name).is_file()]
+    index = read_json(folder / INDEX) or read_json(folder / NAME_MAP)
     single = folder / "model.safetensors"
-    if indexes:
-        content = json.loads(indexes[0].read_text(encoding="utf-8"))
-        files = [folder / name for name in sorted(set(content.get("weight_map", content).values()))]
+    if index:
+        files = [folder / name for name in sorted(set(index.get("weight_map", index).values()))]
     else:
         files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
     absent = [path.name for path in files if not path.is_file()]
     if absent or not files:
         what = f"missing {', '.join(absent)}" if absent else "no safetensors file"
-        raise StageError(f"{folder}: {what}; the weights must be safetensors, whole.")
+        raise StageError(f"{folder}: {what}; the weights must be complete safetensors files.")
     return files
 
 
@@ -80,13 +80,14 @@ def _read_header(path: Path) -> tuple[int, dict[str, dict[str, Any]]]:
         first = handle.read(8)
         length = struct.unpack("<Q", first)[0] if len(first) == 8 else size
         if 8 + length > size:
-            raise StageError(f"{path}: cut off ({size} bytes); not a whole safetensors file.")
+            raise StageError(f"{path}: truncated ({size} bytes). Copy the file again.")
         entries: dict[str, dict[str, Any]] = json.loads(handle.read(length))
     entries.pop("__metadata__", None)
     end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
     if 8 + length + end != size:
         raise StageError(
-            f"{path}: {size} bytes, its header says {8 + length + end}: cut off or damaged."
+            f"{path}: has {size} bytes, expected {8 + length + end} by its header. It is "
+            "truncated or damaged: copy it again."
         )
     return 8 + length, entries
 
@@ -100,7 +101,7 @@ def header(path: Path) -> dict[str, dict[str, Any]]:
     return _read_header(path)[1]
 
 
-def is_whole(path: Path) -> bool:
+def is_complete(path: Path) -> bool:
     """True if a safetensors file exists and is complete."""
     try:
         header(path)
@@ -120,7 +121,7 @@ def read_files(files: list[Path]) -> dict[str, StoredTensor]:
         start, entries = _read_header(path)
         for name, entry in entries.items():
             if name in found:
-                raise StageError(f"{path}: {name} is in another file of the folder, too.")
+                raise StageError(f"{path}: {name} is also in another file. Keep one of them.")
             begin, end = entry["data_offsets"]
             found[name] = StoredTensor(
                 entry["dtype"],
@@ -137,17 +138,17 @@ def _file_chunks(path: Path, begin: int, end: int) -> Iterator[bytes]:
         while begin < end:
             data = handle.read(min(CHUNK_BYTES, end - begin))
             if not data:
-                raise StageError(f"{path}: ended at byte {begin}; it was changed while read.")
+                raise StageError(f"{path}: ended at byte {begin}; it changed during reading.")
             yield data
             begin += len(data)
 
 
 def digest(tensor: StoredTensor) -> str:
     """SHA-256 of a tensor's bytes, in hexadecimal."""
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for chunk in tensor.chunks():
-        found.update(chunk)
-    return found.hexdigest()
+        sha256.update(chunk)
+    return sha256.hexdigest()
 
 
 def write_file(path: Path, tensors: Mapping[str, StoredTensor], style: Style) -> dict[str, str]:
@@ -164,28 +165,24 @@ def write_file(path: Path, tensors: Mapping[str, StoredTensor], style: Style) ->
     """
     # Wide types first, as in the format's own writer, so that values are aligned to their size.
     names = sorted(tensors, key=lambda name: -tensors[name].item_bytes)
-    head: dict[str, Any] = {
-        "__metadata__": {"format": "pt" if style == "huggingface" else "ms"},
-    }
+    head: dict[str, Any] = {"__metadata__": {"format": "pt" if style == "huggingface" else "ms"}}
     end = 0
     for name in names:
-        begin, end = end, end + tensors[name].size
-        head[name] = {
-            "dtype": tensors[name].dtype,
-            "shape": list(tensors[name].shape),
-            "data_offsets": [begin, end],
-        }
+        tensor = tensors[name]
+        begin, end = end, end + tensor.size
+        offsets = [begin, end]
+        head[name] = {"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": offsets}
     text = json.dumps(head, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     hashes = {}
     with path.open("wb") as handle:
         handle.write(struct.pack("<Q", len(text)) + text)
         for name in names:
-            found = hashlib.sha256()
+            sha256 = hashlib.sha256()
             for chunk in tensors[name].chunks():
                 handle.write(chunk)
-                found.update(chunk)
-            hashes[name] = found.hexdigest()
+                sha256.update(chunk)
+            hashes[name] = sha256.hexdigest()
     return hashes
 
 
@@ -205,28 +202,28 @@ def write_folder(
     """
     groups = _groups(tensors, limit)
     hashes: dict[str, str] = {}
-    places: dict[str, str] = {}
+    file_of: dict[str, str] = {}
     for number, group in enumerate(groups, 1):
         file = "model.safetensors"
         if len(groups) > 1:
             file = f"model-{number:05d}-of-{len(groups):05d}.safetensors"
         hashes |= write_file(folder / file, {name: tensors[name] for name in group}, style)
-        places |= dict.fromkeys(group, file)
+        file_of |= dict.fromkeys(group, file)
     if len(groups) > 1:
         total = sum(tensor.size for tensor in tensors.values())
-        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(places.items()))}
+        index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(file_of.items()))}
         name = INDEX if style == "huggingface" else NAME_MAP
         (folder / name).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
     return hashes
 
 
 def _groups(tensors: Mapping[str, StoredTensor], limit: int) -> list[list[str]]:
-    groups: list[list[str]] = [[]]
+    groups: list[list[str]] = []
     size = 0
     for name, tensor in tensors.items():
-        if groups[-1] and size + tensor.size > limit:
-            groups.append([])
-            size = 0
-        groups[-1].append(name)
         size += tensor.size
+        if not groups or size > limit:
+            groups.append([])
+            size = tensor.size
+        groups[-1].append(name)
     return groups

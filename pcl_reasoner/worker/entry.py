@@ -19,7 +19,13 @@ import yaml
 
 from pcl_reasoner.core.errors import InputError, PclError
 from pcl_reasoner.supervise.processes import die_with_parent
-from pcl_reasoner.train import worker
+from pcl_reasoner.train.worker import DIE_WITH_PARENT
+
+
+def die_with_parent_if_set() -> None:
+    """Let this process be killed when its parent dies, if DIE_WITH_PARENT is set."""
+    if DIE_WITH_PARENT in os.environ:
+        die_with_parent()
 
 
 def import_mindformers() -> None:
@@ -62,7 +68,7 @@ def read_yaml(path: str, overrides: list[str]) -> Any:
             section = section.get(parent) if isinstance(section, dict) else None
         if not equals or not isinstance(section, dict):
             raise InputError(
-                f"{override}: expected key.key=value, the sections being some that {path} has."
+                f"{override}: expected key.key=value, with sections that exist in {path}."
             )
         section[last] = yaml.safe_load(text)
     return config
@@ -84,10 +90,12 @@ def read_config(path: str, overrides: list[str], device: str | None) -> tuple[An
 
     config = read_yaml(path, overrides)
     target = device or config["context"]["device_target"]
-    changed = [f"for MindFormers {version.VERSION}: {it}" for it in version.translate_older(config)]
+    changed = [
+        f"for MindFormers {version.VERSION}: {change}" for change in version.translate_older(config)
+    ]
     if target == "CPU":
         ranks = int(os.environ.get("MS_WORKER_NUM", "1"))  # set by msrun
-        changed += [f"for the CPU: {it}" for it in adapt_to_cpu(config, ranks)]
+        changed += [f"for the CPU: {change}" for change in adapt_to_cpu(config, ranks)]
     version.refuse_wrong_masks(config, path)
     version.complete_tensorboard(config)
     add_curves(config)
@@ -112,18 +120,17 @@ def train(config: Any) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Parse the command line and train."""
     parser = argparse.ArgumentParser(prog="python -m pcl_reasoner.worker")
-    parser.add_argument("words", nargs="*", metavar="word", help="FILE, then key.key=value")
+    parser.add_argument("arguments", nargs="*", metavar="argument", help="FILE, then key.key=value")
     parser.add_argument("--config", help="the MindFormers YAML, in place of FILE")
     parser.add_argument("--device", help="CPU or Ascend; the YAML's own when left out")
-    given = parser.parse_intermixed_args(arguments)
-    if not (given.config or given.words):
+    parsed = parser.parse_intermixed_args(arguments)
+    if not (parsed.config or parsed.arguments):
         parser.error("a MindFormers YAML is needed")
-    file = given.config or given.words.pop(0)
-    if worker.DIE_WITH_PARENT in os.environ:
-        die_with_parent()
+    file = parsed.config or parsed.arguments.pop(0)
+    die_with_parent_if_set()
     import_mindformers()
     try:
-        config, changed = read_config(file, given.words, given.device)
+        config, changed = read_config(file, parsed.arguments, parsed.device)
         for change in changed:
             sys.stdout.write(f"changed {change}\n")
         train(config)

@@ -15,10 +15,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.supervise.processes import die_with_parent
-from pcl_reasoner.train import worker
-
-VALUES = ("log_probs", "entropies", "gradient")
+from pcl_reasoner.worker.entry import die_with_parent_if_set, import_mindformers, read_config
 
 
 def build(config: Any) -> Any:
@@ -43,13 +40,13 @@ def build(config: Any) -> Any:
     return network
 
 
-def batches(table: Any, size: int, places: int, compressed: bool, first: int) -> Any:
+def batches(table: Any, size: int, max_segments: int, compressed: bool, first: int) -> Any:
     """The model's columns, one batch of rows at a time; the last row is repeated to fill a batch.
 
     Args:
         table: Packed rows (datasets).
         size: Rows per batch.
-        places: G, segments that a row can hold.
+        max_segments: G, segments that a row can hold.
         compressed: Whether the mask is ``actual_seq_len``.
         first: Number of rows that are already done.
 
@@ -63,12 +60,12 @@ def batches(table: Any, size: int, places: int, compressed: bool, first: int) ->
     counts = np.array([rows.trained_counts(row) for row in table])
     segments, tokens = np.maximum(counts.sum(axis=0), 1)
     for start in range(first, len(table), size):
-        chosen = [min(index, len(table) - 1) for index in range(start, start + size)]
-        made = [
-            rows.model_row(table[index], places, 1 / segments, 1 / tokens, compressed)
-            for index in chosen
+        indices = [min(index, len(table) - 1) for index in range(start, start + size)]
+        batch = [
+            rows.model_row(table[index], max_segments, 1 / segments, 1 / tokens, compressed)
+            for index in indices
         ]
-        columns = {name: np.stack([row[name] for row in made]) for name in made[0]}
+        columns = {name: np.stack([row[name] for row in batch]) for name in batch[0]}
         if compressed:
             # The ends of each row start after the row before it, as in MindFormers' batches.
             offsets = np.arange(size, dtype=np.int32) * columns["labels"].shape[1]
@@ -76,7 +73,7 @@ def batches(table: Any, size: int, places: int, compressed: bool, first: int) ->
         yield min(size, len(table) - start), columns
 
 
-def whole_rows(path: Path, row_bytes: int, size: int) -> int:
+def truncate_to_full_batches(path: Path, row_bytes: int, size: int) -> int:
     """Count the rows of complete batches in a file, and cut the file off after them."""
     rows = path.stat().st_size // row_bytes // size * size if path.exists() else 0
     with path.open("ab") as handle:
@@ -91,14 +88,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("values", type=Path)
     parser.add_argument("progress", type=Path)
     parser.add_argument("--gradient", action="store_true")
-    given = parser.parse_args(arguments)
-    if worker.DIE_WITH_PARENT in os.environ:
-        die_with_parent()
-    from pcl_reasoner.worker.entry import import_mindformers, read_config
-
+    parsed = parser.parse_args(arguments)
+    die_with_parent_if_set()
     import_mindformers()
-    config, _ = read_config(given.config, [], None)
-    run(config, given.values, given.progress, given.gradient)
+    config, _ = read_config(parsed.config, [], None)
+    run(config, parsed.values, parsed.progress, parsed.gradient)
 
 
 def run(config: Any, values: Path, progress: Path, gradient: bool) -> None:
@@ -112,22 +106,23 @@ def run(config: Any, values: Path, progress: Path, gradient: bool) -> None:
     loader, model = config.train_dataset.data_loader, config.model.model_config
     compressed = bool(model.use_eod_attn_mask_compression)
     table = datasets.load_from_disk(loader.path)
-    size, length, kinds = int(model.batch_size), int(model.seq_length), 3 if gradient else 1
-    done = whole_rows(values, 4 * length * kinds, size)
+    size, values_per_label = int(model.batch_size), 3 if gradient else 1
+    row_bytes = 4 * int(model.seq_length) * values_per_label
+    done = truncate_to_full_batches(values, row_bytes, size)
     if done >= len(table):
         return
-    forward = Forward(build(config), int(model.max_segments), compressed, gradient)
+    max_segments = int(model.max_segments)
+    forward = Forward(build(config), max_segments, compressed, gradient)
     with values.open("ab") as handle, progress.open("a", encoding="utf-8") as log:
-        places = int(model.max_segments)
-        for number, columns in batches(table, size, places, compressed, done):
+        for number, columns in batches(table, size, max_segments, compressed, done):
             found = forward(*(Tensor(column) for column in columns.values()))
-            made = np.stack([value.asnumpy() for value in found], 1)[:number]
-            handle.write(made.astype(np.float32).tobytes())
+            results = np.stack([value.asnumpy() for value in found], 1)[:number]
+            handle.write(results.astype(np.float32).tobytes())
             handle.flush()
             os.fsync(handle.fileno())
             done += number
             trained = columns["labels"] != -100
-            loss = -float(made[:, 0].sum()) / max(1, int(trained[:number].sum()))
+            loss = -float(results[:, 0].sum()) / max(1, int(trained[:number].sum()))
             log.write(json.dumps({"step": done, "loss": loss}) + "\n")
             log.flush()
 

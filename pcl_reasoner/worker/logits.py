@@ -55,12 +55,12 @@ def mindformers_logits(files: list[Path], shape: ModelShape, tokens: Any) -> Any
         **CPU_MODEL_KEYS,
     )
     model = LlamaForCausalLM(config=config)
-    held: dict[str, Any] = {}
+    weights: dict[str, Any] = {}
     for file in files:
-        held |= ms.load_checkpoint(str(file), format="safetensors")
-    if EMBEDDINGS in held:
-        held = model.convert_weight_dict(held, model_config=config)
-    absent, _ = ms.load_param_into_net(model, held)
+        weights |= ms.load_checkpoint(str(file), format="safetensors")
+    if EMBEDDINGS in weights:
+        weights = model.convert_weight_dict(weights, model_config=config)
+    absent, _ = ms.load_param_into_net(model, weights)
     if absent:
         raise StageError(f"{files[0].parent}: MindFormers finds no values for {absent[:8]}.")
     model.set_train(False)
@@ -75,18 +75,18 @@ def main(request: Path, answer: Path) -> None:
     import numpy as np
 
     ms.set_device("CPU")
-    asked = json.loads(request.read_text(encoding="utf-8"))
-    folder = Path(asked["hugging_face"])
+    paths = json.loads(request.read_text(encoding="utf-8"))
+    folder = Path(paths["hugging_face"])
     shape = read_shape(folder)
     assert shape is not None
     tokens = probe(shape.vocab_size)
-    files = [Path(file) for file in asked["mindformers"]]
-    theirs = transformers_logits(folder, tokens)
-    ours = mindformers_logits(files, shape, tokens)
+    files = [Path(file) for file in paths["mindformers"]]
+    expected = transformers_logits(folder, tokens)
+    actual = mindformers_logits(files, shape, tokens)
     found = {
         "tokens": [SEQUENCES, LENGTH],
-        "largest": float(np.abs(theirs).max()),
-        "difference": float(np.abs(theirs - ours).max()),
+        "largest": float(np.abs(expected).max()),
+        "difference": float(np.abs(expected - actual).max()),
         "tolerance": TOLERANCE,
     }
     answer.write_text(json.dumps(found), encoding="utf-8")

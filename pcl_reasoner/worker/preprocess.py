@@ -42,8 +42,8 @@ def preprocess(config: Any, save_path: Path) -> Any:
     named = MindFormerRegister.get_cls(MindFormerModuleType.DATASET_LOADER, config["type"])
     # CommonDataLoader is another name for HFDataLoader, but lacks these methods.
     loader = named if hasattr(named, "process_dataset") else HFDataLoader
-    given = {key: config[key] for key in config if key not in ("type", "auto_register")}
-    built = loader._build_config(**process_legacy_args(**given))
+    arguments = {key: config[key] for key in config if key not in ("type", "auto_register")}
+    built = loader._build_config(**process_legacy_args(**arguments))
     dataset, _ = loader.process_dataset(built, loader.load_dataset(built))
     partial = save_path.with_name(f"{save_path.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
@@ -58,21 +58,26 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--config", required=True, help="a MindFormers YAML with handlers")
     parser.add_argument("--save_path", required=True, type=Path, help="the Arrow folder to make")
     parser.add_argument("overrides", nargs="*", help="key.key=value")
-    given = parser.parse_intermixed_args(arguments)
+    parsed = parser.parse_intermixed_args(arguments)
+    save_path = parsed.save_path
     logging.basicConfig(level=logging.INFO, format="%(message)s")
 
     from pcl_reasoner.worker.entry import import_mindformers, read_yaml
 
     try:
-        if given.save_path.exists():
-            raise InputError(f"{given.save_path}: is there already. Remove it, or name another.")
+        if save_path.exists():
+            raise InputError(f"{save_path}: already exists. Remove it, or give another path.")
         import_mindformers()
-        config = read_yaml(given.config, given.overrides)
-        dataset = preprocess(config["train_dataset"]["data_loader"], given.save_path)
+        config = read_yaml(parsed.config, parsed.overrides)
+        dataset = preprocess(config["train_dataset"]["data_loader"], save_path)
     except PclError as error:
         sys.stderr.write(f"{error}\n")
         raise SystemExit(error.exit_code) from error
     sys.stdout.write(
-        f"{given.save_path}: {len(dataset)} rows. To train on them, data_loader has load_func: "
-        f"load_from_disk, path: {given.save_path}, and no handler, data_files and split.\n"
+        f"{save_path}: {len(dataset)} rows. To train on them, data_loader has load_func: "
+        f"load_from_disk, path: {save_path}, and no handler, data_files and split.\n"
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -87,7 +87,7 @@ class TestRun:
         (tmp_path / "tiny.yaml").write_text(text.replace("{n: 8}", "{inputs: {source: data}}"))
         code, _, err = call("run", *tiny)
         assert code == 2
-        assert "source data: /absent: nothing there." in err
+        assert "source data: /absent: no such files." in err
 
     def test_libraries_stay_offline_unless_there_is_something_to_fetch(
         self, call, tiny, tmp_path, monkeypatch
@@ -134,7 +134,7 @@ class TestDryRun:
         call("run", *tiny)
         _, out, _ = call("run", *tiny, "--dry-run", "--from", "slow")
         states = re.findall(r"^\[\d/4\] tiny/(\w+)  [0-9a-f]{8}  (.*)$", out, re.M)
-        again = "to run: asked for with --from"
+        again = "to run: requested with --from"
         expected = [("numbers", "done"), ("half", "done"), ("slow", again), ("report", again)]
         assert states == expected
 
@@ -208,7 +208,7 @@ class TestLook:
     def test_report(self, call, tiny, monkeypatch) -> None:
         code, out, err = call("report", *tiny)
         assert (code, out) == (1, "")
-        assert "not there yet. Build it with: pclr-ms run " in err
+        assert "does not exist yet. Build it with: pclr-ms run " in err
         call("run", *tiny)
         opened: list[str] = []
         monkeypatch.setattr("webbrowser.open", opened.append)
@@ -240,12 +240,12 @@ class TestCopy:
         (tmp_path / "mine" / "my.yaml").unlink()
         code, out, err = call("cp", tiny[0], str(mine))
         assert (code, out) == (2, "")
-        assert "small.yaml: is there already. Use --force" in err
+        assert "small.yaml: already exists. Use --force" in err
         assert not mine.exists(), "nothing is copied when one is refused"
         assert call("cp", tiny[0], str(mine), "--force")[0] == 0
         code, _, err = call("cp", tiny[0], str(tmp_path), "--force")
         assert code == 2
-        assert "is the file to copy itself" in err
+        assert "is the source file itself" in err
 
     def test_unknown_name(self, call, tmp_path) -> None:
         assert call("cp", "no_such", str(tmp_path))[0] == 2

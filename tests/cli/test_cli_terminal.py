@@ -38,10 +38,10 @@ def test_duration(seconds: float, said: str) -> None:
 def test_pace_counts_from_where_the_stage_went_on() -> None:
     """At 1000 when it went on; 100 more in 10 s are 10/s, and 900 are left: 90 s."""
     pace = terminal.Pace(1000, 50.0, (5000, "problems"))
-    assert pace.words(1000, 2000, "rows", now=50.0) == "1,000/2,000 rows"
-    said = pace.words(1100, 2000, "rows", now=60.0)
+    assert pace.describe(1000, 2000, "rows", now=50.0) == "1,000/2,000 rows"
+    said = pace.describe(1100, 2000, "rows", now=60.0)
     assert said == "1,100/2,000 rows, 10.0 rows/s, 1 min 30 s left"
-    assert pace.words(1001, None, "steps", now=70.0) == "1,001 steps, 20 s each"
+    assert pace.describe(1001, None, "steps", now=70.0) == "1,001 steps, 20 s each"
 
 
 def test_pace_begins_anew_with_what_is_counted() -> None:
@@ -49,7 +49,7 @@ def test_pace_begins_anew_with_what_is_counted() -> None:
     first = terminal._pace(None, 0, 0.0, (20, "problems"))
     assert terminal._pace(first, 20, 10.0, (20, "problems")) is first
     again = terminal._pace(first, 0, 10.0, (6, "problems"))
-    said = again.words(3, 6, "problems", now=20.0)
+    said = again.describe(3, 6, "problems", now=20.0)
     assert said == "3/6 problems, 0.3 problems/s, 10 s left"
 
 
@@ -57,7 +57,7 @@ def test_long_stages_speak_once_a_minute(capsys, monkeypatch) -> None:
     now = [0.0]
     monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
     view = terminal.LogView()
-    view._where = "[1/2] tiny/slow"
+    view._title = "[1/2] tiny/slow"
     for now[0] in (1.0, 30.0, 61.0, 62.0, 100.0, 122.0):
         view.update(now[0], 200, "rows")
     assert capsys.readouterr().out.splitlines() == [

@@ -93,7 +93,7 @@ def test_what_did_not_happen_is_never_clean(files: Path) -> None:
         (("data.jsonl", "--threshold", "1.5"), "threshold: Input should be less than or equal"),
         (("data.jsonl", "--against", "aime99"), "neither a file nor one of the shipped"),
         (("data.jsonl", "--no-ngrams"), "nothing would be compared"),
-        (("absent.jsonl",), "no .jsonl, .parquet or .arrow file there"),
+        (("absent.jsonl",), "no .jsonl, .parquet or .arrow file found"),
     ):
         answer = check(files, *words)
         assert answer.returncode in (1, 2), words

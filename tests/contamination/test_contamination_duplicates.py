@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pcl_reasoner.contamination import duplicates
-from pcl_reasoner.contamination.duplicates import Rows, first_kept, neighbours
+from pcl_reasoner.contamination.duplicates import VectorRows, first_kept, neighbours
 from pcl_reasoner.core.stage import NoProgress
 
 
@@ -15,12 +15,12 @@ def at(*degrees: float) -> np.ndarray:
     return np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
 
 
-def rows(vectors: np.ndarray) -> Rows:
+def rows(vectors: np.ndarray) -> VectorRows:
     """As a cache has them: in another order, among others."""
     order = np.random.default_rng(1).permutation(2 * len(vectors))
     stored = np.zeros((2 * len(vectors), vectors.shape[1]), np.float32)
     stored[order[: len(vectors)]] = vectors
-    return Rows(stored, order[: len(vectors)])
+    return VectorRows(stored, order[: len(vectors)])
 
 
 def one_by_one(vectors: np.ndarray, limit: float) -> dict[int, tuple[int, float]]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pcl_reasoner.contamination.reading import Rows, data_files, read_questions, read_rows
+from pcl_reasoner.contamination.reading import ProblemRows, data_files, read_questions, read_rows
 from pcl_reasoner.core.errors import InputError, StageError
 
 V1 = {"conversations": [{"from": "human", "value": "One?"}, {"from": "assistant", "value": "1"}]}
@@ -22,7 +22,7 @@ OPENAI = {
 }
 
 
-def read(path: Path, column: str | None = None) -> tuple[Rows, list[tuple[str, int, str]]]:
+def read(path: Path, column: str | None = None) -> tuple[ProblemRows, list[tuple[str, int, str]]]:
     apart: list[tuple[str, int, str]] = []
     files, root = data_files(path)
     rows = read_rows(
@@ -92,7 +92,7 @@ def test_a_missing_column_and_an_empty_folder_are_errors(tmp_path: Path) -> None
     rows, _ = read(tmp_path / "x.parquet", "text")
     assert rows.problem == ["x"]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"no .jsonl, .parquet or .arrow file there"):
+    with pytest.raises(InputError, match=r"no .jsonl, .parquet or .arrow file found"):
         read(tmp_path / "empty")
 
 

@@ -38,7 +38,7 @@ def test_bounds_are_setup_cfgs() -> None:
 def test_what_goes_together(monkeypatch: pytest.MonkeyPatch) -> None:
     def found(mindspore: str, mindformers: str, cann: str | None) -> dict[str, bool]:
         versions = {"mindspore": mindspore, "mindformers": mindformers}
-        monkeypatch.setattr(doctor, "_installed", lambda name: versions.get(name))
+        monkeypatch.setattr(doctor, "installed_version", lambda name: versions.get(name))
         monkeypatch.setattr(doctor, "cann_version", lambda environment: cann)
         monkeypatch.setattr(doctor, "driver_version", lambda: None)
         return {check.name: check.ok for check in doctor.checks()}
@@ -67,10 +67,12 @@ def test_cann_from_its_own_files(tmp_path: Path) -> None:
 
 def test_exit_code_says_whether_the_laptop_path_runs(call, monkeypatch) -> None:
     monkeypatch.setattr(doctor, "LAPTOP", {"mindspore": "==2.7.2", "mindformers": "==1.8.0"})
-    monkeypatch.setattr(doctor, "_installed", {"mindspore": "2.7.2", "mindformers": "1.8.0"}.get)
+    monkeypatch.setattr(
+        doctor, "installed_version", {"mindspore": "2.7.2", "mindformers": "1.8.0"}.get
+    )
     code, out, _ = call("doctor")
     assert code == (0 if sys.version_info[:2] == (3, 11) else 1)
-    monkeypatch.setattr(doctor, "_installed", {"mindspore": "2.7.2"}.get)
+    monkeypatch.setattr(doctor, "installed_version", {"mindspore": "2.7.2"}.get)
     code, out, _ = call("doctor")
     assert code == 1
     assert "pip install 'mindformers==1.8.0'" in out

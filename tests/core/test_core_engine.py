@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from pcl_reasoner.core.engine import TEMPORARY, connected, map_parts, sweep, whole_file
+from pcl_reasoner.core.artifact import TEMPORARY_FILES, atomic_file
+from pcl_reasoner.core.engine import connected, map_parts, sweep
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import DataEngine
 from pcl_reasoner.core.stage import NoProgress
@@ -58,7 +59,7 @@ def refuse_beside_a_long_one(folder: Path, part: int) -> int:
     if part == 0:
         until(begun.exists)
         raise StageError("part 0: wrong")
-    with whole_file(begun) as path:
+    with atomic_file(begun) as path:
         path.write_text(str(os.getpid()))
     time.sleep(600)
     return part
@@ -74,7 +75,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 def write_and_die_once(folder: Path, part: int) -> int:
     """Leave half a file and be killed, the first time that part 1 runs."""
-    with whole_file(folder / f"part-{part}") as path:
+    with atomic_file(folder / f"part-{part}") as path:
         path.write_bytes(b"%d" % part)
         died = folder / "died"
         if part == 1 and not died.exists():
@@ -121,9 +122,9 @@ def test_a_killed_worker_is_retried(tmp_path: Path) -> None:
     with connected(RAY):
         assert run(partial(write_and_die_once, tmp_path), RAY) == [0, 1, 2, 3, 4]
     assert (tmp_path / "died").exists()
-    assert len(list(tmp_path.glob(f"{TEMPORARY}*"))) == 1
+    assert len(list(tmp_path.glob(TEMPORARY_FILES))) == 1
     sweep(tmp_path)
-    assert not list(tmp_path.glob(f"{TEMPORARY}*"))
+    assert not list(tmp_path.glob(TEMPORARY_FILES))
     written = [(tmp_path / f"part-{part}").read_bytes() for part in range(5)]
     assert written == [b"whole %d" % part for part in range(5)]
 
@@ -148,12 +149,12 @@ def test_training_can_follow_in_the_same_process() -> None:
 
 
 def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), whole_file(tmp_path / "a") as path:
+    with pytest.raises(ZeroDivisionError), atomic_file(tmp_path / "a") as path:
         path.write_text("half")
         raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "a").write_text("old")
-    with whole_file(tmp_path / "a") as path:
+    with atomic_file(tmp_path / "a") as path:
         path.write_text("new")
         assert (tmp_path / "a").read_text() == "old"
     assert [file.read_text() for file in tmp_path.iterdir()] == ["new"]

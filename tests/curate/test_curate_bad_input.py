@@ -176,7 +176,7 @@ def test_an_empty_file_is_told(folder: Folder, context: StageContext) -> None:
     empty = pa.schema(text).empty_table()
     counts = convert_parquet({"a.parquet": [record("p")], "b.parquet": empty}, folder, context)
     assert (counts.read, counts.info) == (1, {"files": 2})
-    assert context.warnings == ["1 of 2 source files have no row in them: b.parquet"]
+    assert context.warnings == ["1 of 2 source files have no rows: b.parquet"]
 
 
 def test_a_file_of_no_bytes(folder: Folder, context: StageContext) -> None:
@@ -187,11 +187,11 @@ def test_a_file_of_no_bytes(folder: Folder, context: StageContext) -> None:
     (source / "b.parquet").touch()
     assert convert(CONVERSATIONS, {"source": source}, folder("out"), context).kept == 1
     assert context.warnings == [
-        "1 of 2 source files have no row in them: b.jsonl",
-        "1 files in the source are no *.jsonl or *.jsonl.zst or *.jsonl.gz: b.parquet",
+        "1 of 2 source files have no rows: b.jsonl",
+        "1 files in the source are not *.jsonl or *.jsonl.zst or *.jsonl.gz: b.parquet",
     ]
 
-    with pytest.raises(StageError, match=r"b\.parquet: not a whole Parquet file"):
+    with pytest.raises(StageError, match=r"b\.parquet: not a complete Parquet file"):
         convert(NEMOTRON, {"source": source}, folder("again"), context)
 
 
@@ -206,7 +206,7 @@ def test_files_of_other_endings_are_told(folder: Folder, context: StageContext) 
         (source / name).touch()
     assert convert(CONVERSATIONS, {"source": source}, folder("out"), context).kept == 1
     assert context.warnings == [
-        "4 files in the source are no *.jsonl or *.jsonl.zst or *.jsonl.gz: c.jsonl.xz, d.csv, "
+        "4 files in the source are not *.jsonl or *.jsonl.zst or *.jsonl.gz: c.jsonl.xz, d.csv, "
         "data/b.json, …"
     ]
 
@@ -220,7 +220,7 @@ def test_a_page_whose_checksum_is_wrong(folder: Folder, context: StageContext) -
     data = source.read_bytes()
     where = data.index(b"question 17")
     source.write_bytes(data[:where] + b"Q" + data[where + 1 :])
-    with pytest.raises(StageError, match=r"a\.parquet: not a whole Parquet file"):
+    with pytest.raises(StageError, match=r"a\.parquet: not a complete Parquet file"):
         convert(NEMOTRON, {"source": source}, folder("out"), context)
 
 

@@ -87,14 +87,14 @@ def test_convert_names_what_it_cannot_read(folder: Folder, context: StageContext
     whole = write(source / "a.parquet", [record(f"p{i}", "x" * i) for i in range(900)])
     data = whole.read_bytes()
     whole.write_bytes(data[: len(data) // 2])
-    assert "a.parquet: not a whole Parquet file" in refused()
+    assert "a.parquet: not a complete Parquet file" in refused()
     middle = len(data) // 4
     whole.write_bytes(data[:middle] + bytes(200) + data[middle + 200 :])
-    assert "a.parquet: not a whole Parquet file" in refused()
+    assert "a.parquet: not a complete Parquet file" in refused()
     whole.unlink()
     schema = pa.schema([("messages", pa.string()), ("metadata", pa.string())])
     pq.write_table(schema.empty_table(), whole)
-    assert "no row in them" in refused()
+    assert "its 1 files have no rows" in refused()
 
 
 def test_pieces_of_a_file_become_parts(

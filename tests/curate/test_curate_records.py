@@ -134,7 +134,7 @@ def test_columns_are_checked() -> None:
     assert "expected_answer" in wrong
     double = pa.schema([("messages", good), ("metadata", text), ("metadata", text)])
     assert nemotron.wrong_columns(double) == (
-        "column metadata stands twice, expected each name once"
+        "column metadata occurs twice, expected each name once"
     )
 
 

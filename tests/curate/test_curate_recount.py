@@ -88,13 +88,13 @@ def test_beside_the_published_figures(folder: Folder) -> None:
 
 def test_what_cannot_be_counted_is_named(folder: Folder) -> None:
     source = folder("source")
-    with pytest.raises(InputError, match=r"no \.parquet, \.jsonl.* file in it"):
+    with pytest.raises(InputError, match=r"got no \.parquet, \.jsonl.* file"):
         recount(source)
     write(source / "a.parquet", [{"question": "q", "reward": 1}])
     with pytest.raises(InputError, match="no column problem; got question, reward"):
         recount(source)
     (source / "b.jsonl").write_text("{}")
-    with pytest.raises(InputError, match="Parquet and JSONL files in it"):
+    with pytest.raises(InputError, match="got Parquet and JSONL files"):
         recount(source)
     (source / "a.parquet").unlink()
     (source / "b.jsonl").write_text('{"problem": "q", "reward": 1}\n{"problem": ')

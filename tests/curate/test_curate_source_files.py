@@ -98,10 +98,10 @@ def test_compressed_lines(tmp_path: Path, ending: str) -> None:
     path.write_bytes(frame + frame)
     assert lines_of(path) == dict(enumerate((text + text).splitlines(keepends=True)))
     path.write_bytes(frame[: len(frame) // 2])
-    with pytest.raises(StageError, match=rf"a.jsonl{ending}: not a whole compressed file"):
+    with pytest.raises(StageError, match=rf"a.jsonl{ending}: not a complete compressed file"):
         lines_of(path)
     path.write_bytes(text)
-    with pytest.raises(StageError, match=rf"a.jsonl{ending}: not a whole compressed file"):
+    with pytest.raises(StageError, match=rf"a.jsonl{ending}: not a complete compressed file"):
         lines_of(path)
 
 

@@ -56,7 +56,7 @@ def test_unique_of_nothing(folder: Folder, context: StageContext) -> None:
 
 def test_incorrect_input_names_file_and_columns(folder: Folder, context: StageContext) -> None:
     source = folder("source")
-    with pytest.raises(StageError, match=r"rows: no \*.parquet in it"):
+    with pytest.raises(StageError, match=r"rows: no \*.parquet file"):
         unique(UniqueConfig(), {"rows": source}, folder("out1"), context)
     write(source / "rows" / "part-00000.parquet", [row("a")])
     with pytest.raises(StageError, match="no column pass_rate, mean_cot_tokens; got row_id"):

@@ -83,7 +83,7 @@ def test_a_missing_source_is_named_and_nothing_is_made(recipe: Path, tmp_path: P
     absent = tmp_path / "absent"
     answer = run(recipe, tmp_path / "runs", f"sources.data.path={absent}")
     assert answer.returncode == 2
-    assert f"source data: {absent}: nothing there." in answer.stderr
+    assert f"source data: {absent}: no such files." in answer.stderr
     assert "sources.data.path=PATH" in answer.stderr
     assert not (tmp_path / "runs" / "small").exists()
 

@@ -153,7 +153,7 @@ def cut_off(moment: Moment, recipe: Path, runs: Path) -> None:
         assert process.returncode == -signal.SIGKILL, f"{moment.name}: {out}{err}"
     else:
         assert process.returncode == 130, f"{moment.name}: {out}{err}"
-        assert err.strip() == "interrupted; run the same command again to go on"
+        assert err.strip() == "interrupted; run the same command again to resume"
     assert_no_process_left(str(runs))
     # What has its final name is whole, whenever the kill came.
     payload(runs)

@@ -138,12 +138,12 @@ def test_the_command_on_v15(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     """116 h is 3.2 % MFU: by hand, in the range that the published figures give."""
     said = run("v15_opg", "--launch", "atlas_910c_16x8", "--measured-hours", "116", runs=tmp_path)
     assert "fullest: stage 1 of 4, 16.4 of 58.0 GiB" in said
-    assert "27,174 segments of 20,480 tokens = 556,523,520 tokens an epoch" in said
+    assert "27,174 segments of 20,480 tokens = 556,523,520 tokens per epoch" in said
     # 27 174 rows: 5 x 27 174 = 1 061 x 128 + 62. DP 4 leaves a rank 32 rows of a step.
     assert "212.3 steps per epoch, 5 epochs, max_steps 1,062: 1,061 steps, 62 rows left" in said
     assert "128 rows per step: 32 on each data-parallel rank, in 32 micro-batches of 1" in said
-    assert "swap does nothing here" in said
-    assert re.search(r"116 h measured: 394 s a step, MFU 3\.2%", said)
+    assert "swap has no effect" in said
+    assert re.search(r"116 h measured: 394 s per step, MFU 3\.2%", said)
     value: dict[str, Any] = json.loads(
         (tmp_path / "v15_opg" / "plan" / "train" / "plan.json").read_text()
     )
@@ -166,7 +166,7 @@ def test_the_command_says_what_does_not_fit(tmp_path: Path) -> None:
         "v1_dp8_tp8_pp2",
         runs=tmp_path,
     )
-    assert "DOES NOT FIT, 6.6 GiB over; the nearest that does: recompute [" in said
+    assert "DOES NOT FIT, 6.6 GiB over; the nearest that fits: recompute [" in said
     assert "666,000 segments of 8,158 tokens" in said
     assert "165,835 rows, 41,437 (20.0%) fewer than 207,272" in said
 

@@ -13,7 +13,7 @@ from pcl_reasoner.estimate import memory_estimate as estimate
 from pcl_reasoner.estimate.training_size import (
     GIB,
     Training,
-    memory_limit,
+    memory_bytes,
     recomputed_layers,
     selected_tensors,
 )
@@ -36,7 +36,7 @@ def held(job: Training) -> list[int]:
 
 
 def test_what_ranks_hold_is_what_the_compile_showed(v1: Training, v15: Training) -> None:
-    """The last column of the table in docs/cluster/parallel_compile.md, compiled at full size."""
+    """The last column of the compile's table in docs/benchmarks.md, compiled at full size."""
     assert held(v1) == [341_471_232, 256_320_512]
     assert held(v15) == [341_293_056, 243_972_096, 243_972_096, 268_307_456]
 
@@ -68,8 +68,8 @@ def test_small_matrices_and_odd_slices_are_not_spread() -> None:
 def test_which_rows_data_parallel_ranks_share() -> None:
     """64 ranks: a slice has 64 rows if it is cut along its inputs, or is 128 wide; others fewer."""
     parameters = estimate.stage_parameters(SMALL, 1)
-    spread = {one.name for one in parameters if one.is_spread(replace(SMALL, data=64))}
-    assert spread == {"wo", "w1", "w2", "w3", "lm_head"}
+    sharded = {one.name for one in parameters if one.is_sharded(replace(SMALL, data=64))}
+    assert sharded == {"wo", "w1", "w2", "w3", "lm_head"}
 
 
 def test_tied_weights_are_in_the_first_and_the_last_stage() -> None:
@@ -146,7 +146,7 @@ def test_logits_of_the_last_stage_only() -> None:
 
 
 def test_the_published_layouts_fit_their_58_gib(v1: Training, v15: Training) -> None:
-    assert v1.limit_bytes == v15.limit_bytes == 58 * GIB == memory_limit("58GB")
+    assert v1.limit_bytes == v15.limit_bytes == 58 * GIB == memory_bytes("58GB")
     stage, size = estimate.fullest(v1)
     assert stage == 0 and 40 * GIB < size < 58 * GIB
     assert estimate.fullest(v15)[1] < 58 * GIB

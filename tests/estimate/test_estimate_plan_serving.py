@@ -15,9 +15,9 @@ from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.files import find, read_yaml, yaml_text
 from pcl_reasoner.estimate import serving_estimate as estimate
 from pcl_reasoner.estimate.chips import Chip
-from pcl_reasoner.estimate.serving_estimate import Serving
+from pcl_reasoner.estimate.serving_estimate import Workload
 from pcl_reasoner.estimate.serving_report import plan_serving
-from pcl_reasoner.estimate.serving_size import servings
+from pcl_reasoner.estimate.serving_size import workloads
 from pcl_reasoner.precompile.cann import read_dry_run
 from pcl_reasoner.runner.recipe import load_recipe
 
@@ -26,7 +26,7 @@ CHIP = Chip("round", "", 2e9, 1e9, 5e8, 4_000_000, 1e8, 1e6, 1e5, 1e7, 4, "", {"
 LAYER = 64 * 64 * 2 + 64 * 32 * 2 + 128 * 64 * 3
 WEIGHTS = 4 * LAYER + 512 * 64
 """Of four layers, and the output's."""
-DRAWN = Serving(
+DRAWN = Workload(
     stage="r/sample",
     responses=600,
     tokens=100,
@@ -119,12 +119,12 @@ def test_heads_that_a_servers_devices_cannot_share(tmp_path: Path) -> None:
     assert no.cost is None and no.problem == "4 heads cannot be shared by 3 devices"
     words = ["plan", "v1_sft", "--launch", "one_node_7b"]
     answer = CliRunner().invoke(cli, [*words, "--runs", str(tmp_path)], catch_exceptions=False)
-    assert "cannot be" not in answer.output
+    assert "impossible" not in answer.output
 
 
 def test_v15s_own_numbers() -> None:
     """48 512 published; V1 answers with (22 535 + 25 993) / 2 tokens; 64 requests of 8 or 32."""
-    found = {one.stage: one for one in servings(load_recipe("v15_opg", "atlas_910c_16x8"))}
+    found = {one.stage: one for one in workloads(load_recipe("v15_opg", "atlas_910c_16x8"))}
     names = ("sample", "evaluate_before", "evaluate_after")
     assert list(found) == [f"v15_opg/{name}" for name in names]
     sample, before, after = found.values()
@@ -133,15 +133,15 @@ def test_v15s_own_numbers() -> None:
     assert (before.responses, before.tokens) == (2 * 30 * 32, 24_264)
     assert (after.tokens, after.longest) == ((30_560 + 39_835) / 2, 129_024)
     assert (sample.servers, sample.devices) == (16, 8)
-    assert "aime24, aime25: not here" in before.notes[0]
+    assert "aime24, aime25: no file here" in before.notes[0]
 
 
 def test_questions_that_are_here_are_counted(tmp_path: Path) -> None:
     (tmp_path / "exam.jsonl").write_text('{"a": 1}\n\n{"a": 2}\n')
     paths = tuple(f"sources.{name}.path={tmp_path}/exam.jsonl" for name in ("aime24", "aime25"))
-    [found] = servings(load_recipe("v1_sft", "v1_dp8_tp8_pp2", overrides=paths))
+    [found] = workloads(load_recipe("v1_sft", "v1_dp8_tp8_pp2", overrides=paths))
     assert found.responses == 4 * 32 and found.notes[0] == "responses: 4 questions x 32"
-    [given] = servings(load_recipe("v1_sft", "v1_dp8_tp8_pp2"), response_tokens=500)
+    [given] = workloads(load_recipe("v1_sft", "v1_dp8_tp8_pp2"), response_tokens=500)
     assert given.tokens == 500 and given.notes[1].endswith("given")
 
 
@@ -160,12 +160,12 @@ def test_servers_are_those_of_the_launch_file(
     launch = read_yaml(find("v1_dp8_tp8_pp2", "launch"))
     launch["placement"] |= placement
     (tmp_path / "own.yaml").write_text(yaml_text(launch))
-    [found] = servings(load_recipe("v1_sft", str(tmp_path / "own.yaml")))
+    [found] = workloads(load_recipe("v1_sft", str(tmp_path / "own.yaml")))
     assert (found.servers, found.devices) == expected
 
 
 def test_a_laptop_asks_no_server() -> None:
-    assert servings(load_recipe("v15_opg", "laptop")) == []
+    assert workloads(load_recipe("v15_opg", "laptop")) == []
 
 
 def plan(*words: str, runs: Path) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from plan_trainings import SMALL
@@ -15,6 +13,7 @@ from pcl_reasoner.estimate.chips import Chip, read_chip
 from pcl_reasoner.estimate.data_size import data_size, packed_instead, published_counts
 from pcl_reasoner.estimate.time_estimate import Rows
 from pcl_reasoner.runner.recipe import load_recipe
+from pcl_reasoner.train.config import TrainConfig
 
 CHIP = Chip("round", "", 2e9, 1e9, 5e8, 0, 1e8, 1e6, 1e5, 1e7, 4, "", {"matrix": 0.5})
 """A chip of round rates: 1e9 operations, 1e8, 1e6, 1e5 and 1e7 bytes a second."""
@@ -116,7 +115,9 @@ def test_published_counts() -> None:
     assert published_counts(odd) == published_counts({}) == {}
 
 
-TRAIN: dict[str, Any] = {"global_batch_size": 10, "epochs": 3, "max_steps": None}
+TRAIN = TrainConfig.model_construct(
+    global_batch_size=10, epochs=3, max_steps=None, seq_length=100, warmup_ratio=0.0
+)
 
 
 def test_rows_and_steps_by_hand() -> None:
@@ -125,31 +126,31 @@ def test_rows_and_steps_by_hand() -> None:
         {"stage": "convert", "label": "", "count": "100"},
         {"stage": "pack", "label": "", "count": "40 x 2"},
     ]
-    size = data_size({"funnel": funnel}, {"seq_length": 100}, TRAIN)
+    size = data_size({"funnel": funnel}, TRAIN, False)
     assert (size.segments, size.segment_tokens, size.tokens) == (100, 64.0, 6400)
     # 64 rows would have to be full to the last token: 99.99 % of 65 is enough.
     assert (size.rows, size.rows_before, size.saved) == (65, 80, 15)
-    assert size.steps == 65 * 3 // 10 and size.steps_per_epoch == 6.5
+    assert size.steps == 65 * 3 // 10
     assert size.as_rows() == Rows(64.0, 6400 / 6500)
-    short = data_size({"funnel": funnel}, {"seq_length": 100}, {**TRAIN, "max_steps": 4})
+    short = data_size({"funnel": funnel}, TRAIN.model_copy(update={"max_steps": 4}), False)
     assert short.steps == 4
 
 
 def test_one_a_row_and_a_persons_own_numbers() -> None:
-    size = data_size({}, {"seq_length": 100, "one_segment_per_row": True}, TRAIN, 50, 20)
+    size = data_size({}, TRAIN, True, 50, 20)
     assert (size.rows, size.saved, size.as_rows()) == (50, 0, Rows(20, 0.2))
     assert packed_instead(size) == 11
-    assumed = data_size({}, {"seq_length": 100, "one_segment_per_row": True}, TRAIN, 50)
+    assumed = data_size({}, TRAIN, True, 50)
     assert assumed.segment_tokens == 40 and "ASSUMED" in assumed.notes[0]
 
 
 @pytest.mark.parametrize(
     ("segments", "tokens", "said"),
-    [(None, 20, "say how many, with --segments"), (50, 101, "a row has 100 tokens")],
+    [(None, 20, "no number of responses"), (50, 101, "a row, which has 100 tokens")],
 )
 def test_numbers_that_cannot_be(segments: int | None, tokens: float, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        data_size({}, {"seq_length": 100}, TRAIN, segments, tokens)
+        data_size({}, TRAIN, False, segments, tokens)
 
 
 def test_chips_have_their_units() -> None:
@@ -161,9 +162,3 @@ def test_chips_have_their_units() -> None:
     assert "arXiv 2506.12708" in chip.source
     with pytest.raises(InputError, match="Known: ascend_910c_die, ascend_910b"):
         read_chip("ascend_910d")
-
-
-def test_a_chip_file_of_ones_own(tmp_path: Path) -> None:
-    text = Path(estimate.__file__).with_name("chips.yaml").read_text()
-    (tmp_path / "mine.yaml").write_text(text.replace("float16: 376", "float16: 400"))
-    assert read_chip("ascend_910c_die", file=tmp_path / "mine.yaml").peak == 400e12

@@ -75,7 +75,7 @@ def test_a_folder_is_read_with_its_subfolders_and_an_id_stands_once(tmp_path: Pa
     ids = [question.id for question in read_benchmark("b", tmp_path)]
     assert ids == ["I:0", "I:1", "II:0", "q0", "q1"]
     (tmp_path / "III.jsonl").write_text(lines(QUESTIONS[:1]))
-    with pytest.raises(StageError, match="id 'q0' stands in two of its files.*files: '"):
+    with pytest.raises(StageError, match="id 'q0' occurs in two of its files.*files: '"):
         read_benchmark("b", tmp_path)
 
 
@@ -91,7 +91,7 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "id": one.id,
             "year": None,
             "answer": None,
-            "text": fingerprints._hex(one.grams.whole),
+            "text": f"{one.grams.text_hash:016x}",
             "grams": fingerprints._pack(np.array(sorted(one.grams.grams), "<u8")),
         }
         for one in found

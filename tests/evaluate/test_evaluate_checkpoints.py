@@ -9,7 +9,7 @@ import pytest
 
 from pcl_reasoner.cli.main import main
 from pcl_reasoner.core.errors import InputError
-from pcl_reasoner.evaluate.checkpoints import benchmark_files, changed, model_of
+from pcl_reasoner.evaluate.checkpoints import benchmark_files, model_of, with_settings
 from pcl_reasoner.evaluate.config import EvaluateConfig
 from pcl_reasoner.synthetic.base_model import write_model_folder
 
@@ -57,10 +57,10 @@ def test_two_checkpoints_are_answered_once_and_compared(
 
 
 def test_all_incorrect_settings_are_said_at_once() -> None:
-    config = changed(EvaluateConfig(), ["temperature=0", "system=null", "template=null"], 5)
+    config = with_settings(EvaluateConfig(), ["temperature=0", "system=null", "template=null"], 5)
     assert (config.temperature, config.n) == (0.0, 5)
     with pytest.raises(InputError) as caught:
-        changed(EvaluateConfig(), ["temprature=1", "top_p=2"], None)
+        with_settings(EvaluateConfig(), ["temprature=1", "top_p=2"], None)
     assert "temprature" in str(caught.value) and "top_p" in str(caught.value)
 
 
@@ -71,7 +71,7 @@ def test_names_of_models_and_benchmarks(
     assert model_of(str(models / "first")) == ("first", models / "first")
     assert model_of(f"a={models / 'first'}") == ("a", models / "first")
     assert model_of("v15_opg") is None
-    with pytest.raises(InputError, match=r"data/aime_2024.jsonl is not there. Question text is"):
+    with pytest.raises(InputError, match=r"data/aime_2024.jsonl does not exist. Question text is"):
         benchmark_files(["aime24"], tmp_path)
     (tmp_path / "data").mkdir()
     for name in ("aime_2024.jsonl", "mine.jsonl"):
@@ -98,7 +98,7 @@ def test_one_server_never_answers_for_two_models(
     words = ["eval", str(models / "first"), str(models / "second"), "--set", "engine=server"]
     words += ["--benchmark", str(tmp_path / "b.jsonl"), "--server", "http://localhost:1/v1"]
     assert main([*words, "--output", str(tmp_path / "out")]) == 2
-    assert "evaluate one at a time" in capsys.readouterr().err
+    assert "evaluate one model at a time" in capsys.readouterr().err
 
 
 def test_a_server_is_shown_the_key_of_a_variable(
@@ -118,10 +118,13 @@ def test_a_server_is_shown_the_key_of_a_variable(
     words += ["--output", str(tmp_path / "out")]
     try:
         for wanted, more in (
-            ("--key-variable is for --server", ["--key-variable", "KEY_E"]),
+            ("--key-variable: works only with --server", ["--key-variable", "KEY_E"]),
             ("status 401", ["--server", server.url]),
             ("by --key-variable for --server", ["--server", server.url]),
-            ("no KEY_E: export KEY_E=KEY", ["--server", server.url, "--key-variable", "KEY_E"]),
+            (
+                "KEY_E is not set: export KEY_E=KEY",
+                ["--server", server.url, "--key-variable", "KEY_E"],
+            ),
             ("expected the name of an env", ["--server", server.url, "--key-variable", "s3cret"]),
         ):
             assert main([*words, *more]) != 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.evaluate import rescore as rescoring
 from pcl_reasoner.evaluate.results import read_results
 from pcl_reasoner.evaluate.scores import paired_difference, sampling_error, within_budget
-from pcl_reasoner.evaluate.summary import summary
+from pcl_reasoner.evaluate.summary import Sample, summary
 from pcl_reasoner.evaluate.verdict import RESOLUTION, separable, verdict, verdicts
 
 T, F = True, False
@@ -105,14 +106,22 @@ def test_a_paired_difference_has_one_cluster_a_problem() -> None:
 
 
 def test_a_summary_has_both_intervals_pass_at_k_and_budgets() -> None:
-    correct = [[T, T, T, F], [T, F, F, F]]
-    lengths = [[10_000, 20_000, 40_000, 9], [20_000, 9, 9, 9]]
-    answers = [["8", "8", "8", "9"], ["8", "9", "9", None]]
-    outcomes = [
-        ["correct"] * 3 + ["incorrect"],
-        ["correct", "incorrect", "incorrect", "unfinished"],
+    drawn: list[list[tuple[str, str | None, int]]] = [
+        [
+            ("correct", "8", 10_000),
+            ("correct", "8", 20_000),
+            ("correct", "8", 40_000),
+            ("incorrect", "9", 9),
+        ],
+        [
+            ("correct", "8", 20_000),
+            ("incorrect", "9", 9),
+            ("incorrect", "9", 9),
+            ("unfinished", None, 9),
+        ],
     ]
-    found = summary(correct, answers, outcomes, [["stop"] * 4, ["stop"] * 4], lengths)
+    samples = [[Sample(*one[:2], None, one[2], "", "stop") for one in group] for group in drawn]
+    found = summary(samples)
     assert found["avg_at_n"] == 0.5
     # sqrt(0.0625 + 0.0625) / 2 = 0.1767767: 0.5 ± 0.3464823
     assert found["sampling_interval"] == pytest.approx([0.1535177, 0.8464823], abs=1e-6)
@@ -121,7 +130,9 @@ def test_a_summary_has_both_intervals_pass_at_k_and_budgets() -> None:
     # 16K: one of four and none; 32K: two and one; 64K holds all.
     assert found["by_budget"] == {"16384": 0.125, "32768": 0.375, "65536": 0.5}
     assert found["unfinished"] == 1 / 8
-    assert summary(correct, answers, outcomes, [[""] * 4] * 2, None)["mean_length"] is None
+    assert found["finish_reasons"] == {"stop": 8} and found["maj_at_n"] == 0.5
+    unknown = summary([[replace(one, tokens=None) for one in group] for group in samples])
+    assert unknown["mean_length"] is None and unknown["by_budget"] == {}
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,7 @@ def test_the_embedded_engine_evaluates_too(model: Path, tmp_path: Path) -> None:
         ('{"id": "a", "problem": "?", "answer": "1"}\n{"id": ', "b.jsonl, line 2: not JSON"),
         ('{"id": "a", "problem": "?"}\n', "record 1: answer must be text or a number"),
         ('{"id": "a", "prompt": "?", "answer": "1"}\n', "record 1: no text in problem"),
-        ('{"id": "a", "problem": "?", "answer": "1"}\n' * 2, "record 2: id 'a' stands twice"),
+        ('{"id": "a", "problem": "?", "answer": "1"}\n' * 2, "record 2: id 'a' occurs twice"),
         ("[1]\n", "record 1: must be an object, got list"),
         ("\n", "no questions"),
     ],

@@ -156,7 +156,7 @@ def test_a_reply_that_cannot_be_read_leaves_the_rules_word(tmp_path: Path) -> No
         (
             '{"problem_id": "a", "sample_index": 0, "correct": true}\n'
             '{"problem_id": "a", "sample_index": 0, "correct": false}',
-            "line 2: a/0 is decided otherwise",
+            "line 2: a/0 has another verdict on an earlier line",
         ),
     ],
 )

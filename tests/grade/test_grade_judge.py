@@ -11,7 +11,7 @@ from grade_helpers import judge_server
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.files import shipped
-from pcl_reasoner.grade.judge import Judge, Judgement, candidate_text, fill_prompt, read_reply
+from pcl_reasoner.grade.judge import Judgement, ask_judge, candidate_text, fill_prompt, read_reply
 from pcl_reasoner.inference import fleet as fleet_module
 from pcl_reasoner.inference.asking import Asker
 from pcl_reasoner.inference.fleet import Fleet, Keys, connections
@@ -61,10 +61,10 @@ def test_shipped_prompt_has_both_fields_and_both_verdicts() -> None:
 def test_candidate_is_the_end_of_what_follows_the_thoughts() -> None:
     response = "<think>" + "a" * 85 + "</think>" + "b" * 100  # 200 characters
     # 200 characters in 100 tokens are 2 a token, so 30 tokens are 60 characters.
-    assert candidate_text(response, 100, 30) == "b" * 60
+    assert candidate_text({"response": response, "n_tokens": 100}, 30) == "b" * 60
     # 80 tokens would be 160 characters, but only 100 stand after the thoughts.
-    assert candidate_text(response, 100, 80) == "b" * 100
-    assert candidate_text("<think>\\boxed{8}", 10, 300) is None
+    assert candidate_text({"response": response, "n_tokens": 100}, 80) == "b" * 100
+    assert candidate_text({"response": "<think>\\boxed{8}", "n_tokens": 10}, 300) is None
 
 
 def ask(urls: list[str], *names: str, **settings: Any) -> list[Judgement]:
@@ -77,9 +77,8 @@ def ask(urls: list[str], *names: str, **settings: Any) -> list[Judgement]:
             fleet = Fleet(dict.fromkeys(urls), config, http, keys=Keys("judge_urls", "judge_model"))
             await fleet.open()
             asker = Asker(fleet, RETRIED, lambda: "nothing is kept")
-            judge = Judge(asker, thinking=False, attempts=3)
             for name in names or ("a/0",):
-                found.append(await judge.ask(name, "?"))
+                found.append(await ask_judge(asker, name, "?", thinking=False, attempts=3))
         return found
 
     RETRIED.clear()

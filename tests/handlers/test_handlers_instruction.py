@@ -119,9 +119,9 @@ def test_columns_of_other_names_and_their_rewards(tmp_path: Path) -> None:
 
 def test_a_name_that_is_not_there_is_an_error_and_so_is_a_missing_reward(tmp_path: Path) -> None:
     model = str(write_model(tmp_path / "model"))
-    with pytest.raises(InputError, match="map_keys has respons; .* Did you mean response"):
+    with pytest.raises(InputError, match="map_keys has respons; .* Did you mean 'response'"):
         InstructionHandler(model, 100, map_keys={"respons": "output"})
-    with pytest.raises(InputError, match="the data has no output, only problem, cot"):
+    with pytest.raises(InputError, match="the data has no column output, only problem, cot"):
         InstructionHandler(model, 100, map_keys={"response": "output"})(Dataset.from_dict(ROWS))
     for reward in (None, float("nan"), -1.0):
         rows = {**ROWS, "reward": [*[1.0] * 149, reward]}

@@ -80,7 +80,14 @@ def offline(folder: Path) -> str:
     """What the offline command printed."""
     return run(
         folder,
-        *("-m", "pcl_reasoner.handlers", "--config", "finetune.yaml", "--save_path", "packs"),
+        *(
+            "-m",
+            "pcl_reasoner.worker.preprocess",
+            "--config",
+            "finetune.yaml",
+            "--save_path",
+            "packs",
+        ),
     )
 
 
@@ -136,12 +143,19 @@ def test_every_handler_says_what_it_did_and_the_rows_have_their_rewards(
 
 
 def test_a_folder_that_is_there_is_not_overwritten(folder: Path, offline: str) -> None:
-    words = ["-m", "pcl_reasoner.handlers", "--config", "finetune.yaml", "--save_path", "packs"]
+    words = [
+        "-m",
+        "pcl_reasoner.worker.preprocess",
+        "--config",
+        "finetune.yaml",
+        "--save_path",
+        "packs",
+    ]
     done = subprocess.run(
         [sys.executable, *words], cwd=folder, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith("packs: is there already")
+    assert done.stderr.splitlines()[-1].startswith("packs: already exists")
 
 
 def test_our_entry_trains_with_handlers_while_loading(

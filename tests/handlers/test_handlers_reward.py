@@ -51,9 +51,9 @@ def test_a_file_and_data_with_names_of_their_own(tmp_path: Path) -> None:
     )
     assert found["reward"] == [0.5, 1.0]
     assert found["advantage"] == [-1.0, 1.0]
-    with pytest.raises(InputError, match="the data has no attempt, only question"):
+    with pytest.raises(InputError, match="the data has no column attempt, only question"):
         RewardHandler(str(file), map_keys=names)(Dataset.from_dict({"question": ["a"]}))
-    with pytest.raises(InputError, match="scores.jsonl has no problem_id, sample_index, reward"):
+    with pytest.raises(InputError, match="scores.jsonl has no column problem_id, sample_index"):
         RewardHandler(str(file))
     with pytest.raises(InputError, match="map_keys has rewards; expected one of"):
         RewardHandler(str(file), map_keys={"rewards": "score"})

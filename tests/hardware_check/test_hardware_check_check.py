@@ -52,7 +52,7 @@ def test_a_crash_is_the_parts_result_with_the_end_of_its_log(
     assert entry["why"].splitlines() == ["ended with exit code 3", "fault in …/kernel.cc on HOST"]
     entry = run("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
     assert (entry["status"], entry["why"]) == ("wrong", "ended by SIGSEGV")
-    assert run("pass")["why"] == "left no result"
+    assert run("pass")["why"] == "wrote no result"
 
 
 def test_a_hang_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_what_a_node_has_says_which_parts_run(parts: dict[str, Any]) -> None:
     report = run_all()
     assert statuses(report) == dict.fromkeys(PARTS, "ok") | {"tensor_pipeline": "not run"}
     (entry,) = (one for one in report["parts"] if one["status"] == "not run")
-    assert entry["why"] == "it takes 4 devices, and MindSpore sees 2"
+    assert entry["why"] == "it needs 4 devices, but MindSpore sees 2"
     assert parts["told"]["kernels"]["device"] == "Ascend"
     assert check.verdict(report) == {"ok": 7, "wrong": 0, "not run": 1}
     parts["found"]["devices"]["measured"]["count"] = 4
@@ -132,7 +132,7 @@ def test_on_a_cpu_what_does_not_apply_is_not_run(parts: dict[str, Any]) -> None:
 
 def test_parts_that_were_not_asked_for_are_not_there(parts: dict[str, Any]) -> None:
     assert list(statuses(run_all(None, "packed", "losses"))) == ["devices", "losses", "packed"]
-    with pytest.raises(InputError, match="'kernels'.*There are: devices"):
+    with pytest.raises(InputError, match="'kernels'.*The parts are: devices"):
         run_all(None, "kernel")
 
 

@@ -141,9 +141,9 @@ def test_a_batchs_loss_is_the_last_stages(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(training, "gradient_scale", lambda config: 4.0)
     records = [{"loss": [9.0, 9.0], "grad_norm": [8.0, 8.0]}] * 2
     records += [{"loss": [2.0, 3.2], "grad_norm": [0.5, 0.7]}] * 2
-    assert training.whole(config, records, "loss") == pytest.approx([0.5, 0.8])
-    assert training.whole(config, records, "grad_norm") == pytest.approx([0.5, 0.7])
+    assert training.step_values(config, records, "loss") == pytest.approx([0.5, 0.8])
+    assert training.step_values(config, records, "grad_norm") == pytest.approx([0.5, 0.7])
     # Two data-parallel ranks on a CPU: each has half, times two.
     config = training.settings("CPU", "float32", (2, 1, 1))
     records = [{"loss": [0.2]}, {"loss": [0.6]}]
-    assert training.whole(config, records, "loss") == pytest.approx([0.4])
+    assert training.step_values(config, records, "loss") == pytest.approx([0.4])

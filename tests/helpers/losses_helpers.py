@@ -182,8 +182,8 @@ def finite_differences(name: str, batch: Batch, step: float = 1e-5, **parameters
 
     What a definition holds fixed (its stopped gradients) stays at the batch's own log-probs.
     """
-    found = module_of(name).reference
-    held = {"held": batch.log_probs} if "held" in found.__code__.co_varnames else {}
+    takes_weights = "weight_log_probs" in module_of(name).reference.__code__.co_varnames
+    held = {"weight_log_probs": batch.log_probs} if takes_weights else {}
     base = batch.log_probs.astype(np.float64)
     gradient = np.zeros_like(base)
     for place in np.ndindex(*base.shape):

@@ -115,7 +115,7 @@ def served(model: Path, name: str, folder: Path) -> Iterator[str]:
     config = SampleConfig(max_model_len=CONTEXT, served_model=name)
     placement = Placement(sampling=Serving(**serving()))
     log = folder / "server.log"
-    server = SupervisedServer(placement.sampling, placement, model, config, log)
+    server = SupervisedServer(placement, model, config, log)
 
     async def ready() -> None:
         async with httpx.AsyncClient(trust_env=False) as http:
@@ -159,7 +159,7 @@ def few_problems(folder: Path, source: Path, count: int) -> Path:
 def processes_of(starter: int) -> dict[int, str]:
     """Number -> name of the processes of the servers that a process has started.
 
-    ``watch``, ``front`` and vLLM's own names, e.g. ``VLLM::EngineCore``.
+    ``keeper``, ``front`` and vLLM's own names, e.g. ``VLLM::EngineCore``.
     """
     found, all_of = {}, {}
     for path in Path("/proc").glob("[0-9]*"):
@@ -170,14 +170,14 @@ def processes_of(starter: int) -> dict[int, str]:
             continue
         if state not in "ZX":
             all_of[int(path.name)] = (words, int(parent), int(session))
-    watches = [
+    keepers = [
         number
         for number, (words, parent, _) in all_of.items()
-        if parent == starter and any(word.endswith("supervise/watch.py") for word in words)
+        if parent == starter and "pcl_reasoner.supervise.keeper" in words
     ]
     for number, (words, parent, session) in all_of.items():
-        if session in watches:
-            name = "watch" if number in watches else "front" if parent in watches else words[0]
+        if session in keepers:
+            name = "keeper" if number in keepers else "front" if parent in keepers else words[0]
             found[number] = name
     return found
 

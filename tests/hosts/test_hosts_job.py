@@ -35,7 +35,7 @@ def test_a_host_runs_its_own_part_with_its_own_settings(tmp_path: Path) -> None:
     # The shell gives its place to msrun, so that whoever is killed takes all along.
     assert second.command[2].rpartition(" && ")[2].startswith("exec msrun ")
     assert keeper_command(job, job.placement, "node02")[-1] == (
-        "exec /opt/own/bin/python -m pcl_reasoner.hosts.keeper"
+        "exec /opt/own/bin/python -P -m pcl_reasoner.hosts.keeper"
     )
 
 

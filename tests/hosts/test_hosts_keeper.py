@@ -78,10 +78,10 @@ def test_the_command_ends_by_itself(tmp_path: Path) -> None:
     assert log.read_text() == "hello\n"
 
 
-def test_told_to_stop_it_leaves_no_process(tree: list[Path]) -> None:
+def test_a_signal_leaves_no_process(tree: list[Path]) -> None:
     talk = Talk(command=shell(TREE))
     running = pids(tree)
-    talk.say("stop")
+    talk.process.terminate()
     assert talk.hear("ended")["killed"] >= 3
     assert not any(is_alive(process) for process in running)
 
@@ -146,7 +146,7 @@ def test_a_worker_that_is_killed_is_told_at_once(tmp_path: Path) -> None:
     assert time.monotonic() - began < 10
     assert (told["process"], told["rank"]) == (process, "5")
     assert (told["code"], told["signal"]) == (None, 9)
-    talk.say("stop")
+    talk.hang_up()
     talk.hear("ended")
 
 
@@ -159,18 +159,17 @@ def test_a_worker_that_ended_before_it_was_seen_is_told_by_msruns_word(tmp_path:
     told = talk.hear("worker")
     assert (told["process"], told["code"], told["signal"]) == (4250, None, 11)
     assert told["complaint"] == line
-    talk.say("stop")
+    talk.hang_up()
     talk.hear("ended")
 
 
-def test_complaints_and_free_space_are_told(tmp_path: Path) -> None:
+def test_complaints_are_reported(tmp_path: Path) -> None:
     log = tmp_path / "worker_0.log"
-    talk = Talk(command=shell("sleep 600"), worker_logs=[str(log)], disk=str(tmp_path))
+    talk = Talk(command=shell("sleep 600"), worker_logs=[str(log)])
     assert talk.hear("alive")["complaint"] is None
     log.write_text("all is well\n[ERROR] HCCL: link down\nINFO going on\nhalf an ERROR")
     wait_until(lambda: talk.hear("alive")["complaint"] == "[ERROR] HCCL: link down", seconds=5)
-    assert talk.hear("alive")["free"] > 0
-    talk.say("stop")
+    talk.hang_up()
     talk.hear("ended")
 
 
@@ -212,6 +211,7 @@ def test_it_is_light(tmp_path: Path) -> None:
         "pcl_reasoner.hosts",
         "pcl_reasoner.hosts.keeper",
         "pcl_reasoner.supervise",
+        "pcl_reasoner.supervise.keeper",
         "pcl_reasoner.supervise.processes",
     }
     assert not {"pydantic", "yaml", "numpy"} & set(loaded)

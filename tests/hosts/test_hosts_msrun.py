@@ -78,17 +78,17 @@ def test_a_node_list_file_is_read_where_the_launch_file_is(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("placement", "words"),
     [
-        ({"hosts": ["a", "b", "a"]}, "every host is named once, got more of a"),
-        ({"hosts": ["a"], "spare_hosts": ["b", "a"]}, "every host is named once, got more of a"),
-        ({"hosts": ["root@a"]}, "'root@a' is no host name .*OpenSSH configuration file"),
-        ({"hosts": ["a:8"]}, "'a:8' is no host name .*devices_per_host"),
-        ({"hosts": ["-oProxyCommand=x"]}, "no host name"),
+        ({"hosts": ["a", "b", "a"]}, "name every host only once, got repeated a"),
+        ({"hosts": ["a"], "spare_hosts": ["b", "a"]}, "name every host only once, got repeated a"),
+        ({"hosts": ["root@a"]}, "'root@a' is not a host name .*OpenSSH configuration file"),
+        ({"hosts": ["a:8"]}, "'a:8' is not a host name .*devices_per_host"),
+        ({"hosts": ["-oProxyCommand=x"]}, "not a host name"),
         ({"hosts": []}, "at least 1 item"),
-        ({"per_host": {"lokalhost": {}}}, "'lokalhost' is no host .*Did you mean 'localhost'"),
+        ({"per_host": {"lokalhost": {}}}, "'lokalhost' is not a host .*Did you mean 'localhost'"),
         ({"per_host": {"localhost": {"envs": {}}}}, "unknown key.*Did you mean 'env'"),
         ({"host_file": "absent"}, "absent cannot be read"),
-        ({"host_file": "nodes", "hosts": ["a"]}, "named by hosts or by host_file, got both"),
-        ({"host_file": "slots"}, "slots line 2: 'node02 slots=8' is no host name"),
+        ({"host_file": "nodes", "hosts": ["a"]}, "give either hosts or host_file, got both"),
+        ({"host_file": "slots"}, "slots line 2: 'node02 slots=8' is not a host name"),
         ({"host_file": "empty"}, "empty names no host"),
         ({"restarts": -1}, "restarts"),
         ({"ssh": {"user": "root"}}, "ssh.user: unknown key"),
@@ -115,6 +115,6 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
             restarts=-1,
             notice_seconds=0,
         )
-    for words in ("spare_hosts", "'c' is no host", "restarts", "notice_seconds"):
+    for words in ("spare_hosts", "'c' is not a host", "restarts", "notice_seconds"):
         assert words in str(caught.value)
     assert str(caught.value).startswith("4 problems")

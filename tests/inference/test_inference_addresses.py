@@ -136,6 +136,8 @@ def test_keys_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None
         "http://b:8000/v1": None,
     }
     monkeypatch.setenv("KEY_C", "")
-    with pytest.raises(StageError, match="https://c/v1 asks for a key.* no KEY_C: export KEY_C="):
+    with pytest.raises(
+        StageError, match="https://c/v1 needs a key, but KEY_C is not set: export KEY_C="
+    ):
         addresses(placement.judge_urls, placement)
     assert addresses([], Placement()) == {}

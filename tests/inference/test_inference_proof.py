@@ -12,7 +12,7 @@ from sample_helpers import PROBLEMS, context
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.inference.dialogue import Dialogue, Problem
-from pcl_reasoner.pack.encoder import load_encoder
+from pcl_reasoner.pack.encoder import load_encoder, sample_of
 from pcl_reasoner.prompt.template import prompt_messages
 from pcl_reasoner.sample.stage import SampleConfig, sample
 
@@ -45,8 +45,9 @@ def test_what_is_asked_is_what_training_reads(inputs: dict[str, Path]) -> None:
         messages = prompt_messages(text, CONFIG.system, CONFIG.suffix)
         assert prompt.messages == messages
         assert prompt.ids == encoder.prompt_ids(messages)
-        read = encoder.read({"problem": text, "response": "8"})
-        assert encoder.prompt_ids(read.messages) == prompt.ids
+        record = {"problem": text, "response": "8"}
+        packed = sample_of(record, CONFIG.system, CONFIG.suffix)
+        assert encoder.prompt_ids(packed.messages) == prompt.ids
 
 
 def test_a_server_that_reads_our_tokens_is_asked(
@@ -81,9 +82,9 @@ def test_a_server_that_reads_others_is_not_asked_and_the_first_difference_is_sho
     ours, theirs = encoder.prompt_ids(with_system), encoder.prompt_ids(with_system[1:])
     assert ours[:place] == theirs[:place]
     assert ours[place] != theirs[place]
-    assert f"{len(theirs)} there, {len(ours)} here" in message
-    assert "system" in message.split("here:")[1].splitlines()[0]
-    assert "system" not in message.split("there:")[1].splitlines()[0]
+    assert f"got {len(theirs)} tokens, expected {len(ours)}" in message
+    assert "system" in message.split("expected:")[1].splitlines()[0]
+    assert "system" not in message.split("got:")[1].splitlines()[0]
     assert "--chat-template" in message
 
 
@@ -106,6 +107,6 @@ def test_every_answers_prompt_is_compared_too(
             "prompt_token_ids": [*ids(body["messages"])[:-1], 5],
         }
     )
-    with pytest.raises(StageError, match="reads other tokens than the template here gives"):
+    with pytest.raises(StageError, match="tokenizes a prompt differently from this stage"):
         run(inputs, tmp_path, server)
     assert '"sample_index"' not in (tmp_path / "responses.partial.jsonl").read_text()

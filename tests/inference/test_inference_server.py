@@ -20,11 +20,11 @@ from servers import all_gone, runs, serving, starts, wait_for
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import Placement, Serving
-from pcl_reasoner.inference.serve_command import command, devices_of, environment, line_there
+from pcl_reasoner.inference.serve_command import command, devices_of, environment, remote_line
 from pcl_reasoner.inference.server import SupervisedServer, started
-from pcl_reasoner.inference.server_key import given_key, kept_key
+from pcl_reasoner.inference.server_key import configured_key, generated_key
 from pcl_reasoner.sample.stage import SampleConfig, sample
-from pcl_reasoner.supervise import watched
+from pcl_reasoner.supervise import supervised
 
 HERE = Path(__file__).parent
 CONFIG = SampleConfig(
@@ -97,27 +97,27 @@ def test_a_key_can_be_given_and_an_empty_one_is_none(tmp_path: Path) -> None:
     placement = Placement(**given, env={"VLLM_API_KEY": "ours"})
     plain = Serving(executable="vllm")
     own = Serving(executable="vllm", environment={"VLLM_API_KEY": ""})
-    assert given_key(plain, Placement(), None) is None
-    found = [given_key(plain, placement, host) for host in (None, "a", "b")]
+    assert configured_key(plain, Placement(), None) is None
+    found = [configured_key(plain, placement, host) for host in (None, "a", "b")]
     assert found == ["ours", "ours", "of b"]
-    assert given_key(own, placement, "b") == ""
+    assert configured_key(own, placement, "b") == ""
     for words in (["--api-key=s3cret"], ["--api_key", "s3cret"]):
-        with pytest.raises(ValueError, match="leave --api-key out.*VLLM_API_KEY in environment"):
+        with pytest.raises(ValueError, match="remove --api-key.*VLLM_API_KEY in environment"):
             Placement(sampling={"executable": "vllm", "arguments": words})
     (tmp_path / "server.key").touch()  # as a full disk leaves it
-    assert kept_key(tmp_path) == kept_key(tmp_path) != ""
+    assert generated_key(tmp_path) == generated_key(tmp_path) != ""
 
 
 def test_a_key_stands_in_no_line_of_a_host() -> None:
     env = {"VLLM_API_KEY": "s3cret", "A": "1"}
     placement = Placement(hosts=["a"], env=env, per_host={"a": {"env": {**env, "B": "2"}}})
     value = Serving(executable="/v/vllm", environment={**env, "C": "3"})
-    line = line_there(value, placement, ["/v/vllm", "serve"], "a", 0)
+    line = remote_line(value, placement, ["/v/vllm", "serve"], "a", 0)
     assert "export A=1" in line and "export B=2" in line and "export C=3" in line
     assert "s3cret" not in line
 
 
-@pytest.mark.parametrize("victim", ["front", "watch"])
+@pytest.mark.parametrize("victim", ["front", "keeper"])
 def test_a_server_killed_in_mid_batch_is_started_again_and_nothing_is_lost(
     inputs: dict[str, Path], tmp_path: Path, victim: str
 ) -> None:
@@ -142,7 +142,7 @@ def test_a_server_killed_in_mid_batch_is_started_again_and_nothing_is_lost(
     assert counts.info["retried"] == {"connection": 1}
     assert len(starts(tmp_path)) == 2
     assert all_gone(tmp_path)
-    assert any("started again 1 times" in warning for warning in made.warnings)
+    assert any("restarted 1 times" in warning for warning in made.warnings)
 
 
 def test_a_server_that_is_lost_too_often_stops_the_stage(
@@ -176,7 +176,7 @@ def test_a_server_that_is_not_ready_in_time_is_stopped(
 def test_processes_that_ignore_the_end_are_killed_with_those_that_left_the_group(
     inputs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watched, "STOP_SECONDS", 4.0)
+    monkeypatch.setattr(supervised, "STOP_SECONDS", 4.0)
     placement = serving(tmp_path, "stubborn")
     sample(CONFIG, inputs, tmp_path / "out", context(tmp_path / "out", **placement))
     assert len(starts(tmp_path)) == 1
@@ -252,7 +252,7 @@ def test_the_environment_is_the_launch_files_over_ours(monkeypatch: pytest.Monke
 
 
 def test_a_launch_file_names_servers_or_starts_one() -> None:
-    with pytest.raises(ValueError, match="server_urls or started by sampling, got both"):
+    with pytest.raises(ValueError, match="either server_urls or sampling .*, got both"):
         Placement(server_urls=["http://a/v1"], sampling={"executable": "vllm"})
 
 
@@ -314,7 +314,7 @@ def test_one_of_two_servers_killed_is_started_again_while_the_other_goes_on(
     assert len(starts(tmp_path)) == 3
     assert all_gone(tmp_path)
     (warning,) = made.warnings[-1:]
-    assert "started again 1 times" in warning
+    assert "restarted 1 times" in warning
 
 
 def test_a_stage_whose_second_server_does_not_start_leaves_none(

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pcl_reasoner.local_sampler.draw import Filters, Streams, draw, penalise, stream_seed
+from pcl_reasoner.inference.settings import SamplingConfig
+from pcl_reasoner.local_sampler.draw import Streams, draw, penalise, stream_seed
 
 # Token 2 has probability 0.5, token 0 0.3, token 1 0.2.
 LOGITS = np.log(np.array([[0.3, 0.2, 0.5]], np.float32))
@@ -11,8 +12,8 @@ LOGITS = np.log(np.array([[0.3, 0.2, 0.5]], np.float32))
 
 def drawn(uniform: float, **fields: float) -> int:
     plain = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
-    filters = Filters(**{**plain, **fields})  # type: ignore[arg-type]
-    return int(draw(LOGITS, np.array([uniform]), filters)[0])
+    settings = SamplingConfig(**{**plain, **fields})  # type: ignore[arg-type]
+    return int(draw(LOGITS, np.array([uniform]), settings)[0])
 
 
 @pytest.mark.parametrize(
@@ -49,16 +50,16 @@ def test_the_token_that_the_inverse_cdf_gives(
 def test_rows_do_not_see_each_other() -> None:
     rng = np.random.default_rng(0)
     logits, uniforms = rng.normal(size=(7, 50)), rng.random(7)
-    filters = Filters(0.6, 10, 0.95, 0.01, 1.0)
-    together = draw(logits, uniforms, filters)
-    alone = [int(draw(logits[i : i + 1], uniforms[i : i + 1], filters)[0]) for i in range(7)]
+    settings = SamplingConfig(temperature=0.6, top_k=10, top_p=0.95, min_p=0.01)
+    together = draw(logits, uniforms, settings)
+    alone = [int(draw(logits[i : i + 1], uniforms[i : i + 1], settings)[0]) for i in range(7)]
     assert together.tolist() == alone
 
 
 def test_frequencies_are_the_probabilities() -> None:
     uniforms = (np.arange(1000) + 0.5) / 1000
-    filters = Filters(1.0, 0, 1.0, 0.0, 1.0)
-    tokens = draw(np.repeat(LOGITS, 1000, axis=0), uniforms, filters)
+    settings = SamplingConfig(temperature=1.0, top_k=0, top_p=1.0)
+    tokens = draw(np.repeat(LOGITS, 1000, axis=0), uniforms, settings)
     assert np.bincount(tokens).tolist() == [300, 200, 500]
 
 

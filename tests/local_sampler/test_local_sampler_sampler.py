@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.local_sampler.draw import Filters
+from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.local_sampler.sampler import Layout, LocalSampler, Row
 from pcl_reasoner.weights.float32 import read_weights
 from pcl_reasoner.weights.model_config import end_tokens
@@ -21,8 +21,8 @@ PROMPTS = [
     np.random.default_rng(length).integers(3, VOCABULARY, length).tolist() for length in (16, 9, 2)
 ]
 LAYOUT = Layout(prompts=3, prompt_slots=16, rows=8, slots=16 + 24)
-GREEDY = Filters(0.0, 0, 1.0, 0.0, 1.0)
-WARM = Filters(0.9, 40, 0.95, 0.0, 1.0)
+GREEDY = SamplingConfig(temperature=0.0, top_k=0, top_p=1.0)
+WARM = SamplingConfig(temperature=0.9, top_k=40, top_p=0.95)
 
 
 def make_model(folder: Path, tied: bool) -> Any:
@@ -132,7 +132,7 @@ def test_ends_and_limits(pair: tuple[Any, LocalSampler]) -> None:
 
 def test_a_large_repetition_penalty_never_repeats(pair: tuple[Any, LocalSampler]) -> None:
     _, sampler = pair
-    penalised = Filters(0.0, 0, 1.0, 0.0, 1e9)
+    penalised = GREEDY.model_copy(update={"repetition_penalty": 1e9})
     drawn = sampler.sample([PROMPTS[2]], [Row(0, seed=1)], [24], penalised)[0].token_ids
     ids = [token for token in PROMPTS[2] + drawn if token != 2]
     assert len(set(ids)) == len(ids)

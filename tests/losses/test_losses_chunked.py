@@ -186,7 +186,7 @@ def test_float16_with_a_loss_scale_is_full_float16() -> None:
 def test_a_large_vocabulary_is_added_up_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     given = drawn()
     whole = run(WholeLoss(ChunkedLogProbs(VOCABULARY, STEP), "sft"), given)
-    monkeypatch.setattr("pcl_reasoner.losses.chunks.SMALL", 1)
+    monkeypatch.setattr("pcl_reasoner.losses.chunks.MIN_SPLIT_ROWS", 1)
     cell = ChunkedLogProbs(VOCABULARY, STEP)
     assert len(cell.scores.pieces) == 8
     np.testing.assert_allclose(run(WholeLoss(cell, "sft"), given)[4], whole[4], atol=1e-8)

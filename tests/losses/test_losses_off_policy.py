@@ -101,7 +101,7 @@ def test_grpo_at_the_frozen_policy_is_the_advantage_times_the_mean() -> None:
     there = with_log_probs(batch, batch.old_log_probs)
     _, gradient = cell("grpo", there)
     per_token = batch.segment_weights * batch.advantages / np.maximum(batch.tokens(), 1)
-    expected = np.where(batch.trained > 0, -batch.of_segments(per_token), 0)
+    expected = np.where(batch.trained > 0, -batch.spread_to_tokens(per_token), 0)
     assert np.abs(expected).max() > 0.05
     np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-8)
 

@@ -8,9 +8,9 @@ from pack_helpers import log_normal
 
 from pcl_reasoner.pack.bound import least_rows
 from pcl_reasoner.pack.fill import (
-    WAYS,
+    FILL_STRATEGIES,
+    FillStrategy,
     Pattern,
-    Way,
     best_fit_decreasing,
     exact_fill,
     fewest_rows,
@@ -65,8 +65,8 @@ def test_slack_closes_a_row_with_one_that_is_a_little_short() -> None:
     # 40 is 20 + 20; with a slack of 2 the 38 does, and the 20s are left for others.
     given = histogram([60, 38, 20, 20], 100)
     assert exact_fill(given, 100, 128)[0] == ([60, 20, 20], 1)
-    assert exact_fill(given, 100, 128, Way(slack=0.02))[0] == ([60, 38], 1)
-    assert exact_fill(given, 100, 128, Way(slack=0.01))[0] == ([60, 20, 20], 1)
+    assert exact_fill(given, 100, 128, FillStrategy(slack=0.02))[0] == ([60, 38], 1)
+    assert exact_fill(given, 100, 128, FillStrategy(slack=0.01))[0] == ([60, 20, 20], 1)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -75,8 +75,8 @@ def test_what_is_packed_is_what_was_given(seed: int, places: int) -> None:
     # The square makes short ones many, so that all phases have some.
     lengths = (np.random.default_rng(seed).random(400) ** 2 * 60 + 1).astype(int).tolist()
     given = histogram(lengths, 100)
-    ways = (*WAYS, Way(drawn_rows=0), Way(slack=0.05))
-    packed = [exact_fill(given, 100, places, way) for way in ways]
+    strategies = (*FILL_STRATEGIES, FillStrategy(drawn_rows=0), FillStrategy(slack=0.05))
+    packed = [exact_fill(given, 100, places, strategy) for strategy in strategies]
     for patterns in (*packed, best_fit_decreasing(given, 100, places)):
         rows = rows_of(patterns)
         assert sorted(length for row in rows for length in row) == sorted(lengths)

@@ -165,6 +165,6 @@ def test_over_length(encoder: Encoder) -> None:
 
 def test_a_prompt_that_leaves_no_room_is_dropped_even_when_cutting(encoder: Encoder) -> None:
     record = {"problem": "p", "cot": "a"}
-    prompt = len(encoder.prompt_ids(encoder.read(record).messages))
+    prompt = len(encoder.prompt_ids(sample_of(record, None, "").messages))
     _, tally = encode(encoder, record, limit=prompt, policy="truncate")
     assert (tally.dropped, tally.truncated) == ({"over_length": 1}, 0)

@@ -130,7 +130,7 @@ def test_groups_shapes_and_places_are_read(found: list[Communication]) -> None:
         ("PclQwen2ForCausalLM/lm_head-Linear", "redistribution", False),
         # The parts' scores are gathered on purpose.
         (
-            "PclQwen2ForCausalLM/chunked_log_probs-ChunkedLogProbs/whole_scores-WholeScores",
+            "PclQwen2ForCausalLM/chunked_log_probs-ChunkedLogProbs/combined_scores-CombinedScores",
             "redistribution",
             False,
         ),
@@ -144,7 +144,7 @@ def test_redistribution_in_our_code(where: str, purpose: str, ours: bool) -> Non
 
 
 def test_only_a_gather_of_scores_is_on_purpose() -> None:
-    where = "PclQwen2ForCausalLM/chunked_log_probs-ChunkedLogProbs/whole_scores-WholeScores"
+    where = "PclQwen2ForCausalLM/chunked_log_probs-ChunkedLogProbs/combined_scores-CombinedScores"
     one = Communication("AlltoAll", "redistribution", (0, 1), "", "", 0, where)
     assert in_our_code(one)
 
@@ -201,7 +201,7 @@ def test_only_the_wheel_that_is_known_is_stepped_into() -> None:
     assert version.machine_problem("x86_64", "2.7.2") is None
     assert "for x86-64 only, this machine is aarch64" in str(version.machine_problem("aarch64"))
     said = version.machine_problem("x86_64", "2.9.0")
-    assert "knows the insides of MindSpore 2.7.1 and 2.7.2, got 2.9.0" in str(said)
+    assert "needs MindSpore 2.7.1 or 2.7.2, whose internals it uses, got 2.9.0" in str(said)
 
 
 def test_a_wheel_with_another_layout_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +213,7 @@ def test_a_wheel_with_another_layout_is_an_error(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(version.ctypes, "CDLL", Missing)
     with pytest.raises(
-        RuntimeError, match=r"another layout .* \(undefined symbol in libmindspore_core"
+        RuntimeError, match=r"unexpected binary layout .*undefined symbol in libmindspore_core"
     ):
         pretend_without_a_trace(monkeypatch)
 

@@ -47,7 +47,10 @@ def test_ranks_may_be_named() -> None:
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [("0,128", "rank 128 is not there: the layout has 128, 0 to 127"), ("0-3", "must be ranks")],
+    [
+        ("0,128", "rank 128 does not exist; the layout has 128 ranks, 0 to 127"),
+        ("0-3", "must be ranks"),
+    ],
 )
 def test_other_ranks_are_an_error(given: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
@@ -94,7 +97,9 @@ def test_else_narrow_too_and_still_divisible(v1: dict[str, Any]) -> None:
 
 
 def test_full_size_that_does_not_fit_is_an_error(v1: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"needs about 7\.9 GB a rank, 7\.0 GB are free"):
+    with pytest.raises(
+        InputError, match=r"needs about 7\.9 GB of memory per rank, but 7\.0 GB are free"
+    ):
         compile_plan.plan_size(v1, "full", 7 * GB)
 
 
@@ -133,7 +138,7 @@ def test_too_few_devices_are_an_error_before_anything_is_built(tmp_path: Path) -
     with pytest.raises(InputError) as caught:
         compile_plan.configuration(make_plan(recipe, tmp_path, until="train"))
     assert "got 8 x 4 x 2 = 64 ranks for 16 hosts x 8 devices = 128" in str(caught.value)
-    assert "a pipeline of 2 stages needs as many micro-batches, got 1" in str(caught.value)
+    assert "a pipeline of 2 stages needs at least as many micro-batches, got 1" in str(caught.value)
 
 
 QWEN = {

@@ -54,6 +54,6 @@ def test_no_all_reduce_is_merged_and_nothing_is_redistributed(tmp_path: Path) ->
         job
         for job, compiled in zip(jobs, found, strict=True)
         for one in compiled["communications"]
-        if "whole_scores" in one["where"] and one["operation"] == "AllGather"
+        if "combined_scores" in one["where"] and one["operation"] == "AllGather"
     }
     assert gathers == {("v1_sft", 64), ("v15_opg", 96)}

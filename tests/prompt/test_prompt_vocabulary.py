@@ -99,7 +99,9 @@ def test_ids_that_contradict_each_other_are_an_error(folder: Path, tmp_path: Pat
     listed = config["added_tokens_decoder"]
     listed["9999"] = listed.pop(max(listed, key=int))
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    with pytest.raises(StageError, match="</answer> gets id .*, tokenizer_config.json says 9999"):
+    with pytest.raises(
+        StageError, match="</answer> gets id .*, expected 9999 as in tokenizer_config.json"
+    ):
         read_vocabulary(tmp_path / "vocab.json", tmp_path / "merges.txt")
 
 

@@ -231,14 +231,14 @@ class TestWhy:
         for planned in plan.stages:
             planned.partial.mkdir(parents=True)
         said = reasons(plan)
-        assert said["slow"].startswith("was cut off, goes on; ")
-        assert not said["half"].startswith("was cut off"), "half cannot go on, it starts anew"
+        assert said["slow"].startswith("was interrupted, resumes; ")
+        assert not said["half"].startswith("was interrupted"), "half cannot go on, it starts anew"
 
     def test_a_broken_manifest_is_not_done(self, tmp_path: Path) -> None:
         plan = self.run(tmp_path)
         (plan.stages[1].folder / "manifest.json").write_bytes(b"\xff{")
         said = reasons(self.plan(tmp_path))
-        assert said["half"] == "its folder has no whole manifest of these settings"
+        assert said["half"] == "its folder has no complete manifest of these settings"
 
     def test_a_manifest_of_another_fingerprint_is_not_done(self, tmp_path: Path) -> None:
         plan = self.run(tmp_path)
@@ -250,7 +250,7 @@ class TestWhy:
 
 def test_tokenizer_is_the_nearest_policys(tmp_path: Path) -> None:
     plan = make_plan(load(tmp_path), tmp_path / "runs")
-    with pytest.raises(InputError, match="neither it nor a stage above reads a policy"):
+    with pytest.raises(InputError, match="neither it nor a stage before it reads a policy"):
         plan.tokenizer_file(plan.stages[2])
     plan.stages[0].inputs["policy"] = plan.stages[1].inputs["numbers"]
     expected = plan.stages[1].inputs["numbers"].path / "tokenizer.json"

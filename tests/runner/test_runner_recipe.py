@@ -211,9 +211,9 @@ class TestMistakes:
             (("half.rate: 0.1", "hlf.rate: 0.1"), "choices.rate.script: hlf.rate: no such stage"),
             (("choices:", "choices:\n  other: 3"), "choices.other: must be a mapping"),
             (("profiles: {", "profiles: {paper: x.yaml, "), "profiles.paper: this name means"),
-            (("even: 2", "1: 2"), "expect: key 1 must be a word; put it in quotes"),
-            (("even: 2", "x: {2: a, b: c}"), "expect: holds what JSON cannot say"),
-            (("name: tiny", "name: tiny\nname: tiny"), "key 'name' stands twice (line 3)"),
+            (("even: 2", "1: 2"), "expect: key 1 must be a string; put it in quotes"),
+            (("even: 2", "x: {2: a, b: c}"), "expect: has a value that JSON cannot represent"),
+            (("name: tiny", "name: tiny\nname: tiny"), "key 'name' occurs twice (line 3)"),
             (("name: tiny", "name: {[a]: 1}"), "not valid YAML"),
             (("name: tiny", "- name"), "not valid YAML"),
         ],
@@ -276,7 +276,7 @@ def test_keys_are_named_by_variables_and_for_known_servers(tmp_path: Path) -> No
     assert "api_keys.https://judge/v1: " in wrong and "123456789" not in wrong
     box = f"{LAUNCH}placement: {{sampling: {{executable: v, arguments: [--api-key, s3cret]}}}}\n"
     (tmp_path / "box.yaml").write_text(box)
-    with pytest.raises(InputError, match="leave --api-key out") as caught:
+    with pytest.raises(InputError, match="remove --api-key") as caught:
         load_launch(str(tmp_path / "box.yaml"))
     assert "s3cret" not in str(caught.value)
 

@@ -68,7 +68,7 @@ def run(
     )
     notes = Notes()
     plan = make_plan(recipe, runs or tmp_path / "runs", until)
-    runner.run(plan, notes, runner.again(plan, from_stage))
+    runner.run(plan, notes, runner.stages_to_repeat(plan, from_stage))
     return plan, notes.seen
 
 
@@ -221,8 +221,8 @@ stages:
 
         both = said("grade.method=judge")
         assert "2 problems" in both
-        assert f"{policy} asks for a key, and the environment has no KEY_A: export" in both
-        assert f"{judge} asks for a key, and the environment has no KEY_J" in both
+        assert f"{policy} needs a key, but KEY_A is not set: export" in both
+        assert f"{judge} needs a key, but KEY_J is not set" in both
         assert "KEY_J" not in said("grade.method=rule")
         monkeypatch.setenv("KEY_A", " \r\n")
         assert "KEY_A" in said("grade.method=rule")
@@ -273,7 +273,7 @@ class TestCutOff:
     def test_interrupted(self, tmp_path: Path, how: signal.Signals) -> None:
         code, _, err = self.cut_off(tmp_path, how)
         assert code == 130
-        assert err.strip() == "interrupted; run the same command again to go on"
+        assert err.strip() == "interrupted; run the same command again to resume"
         self.the_rest(tmp_path)
 
     def test_a_stage_that_cannot_go_on_starts_anew(self, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def data(folder: Path) -> Path:
 
 
 def identify(tmp_path: Path, path: Path, files: str | None = None) -> str | None:
-    memory = sources.HashMemory(tmp_path / ".hashes.json")
+    memory = sources.HashCache(tmp_path / ".hashes.json")
     return sources.fingerprint_of(Source(path=str(path), files=files), memory)
 
 
@@ -72,31 +72,31 @@ def test_missing_says_what_to_do(tmp_path: Path) -> None:
     assert sources.missing("data", Source(path=str(data(tmp_path / "one")))) is None
 
 
-class TestHashMemory:
+class TestHashCache:
     def test_a_known_file_is_not_read_again(self, tmp_path: Path) -> None:
         file = data(tmp_path / "one") / "a.txt"
-        memory = sources.HashMemory(tmp_path / "memory.json")
+        memory = sources.HashCache(tmp_path / "memory.json")
         right = memory.sha256(file)
         memory.save()
         known = json.loads((tmp_path / "memory.json").read_text())
         known[str(file.resolve())][3] = "remembered"
         (tmp_path / "memory.json").write_text(json.dumps(known))
-        assert sources.HashMemory(tmp_path / "memory.json").sha256(file) == "remembered"
+        assert sources.HashCache(tmp_path / "memory.json").sha256(file) == "remembered"
         file.write_text("longer than before")
-        changed = sources.HashMemory(tmp_path / "memory.json").sha256(file)
+        changed = sources.HashCache(tmp_path / "memory.json").sha256(file)
         assert changed not in ("remembered", right)
 
     @pytest.mark.parametrize("content", [b"{", b"[]", b"\xff", b"null"])
     def test_a_broken_memory_is_forgotten(self, tmp_path: Path, content: bytes) -> None:
         file = data(tmp_path / "one") / "a.txt"
         (tmp_path / "memory.json").write_bytes(content)
-        memory = sources.HashMemory(tmp_path / "memory.json")
+        memory = sources.HashCache(tmp_path / "memory.json")
         assert memory.sha256(file) == artifact.hash_file(file)
 
     def test_a_broken_entry_is_forgotten(self, tmp_path: Path) -> None:
         file = data(tmp_path / "one") / "a.txt"
         (tmp_path / "memory.json").write_text(json.dumps({str(file.resolve()): 3}))
-        memory = sources.HashMemory(tmp_path / "memory.json")
+        memory = sources.HashCache(tmp_path / "memory.json")
         assert memory.sha256(file) == artifact.hash_file(file)
 
 
@@ -104,7 +104,7 @@ class TestHub:
     hub = Source(hub="someone/data", revision="abc", files="*.txt")
 
     def test_identified_by_repository_revision_and_files(self, tmp_path: Path) -> None:
-        memory = sources.HashMemory(tmp_path / "memory.json")
+        memory = sources.HashCache(tmp_path / "memory.json")
         others = [
             self.hub,
             self.hub.model_copy(update={"revision": "abd"}),

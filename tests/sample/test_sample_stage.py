@@ -140,9 +140,11 @@ def test_max_tokens_none_is_the_rest_of_the_context(inputs: dict[str, Path]) -> 
     config = CONFIG.model_copy(update={"max_new_tokens": None})
     dialogue = generate.Dialogue(inputs["policy"], config)
     prompt = dialogue.prompt(Problem("x", PROBLEMS[0]))
-    assert dialogue.room(prompt, 100) == 100 - len(prompt.ids)
-    assert generate.Dialogue(inputs["policy"], CONFIG).room(prompt, 100) == 8
-    assert generate.Dialogue(inputs["policy"], CONFIG).room(prompt, len(prompt.ids) + 3) == 3
+    assert dialogue.response_limit(prompt, 100) == 100 - len(prompt.ids)
+    assert generate.Dialogue(inputs["policy"], CONFIG).response_limit(prompt, 100) == 8
+    assert (
+        generate.Dialogue(inputs["policy"], CONFIG).response_limit(prompt, len(prompt.ids) + 3) == 3
+    )
 
 
 def test_a_repeated_problem_is_read_once_and_counted(tmp_path: Path) -> None:
@@ -162,7 +164,7 @@ def test_the_text_leaves_out_the_end_token_and_nothing_else(inputs: dict[str, Pa
 
 
 def test_missing_inputs_are_named(inputs: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"clean\.parquet: not found"):
+    with pytest.raises(StageError, match=r"clean\.parquet: does not exist"):
         sample(CONFIG, {**inputs, "problems": tmp_path}, tmp_path, context(tmp_path))
     with pytest.raises(StageError, match=r"no safetensors file"):
         sample(CONFIG, {**inputs, "policy": tmp_path}, tmp_path, context(tmp_path))

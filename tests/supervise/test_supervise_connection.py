@@ -61,7 +61,7 @@ def test_the_hosts_shell_gets_the_words_back() -> None:
         ("Can't open user config file c: No such file or directory", "ssh.config cannot be read"),
         ("bash: line 1: /opt/python: No such file or directory", "per_host.<name>.python"),
         ("first\n\nsomething else \n", "something else"),
-        ("", "no answer came any more"),
+        ("", "it stopped answering"),
     ],
 )
 def test_why_a_host_cannot_be_reached_is_said_in_words(said: str, words: str) -> None:

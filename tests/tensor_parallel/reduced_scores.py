@@ -12,7 +12,7 @@ from pcl_reasoner.losses.chunked import ChunkedLogProbs
 def shard_with_all_reduces(cell: ChunkedLogProbs, data_parallel: int) -> None:
     """Lay the scores of a cell, on which ``shard`` was called, over tensor-parallel ranks."""
     part, rows = (data_parallel, 1, cell.parts), (data_parallel, 1, 1)
-    whole = cell.whole_scores
+    whole = cell.combined_scores
     cell.subtract.shard((rows, (1, 1, cell.parts)))
     for one in (cell.cast, whole.largest, whole.exp, whole.sum):
         one.shard((part,))

@@ -19,7 +19,7 @@ from train_helpers import train_config
         ),
         (
             {"device": "Ascend", "global_batch_size": 4, "data_parallel": 2, "pipeline_stage": 4},
-            "a pipeline of 4 stages needs as many micro-batches, got 2",
+            "a pipeline of 4 stages needs at least as many micro-batches, got 2",
         ),
         (
             {"device": "Ascend", "global_batch_size": 4, "data_parallel": 2},
@@ -33,7 +33,7 @@ from train_helpers import train_config
             {"device": "Ascend", "global_batch_size": 4, "data_parallel": 2, "pipeline_stage": 2},
             "compressed_mask false does not compile with .* over 1, got 2 and 2",
         ),
-        ({"loss": "opgg"}, "no such loss. Did you mean 'opg'. Known: opg, "),
+        ({"loss": "opgg"}, "unknown loss. Did you mean 'opg'. Known: opg, "),
         (
             {"loss": "opg", "loss_parameters": {"delta": 0.1}},
             "opg has no parameter 'delta'. It has: none",

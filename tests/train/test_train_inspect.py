@@ -12,7 +12,13 @@ import pytest
 from train_helpers import train_config
 
 from pcl_reasoner.core.errors import InputError
-from pcl_reasoner.train.inspect import TOKENS_SHOWN, chosen, find_samples, find_train, look
+from pcl_reasoner.train.inspect import (
+    TOKENS_SHOWN,
+    figures_of,
+    find_samples,
+    find_train,
+    spaced_indices,
+)
 
 
 class Letters:
@@ -40,7 +46,7 @@ def test_a_response_by_hand() -> None:
     log_probs = np.log([9.0, 9.0, 1.0, 0.5, 0.25])
     entropies = np.array([7.0, 7.0, 0.0, 0.5, 1.0])
     gradient = np.array([5.0, 5.0, 1.0, 0.2, -0.4])
-    found = look(record([-100, -100, 2, 3, 4]), [log_probs, entropies, gradient], Letters())
+    found = figures_of(record([-100, -100, 2, 3, 4]), [log_probs, entropies, gradient], Letters())
     assert (found.length, found.reward, found.pass_rate, found.advantage) == (3, 1.0, 0.5, None)
     assert found.m == pytest.approx(math.log(1 / 8) / 3)
     assert found.p == pytest.approx(0.5)
@@ -52,15 +58,15 @@ def test_a_response_by_hand() -> None:
 
 def test_only_the_heaviest_tokens_are_kept_and_nothing_trained_is_nothing() -> None:
     many = np.full(20, -1.0)
-    found = look(record([-100] + list(range(1, 20))), [many, many, many], Letters())
+    found = figures_of(record([-100] + list(range(1, 20))), [many, many, many], Letters())
     assert len(found.tokens) == TOKENS_SHOWN
-    empty = look(record([-100] * 4), [many[:4]] * 3, Letters())
+    empty = figures_of(record([-100] * 4), [many[:4]] * 3, Letters())
     assert (empty.length, empty.m, empty.p, empty.weight, empty.tokens) == (0, 0.0, 0.0, 0.0, [])
 
 
 def test_responses_are_evenly_spaced() -> None:
-    assert chosen(10, 4) == [0, 2, 5, 7]
-    assert chosen(3, 16) == [0, 1, 2]
+    assert spaced_indices(10, 4) == [0, 2, 5, 7]
+    assert spaced_indices(3, 16) == [0, 1, 2]
 
 
 def stage(kind: str, folder: str, **inputs: str) -> Any:
@@ -78,10 +84,10 @@ def test_the_samples_are_those_that_the_packed_rows_are_made_of() -> None:
     old = stage("old_log_probs", "f", samples="t")
     pack, train = stage("pack", "p", samples="f"), stage("train", "x", packs="p")
     plan: Any = SimpleNamespace(stages=[stage("tokenize", "t"), old, pack, train])
-    assert find_samples(plan, find_train(plan, "train")) is old
+    assert find_samples(plan, find_train(plan)) is old
     plan.stages.remove(pack)
     with pytest.raises(InputError, match="packed from a source"):
         find_samples(plan, train)
     plan.stages.remove(train)
-    with pytest.raises(InputError, match="is of type old_log_probs, not training"):
-        find_train(plan, "old_log_probs")
+    with pytest.raises(InputError, match="is of type old_log_probs, expected train"):
+        find_train(plan)

@@ -42,8 +42,14 @@ def test_ranks_are_the_devices_of_the_launch_file() -> None:
         ((128, 1, 8, 2, "Ascend"), []),
         ((128, 1, 6, 2, "Ascend"), ["got 128 for 6 x 1"]),
         # 8 rows over 4 ranks: 2 micro-batches for 4 stages.
-        ((8, 1, 4, 4, "Ascend"), ["a pipeline of 4 stages needs as many micro-batches, got 2"]),
-        ((12, 1, 4, 4, "Ascend"), ["a pipeline of 4 stages needs as many micro-batches, got 3"]),
+        (
+            (8, 1, 4, 4, "Ascend"),
+            ["a pipeline of 4 stages needs at least as many micro-batches, got 2"],
+        ),
+        (
+            (12, 1, 4, 4, "Ascend"),
+            ["a pipeline of 4 stages needs at least as many micro-batches, got 3"],
+        ),
         ((16, 1, 4, 4, "Ascend"), []),
         ((10, 1, 4, 4, "Ascend"), ["got 10 for 4 x 1", "as many micro-batches, got 2"]),
         ((128, 1, 8, 1, "Ascend"), ["without a pipeline: micro_batch_size x data_parallel must"]),
@@ -125,7 +131,7 @@ def test_weights_that_the_recipe_contradicts_are_an_error_before_anything_runs(
         ('{"model_type": "llama"}', "model_type is 'llama', expected 'qwen2'"),
         ('{"model_type": "qwen2"}', "has no num_hidden_layers, which every Qwen2 model has"),
         ("{", "cannot be read as JSON"),
-        ("[]", "model_type is None"),
+        ("[]", "must be a JSON object, got list"),
     ],
 )
 def test_a_config_json_that_is_none_is_said(tmp_path: Path, text: str, said: str) -> None:

@@ -20,7 +20,7 @@ from pcl_reasoner.pack.config import PackConfig
 from pcl_reasoner.pack.stage import pack
 from pcl_reasoner.train.old_log_probs_stage import OldLogProbsConfig, old_log_probs
 from pcl_reasoner.train.stage import read_metrics, train
-from pcl_reasoner.worker.forward import whole_rows
+from pcl_reasoner.worker.forward import truncate_to_full_batches
 
 SIZES = [5, 9, 14, 20, 7, 25, 30, 11, 6, 17]
 CONFIG = OldLogProbsConfig(
@@ -88,10 +88,10 @@ def test_the_folder_is_tokenizes_with_two_columns_and_no_work(
 
 def test_rows_of_a_cut_off_file_are_made_again_by_whole_batches(tmp_path: Path) -> None:
     path = tmp_path / "values.f32"
-    assert whole_rows(path, 8, 2) == 0
+    assert truncate_to_full_batches(path, 8, 2) == 0
     # Two batches of two rows of 8 bytes, one row of the third, and half a row.
     path.write_bytes(bytes(8 * 4 + 8 + 4))
-    assert whole_rows(path, 8, 2) == 4
+    assert truncate_to_full_batches(path, 8, 2) == 4
     assert path.stat().st_size == 32
 
 

@@ -39,7 +39,7 @@ def test_as_many_devices_as_ranks(tmp_path: Path, inputs: dict[str, Path]) -> No
     output = tmp_path / "train.partial"
     output.mkdir()
     given = context(tmp_path, "local", hosts=["127.0.0.1", "127.0.0.2"], devices_per_host=2)
-    with pytest.raises(StageError, match=r"= 2 ranks, .* 2 hosts x 2 devices = 4. Make them equal"):
+    with pytest.raises(StageError, match=r"= 2 ranks for 2 hosts x 2 devices = 4. Make them equal"):
         train(train_config(data_parallel=2), inputs, output, given)
 
 
@@ -52,7 +52,7 @@ def test_a_job_has_the_stages_facts(
     seen: list[Any] = []
     monkeypatch.setattr(on_hosts, "run_job", lambda job, progress: seen.append(job) or [])
     given = context(tmp_path, "ssh", hosts=["a", "b"], env={"OWN": "1"})
-    with pytest.raises(StageError, match="training left no whole checkpoint"):
+    with pytest.raises(StageError, match="training left no complete checkpoint"):
         train(train_config(data_parallel=2), inputs, output, given)
     [job] = seen
     assert (job.how, job.placement.hosts) == ("ssh", ["a", "b"])
@@ -87,7 +87,7 @@ def test_logs_of_hosts_started_by_hand_are_kept_elsewhere(tmp_path: Path) -> Non
     (logs / "scheduler.log").write_text("scheduler")
     (output / "output" / "log").mkdir()
     (output / "metrics.jsonl").write_text("{}\n")
-    on_hosts.remove_logs_of_hosts(output, context(output, hosts=["a", "b"], devices_per_host=2))
+    on_hosts.move_host_logs(output, context(output, hosts=["a", "b"], devices_per_host=2))
     assert [path.name for path in output.iterdir()] == ["metrics.jsonl"]
     kept = tmp_path / "logs" / "train-1a2b"
     assert (kept / "host_1" / "start_0" / "worker_3.log").read_text() == "rank 3"
@@ -101,7 +101,7 @@ def test_logs_of_another_place_are_left_there(tmp_path: Path, log_dir: str) -> N
     output = tmp_path / "train.partial"
     output.mkdir()
     (output / "metrics.jsonl").write_text("{}\n")
-    on_hosts.remove_logs_of_hosts(output, context(output, hosts=["a", "b"], log_dir=log_dir))
+    on_hosts.move_host_logs(output, context(output, hosts=["a", "b"], log_dir=log_dir))
     assert (tmp_path / "logs").exists() and (output / "metrics.jsonl").exists()
 
 

@@ -60,7 +60,7 @@ def test_a_stopped_run_says_why_and_goes_on_where_it_is_not_stopped(
     made = read_metrics(output / "metrics.jsonl")
     assert f"stopped at step {len(made)}: " in said and "(stop_if.correct_share_below)" in said
     assert 4 <= len(made) < STEPS
-    assert f"goes on from step {len(made) - 1}, its last checkpoint" in said
+    assert f"resumes from step {len(made) - 1}, its last checkpoint" in said
 
     records, output = run(tmp_path / "a", inputs, **each)
     assert records[: len(made)] == made

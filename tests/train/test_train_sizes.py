@@ -83,8 +83,8 @@ def test_a_dry_run_says_them_by_the_rows_that_are_packed(tmp_path: Path) -> None
         "from 207,272 packed rows:",
         "  128 rows per step: 16 on each data-parallel rank, in 16 micro-batches of 1",
         "  1,619.3 steps per epoch, 4 epochs: 6,477 steps, 32 rows left over",
-        "  323 warm-up steps; a mock size of 103,636 rows a rank",
-        "  dataset_strategy, a column each: 12 x [8, 1]",
+        "  323 warm-up steps; a mock size of 103,636 rows per rank",
+        "  dataset_strategy, per column: 12 x [8, 1]",
     ]
     written = (tmp_path / "v1_sft" / "dry_run" / "mindformers.train.yaml").read_text()
     assert "size: 103636" in written

@@ -369,6 +369,6 @@ def test_weights_that_are_cut_off_are_refused_before_anything_starts(
         (policy / path.name).write_bytes(path.read_bytes())
     whole = (policy / "model.safetensors").read_bytes()
     (policy / "model.safetensors").write_bytes(whole[:-1])
-    with pytest.raises(StageError, match=r"policy/model\.safetensors: .* cut off"):
+    with pytest.raises(StageError, match=r"policy/model\.safetensors: .* truncated"):
         run_train(tmp_path, config_of(), {**inputs, "policy": policy})
     assert not (tmp_path / "logs").exists()

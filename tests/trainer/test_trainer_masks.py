@@ -91,8 +91,16 @@ def test_without_flash_attention_mindformers_lets_every_token_see_later_ones(pol
 @pytest.mark.parametrize(
     ("changes", "compressed", "said"),
     [
-        ({"use_flash_attention": False}, False, "use_flash_attention is False, and the data bring"),
-        ({}, True, "use_eod_attn_mask_compression is False, and the data bring actual_seq_len"),
+        (
+            {"use_flash_attention": False},
+            False,
+            "use_flash_attention is False, and the data contain",
+        ),
+        (
+            {},
+            True,
+            "use_eod_attn_mask_compression is False, and the data contain actual_seq_len",
+        ),
     ],
 )
 def test_the_model_refuses_both_traps_whoever_starts_it(

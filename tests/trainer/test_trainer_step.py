@@ -20,10 +20,10 @@ FIGURES = np.float32(
 
 
 def test_means_by_verdict_by_hand() -> None:
-    from pcl_reasoner.trainer.step import Known, by_verdict
+    from pcl_reasoner.trainer.step import DefinedFigures, by_verdict
 
-    known = Known(entropy=True, advantage=True, clip=True)
-    assert by_verdict(FIGURES, 1, known) == {
+    defined = DefinedFigures(entropy=True, advantage=True, clip=True)
+    assert by_verdict(FIGURES, 1, defined) == {
         "tokens": 40,
         "no_advantage": pytest.approx(1 / 3),
         "clipped": 0.1,
@@ -41,13 +41,13 @@ def test_means_by_verdict_by_hand() -> None:
         "incorrect_entropy": 2.0,
     }
     # Two ranks have weights twice as large each, as their gradients are averaged.
-    assert by_verdict(FIGURES, 2, known)["correct_weight"] == 0.25
+    assert by_verdict(FIGURES, 2, defined)["correct_weight"] == 0.25
 
 
 def test_what_has_no_meaning_is_none() -> None:
-    from pcl_reasoner.trainer.step import Known, by_verdict
+    from pcl_reasoner.trainer.step import DefinedFigures, by_verdict
 
-    found = by_verdict(np.float32([[0] * 8, FIGURES[1]]), 1, Known())
+    found = by_verdict(np.float32([[0] * 8, FIGURES[1]]), 1, DefinedFigures())
     kinds = ("m", "p", "length", "entropy")
     assert (found["correct_count"], found["correct_weight"]) == (0, 0.0)
     assert [found[f"correct_{kind}"] for kind in kinds] == [None] * 4
@@ -113,14 +113,14 @@ def test_other_ranks_write_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_lines_are_cut_without_a_moment_in_which_they_are_gone(tmp_path: Path) -> None:
     """Whoever has the file open sees the old lines: a kill leaves those or the new ones."""
-    from pcl_reasoner.trainer.step import cut_lines
+    from pcl_reasoner.trainer.step import truncate_lines
 
     path = tmp_path / "metrics.jsonl"
     lines = '{"step": 1}\n{"step": 2}\n{"step": 3}\n{"st'
     path.write_text(lines)
     with path.open() as before:
-        assert cut_lines(path, 2, writes=False) == [{"step": 1}, {"step": 2}]
+        assert truncate_lines(path, 2, writes=False) == [{"step": 1}, {"step": 2}]
         assert path.read_text() == lines
-        cut_lines(path, 2, writes=True)
+        truncate_lines(path, 2, writes=True)
         assert path.read_text() == '{"step": 1}\n{"step": 2}\n'
         assert before.read() == lines

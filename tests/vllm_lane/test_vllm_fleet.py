@@ -65,4 +65,4 @@ def test_two_servers_share_the_work_and_one_that_is_killed_is_started_again(
     assert len(seen) >= 8  # watch, front, engine and worker of two servers
     assert not [process for process in seen if alive(process)]
     assert not processes_of(os.getpid())
-    assert sum("started again 1 times" in warning for warning in made.warnings) == 1
+    assert sum("restarted 1 times" in warning for warning in made.warnings) == 1

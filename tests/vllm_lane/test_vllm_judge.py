@@ -129,7 +129,7 @@ def test_a_judge_killed_twice_has_judged_every_answer_once(
     assert counts.info["asked_again"] == sum(line["asked"] - 1 for line in lines)
     # What was in flight at both ends, 32 at a time, and a few that met a closed door.
     assert 0 < sum(counts.info["retried"].values()) <= 2 * (32 + 4)
-    assert any("started again 1 times" in warning for warning in warnings)
+    assert any("restarted 1 times" in warning for warning in warnings)
 
 
 def test_the_audit_of_a_judge_that_was_trained_to_judge_agrees_with_the_rule(

@@ -61,7 +61,7 @@ def test_a_server_killed_in_mid_batch_twice_is_started_again_and_no_process_is_l
     killer.join()
     assert tokens_of(output) == tokens_of(drawn)
     assert counts.info["finish_reasons"].keys() <= {"stop", "length"}
-    assert any("started again 2 times" in warning for warning in made.warnings)
+    assert any("restarted 2 times" in warning for warning in made.warnings)
     # What was in flight was asked again, sixteen requests at each end at most; a few more may have
     # met a closed door before the end was seen.
     assert 0 < sum(counts.info["retried"].values()) <= 2 * (16 + 2)
@@ -133,7 +133,7 @@ def test_the_server_reads_what_training_reads_and_another_template_is_refused(
     other = tmp_path / "other.jinja"
     other.write_text("{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}")
     config = CONFIG.model_copy(update={"template": str(other)})
-    with pytest.raises(StageError, match="reads other tokens than the template here gives"):
+    with pytest.raises(StageError, match="tokenizes a prompt differently from this stage"):
         sample(config, inputs, tmp_path / "out", context(tmp_path / "out", server_urls=[url]))
 
 

@@ -21,7 +21,7 @@ from pcl_reasoner.train.stage import ExportConfig, export
 from pcl_reasoner.weights import conversion
 from pcl_reasoner.weights.model_config import ModelShape
 from pcl_reasoner.weights.names import expected_shapes, mindformers_name
-from pcl_reasoner.weights.stream import header, is_whole, read_files, weight_files, write_file
+from pcl_reasoner.weights.stream import header, is_complete, read_files, weight_files, write_file
 
 
 @pytest.fixture(scope="module")
@@ -197,21 +197,21 @@ def test_what_is_another_on_disk_than_what_was_read_is_named(
 
     monkeypatch.setattr(conversion, "write_folder", exchanged)
     shape = conversion.shape_in(tmp_path / "policy")
-    with pytest.raises(StageError, match=rf"not what was read: {gate}, {up}\."):
+    with pytest.raises(StageError, match=rf"differ from the source after writing: {gate}, {up}\."):
         conversion.write_model(renamed(tensors), shape, tmp_path, tmp_path, "huggingface", 1 << 40)
 
 
 @pytest.mark.parametrize("left", [0, 4, 8, 200, -1])
 def test_a_file_that_is_cut_off_is_not_whole(policy: Path, tmp_path: Path, left: int) -> None:
     whole = policy / "model.safetensors"
-    assert is_whole(whole)
+    assert is_complete(whole)
     broken = tmp_path / "broken.safetensors"
     data = whole.read_bytes()
     broken.write_bytes(data[:left] if left >= 0 else data[:-1])
-    assert not is_whole(broken)
-    with pytest.raises(StageError, match="cut off"):
+    assert not is_complete(broken)
+    with pytest.raises(StageError, match="truncated"):
         header(broken)
-    assert not is_whole(tmp_path / "absent.safetensors")
+    assert not is_complete(tmp_path / "absent.safetensors")
 
 
 def test_a_folder_without_all_its_weights_is_refused(policy: Path, tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_folder_without_all_its_weights_is_refused(policy: Path, tmp_path: Pat
 def test_a_tensor_in_two_files_is_refused(policy: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         shutil.copy(policy / "model.safetensors", tmp_path / f"{name}.safetensors")
-    with pytest.raises(StageError, match=r"b\.safetensors: .* is in another file of the folder"):
+    with pytest.raises(StageError, match=r"b\.safetensors: .* is also in another file"):
         read_files(weight_files(tmp_path))
 
 

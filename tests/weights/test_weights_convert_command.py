@@ -155,7 +155,7 @@ def test_wrong_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert convert(tmp_path / "absent", tmp_path / "out", "mindformers") == 2
     assert "absent: no such folder" in error()
     assert convert(tmp_path / "hf", tmp_path / "hf", "mindformers") == 2
-    assert "hf: is there already" in error()
+    assert "hf: already exists" in error()
     assert convert(tmp_path / "hf", tmp_path / "out", "huggingface") == 1
     assert "Its names are Hugging Face's already." in error()
     (tmp_path / "hf" / "config.json").write_text(json.dumps(CONFIG | {"model_type": "llama"}))
@@ -175,7 +175,7 @@ def test_a_full_disk_leaves_nothing_behind(
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(conversion, "write_parity", full)
+    monkeypatch.setattr(conversion, "write_json", full)
     assert convert(tmp_path / "hf", tmp_path / "ms", "mindformers") == 1
     assert "No space left on device; nothing was converted" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["hf"]

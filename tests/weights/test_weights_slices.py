@@ -137,15 +137,15 @@ def test_places_by_hand() -> None:
     # 4 x 2 ranks; the second axis cuts rows, optimizer shards of 2 ranks cut them once more.
     rows = Layout((4, 2), ((0,), ()), step=2, size=2)
     assert rows.parts == (4, 1)
-    assert [rows.place(rank) for rank in range(8)] == [
+    assert [rows.part_of(rank) for rank in range(8)] == [
         (part, 0) for part in (0, 2, 1, 3, 0, 2, 1, 3)
     ]
     columns = Layout((2, 2), ((), (0,)))
     assert columns.parts == (1, 2)
-    assert [columns.place(rank) for rank in range(4)] == [(0, 0), (0, 1), (0, 0), (0, 1)]
+    assert [columns.part_of(rank) for rank in range(4)] == [(0, 0), (0, 1), (0, 0), (0, 1)]
     both = Layout((2, 3), ((0, 1),))
     assert both.parts == (6,)
-    assert [both.place(rank) for rank in range(6)] == [(0,), (2,), (4,), (1,), (3,), (5,)]
+    assert [both.part_of(rank) for rank in range(6)] == [(0,), (2,), (4,), (1,), (3,), (5,)]
     assert Layout((2, 2), ()).parts == ()
 
 
@@ -233,7 +233,7 @@ def test_copies_that_are_left_out_or_differ(tmp_path: Path) -> None:
     ("held", "message"),
     [
         ({0: LEFT, 1: None, 2: LEFT, 3: None}, r"model\.w: part \(1,\) of \(2,\) is missing"),
-        ({0: LEFT, 1: RIGHT, 2: LEFT}, "3 ranks' files, but the strategy files are of 4 ranks"),
+        ({0: LEFT, 1: RIGHT, 2: LEFT}, "files of 3 ranks, expected 4 ranks"),
         ({0: LEFT, 1: np.zeros(3), 2: LEFT, 3: RIGHT}, r"model\.w: slices differ"),
         ({rank: np.eye(2) for rank in range(4)}, r"model\.w: slices have shape \[2, 2\]"),
     ],

@@ -110,11 +110,11 @@ MODEL = "model.model_config"
     [
         (
             [f"{MODEL}.use_flash_attention=False", DENSE],
-            "use_flash_attention is False, and the data bring attention_mask",
+            "use_flash_attention is False, and the data contain attention_mask",
         ),
         (
             [f"{MODEL}.use_eod_attn_mask_compression=False"],
-            "use_eod_attn_mask_compression is False, and the data bring actual_seq_len",
+            "use_eod_attn_mask_compression is False, and the data contain actual_seq_len",
         ),
     ],
 )

@@ -1,0 +1,59 @@
+"""Converts the errors of pydantic to messages that say where, what is wrong, and what was got."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from pcl_reasoner.core.files import nearest
+
+
+def validation_messages(
+    error: ValidationError, where: Callable[[str], str], prefix: str, model: type[BaseModel]
+) -> Iterator[str]:
+    """Convert pydantic's errors to our messages: ``file: path: what is wrong, got VALUE``.
+
+    Args:
+        error: Pydantic's errors.
+        where: Top-level key -> the file that it came from.
+        prefix: Text before the path, e.g. ``stage pack: ``.
+        model: The model that was validated; its keys are suggested for unknown ones.
+    """
+    for detail in error.errors():
+        location = detail["loc"]
+        path = ".".join(map(str, location))
+        key = str(location[-1]) if location else ""
+        start = f"{where(str(location[0]) if location else '')}: {prefix}"
+        owner = _model_at(model, location[:-1])
+        new_name = getattr(owner, "renamed", {}).get(key)
+        new_values = getattr(owner, "renamed_values", {}).get(key, {})
+        if detail["type"] == "extra_forbidden" and new_name:
+            yield f"{start}{path}: is called {new_name} now."
+        elif detail["type"] == "literal_error" and detail["input"] in new_values:
+            yield f"{start}{path}: {detail['input']} is called {new_values[detail['input']]} now."
+        elif detail["type"] == "extra_forbidden":
+            yield f"{start}{path}: unknown key.{nearest(key, owner.model_fields)}"
+        elif detail["type"] == "missing":
+            yield f"{start}{path}: must be given."
+        else:
+            message = detail["msg"].removeprefix("Value error, ")
+            hidden = isinstance(detail["input"], dict) or "api_keys" in location
+            shown = "" if hidden else f", got {detail['input']!r}"
+            yield f"{start}{path}{': ' if path else ''}{message}{shown}."
+
+
+def _model_at(model: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel]:
+    """The model class that a path of field names leads to."""
+    for part in path:
+        if field := model.model_fields.get(str(part)):
+            model = next(_models_in(field.annotation), model)
+    return model
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
