@@ -5,8 +5,6 @@ in its register, so a handler is put into both. Nothing heavy is imported where 
 loaded. A script that imports this package before MindFormers must call ``register()`` afterwards.
 """
 
-from __future__ import annotations
-
 import sys
 
 from pcl_reasoner.handlers.decontamination import DecontaminationHandler

@@ -1,7 +1,5 @@
 """Functions that handlers share: they check column names and report counts."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 

@@ -9,8 +9,6 @@ handler:
     map_keys: {prompt: question, response: output, reward: score}     # ours: the data's
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ handler:
   - {type: SegmentPackingHandler, seq_length: 4096, seed: 42, pad_token_id: 151643}
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

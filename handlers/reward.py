@@ -7,8 +7,6 @@ handler:
     map_keys: {problem_id: question, sample_index: attempt, reward: score}
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

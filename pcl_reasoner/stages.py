@@ -6,8 +6,6 @@ the others start again. ``version`` is raised when a stage's output changes for 
 configuration, so that old artifacts are not mistaken for new ones.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field

@@ -4,8 +4,6 @@
 -> [("train.learning_rate", 1e-06, 6e-05)]
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ pclr-ms contamination check DATA --against aime24 --output DIR
 pclr-ms contamination fingerprint QUESTIONS -o FILE
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

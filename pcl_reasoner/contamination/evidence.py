@@ -4,15 +4,12 @@ problem    Every morning [Ada] goes for a [$8$-kilometer-long] walk
 question   Every morning [Aya] goes for a [$9$-kilometer-long] walk
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from pcl_reasoner.contamination.config import ContaminationConfig
+from pcl_reasoner.contamination.config import ContaminationConfig
 
 MAX_PAIRS = 500
 """Maximum number of pairs on the page; hits.jsonl has all hits."""

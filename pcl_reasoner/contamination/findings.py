@@ -5,18 +5,14 @@ match      question aime-2024-I-01, cosine 0.9873, window 0, containment 1.0, ru
 sweep      0.50: 31 rows by the embedding, 31 with n-grams … 0.95: 1 and 2
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.duplicates import Duplicate
 from pcl_reasoner.contamination.fingerprints import Fingerprint
 from pcl_reasoner.contamination.scores import SWEEP, Match
-
-if TYPE_CHECKING:
-    from pcl_reasoner.contamination.config import ContaminationConfig
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ The share counts the question's n-grams, not the problem's, so a question inside
 in full. Only hashes of n-grams are stored, so that a comparison does not need a benchmark's text.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

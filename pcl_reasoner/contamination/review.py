@@ -8,8 +8,6 @@ and an empty decision leaves the check's own. A decision on a problem that is no
 counted; it is not an error.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -10,8 +10,6 @@ Text around a question moves its embedding away from that of the bare question: 
 wrapper, a verbatim copy can fall below a cosine of 0.9. So wrappers are removed before embedding.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 

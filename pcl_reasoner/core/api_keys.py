@@ -5,8 +5,6 @@ placement:
   api_keys: {https://judge.example/v1: JUDGE_KEY}
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

@@ -10,8 +10,6 @@ manifest is written, and the folder is renamed. A half-written artifact therefor
 final name.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Compares installed versions with compatible ones; imports none of the packages it checks."""
 
-from __future__ import annotations
-
 import operator
 import os
 import platform

@@ -6,8 +6,6 @@ function writes them with ``atomic_file`` to a path that all workers share, beca
 runs twice.
 """
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sized

@@ -1,7 +1,5 @@
 """Errors that a user sees. They say where, what is wrong, got and expected, and what to do."""
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from types import ModuleType

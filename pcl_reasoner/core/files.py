@@ -1,7 +1,5 @@
 """Finds, reads and copies recipes and launch files, in an installed package or a checkout."""
 
-from __future__ import annotations
-
 import difflib
 import re
 import shutil

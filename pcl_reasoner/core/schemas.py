@@ -4,8 +4,6 @@ A column name has the same meaning in all tables. If a table extends the one bef
 added columns are listed here.
 """
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 Key = tuple[str, int]

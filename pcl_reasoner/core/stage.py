@@ -8,8 +8,6 @@ that reads the folders in ``inputs``, writes its files into ``output`` and count
 every record. It never prints, never exits, and never writes into another stage's folder.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

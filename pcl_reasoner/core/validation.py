@@ -1,7 +1,5 @@
 """Converts the errors of pydantic to messages that say where, what is wrong, and what was got."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any, get_args
 

@@ -1,7 +1,5 @@
 """Third-party Parquet and JSONL -> problems, by convert, difficulty, lengths and unique."""
 
-from __future__ import annotations
-
 import hashlib
 import unicodedata
 

@@ -10,8 +10,6 @@ The first value is the question, the second the response; other keys of the line
 Source: a-m-team/AM-DeepSeek-R1-0528-Distilled, math.jsonl.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from pcl_reasoner.curate.records import (

@@ -1,7 +1,5 @@
 """Stage ``difficulty``: keeps the rows of problems that were not solved in every sample."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar

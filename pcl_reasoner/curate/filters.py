@@ -6,8 +6,6 @@ figure below, what is the shaded area?"`` refers to an image.
 Source: AM-Thinking-v1, arXiv 2505.08311: queries with URLs or referring to images are removed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from typing import Literal

@@ -1,7 +1,5 @@
 """Stage ``lengths``: keeps the rows of problems with long responses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar

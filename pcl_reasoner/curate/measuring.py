@@ -11,8 +11,6 @@ If a problem has too few bytes to be long enough, its responses are not wanted a
 are null.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

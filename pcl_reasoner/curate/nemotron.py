@@ -10,8 +10,6 @@ A record, as a Parquet row:
 Source: nvidia/Nemotron-Post-Training-Dataset-v1, math split.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -4,8 +4,6 @@ A sample: 5 000 batches of 256 rows and 400 KB become about 60 row groups of 32 
 same rows are also written as JSON lines: part-00000.parquet, part-00000.jsonl.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager

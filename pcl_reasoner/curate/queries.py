@@ -8,8 +8,6 @@ A sample: problem 4cf2e0cd1c9b2b5f has 12 rows; for each of them ``pass_columns`
 12, pass_rate 0.75 and all_correct false.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

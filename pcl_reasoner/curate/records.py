@@ -11,8 +11,6 @@ A row of rows/part-00000.parquet:
     extra           '{"license": "cc-by-4.0"}'         the source's other columns, JSON
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

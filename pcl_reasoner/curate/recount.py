@@ -8,8 +8,6 @@ A problem is *mixed* when it has correct and incorrect responses: only such a pr
 training signal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -9,8 +9,6 @@ Pieces depend only on the files, never on the number of workers. So the parts th
 the pieces do not depend on it either.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ reads only the short columns of all parts. Its results for a part are matched wi
 so no stage sorts the texts or holds all of them in memory.
 """
 
-from __future__ import annotations
-
 from pcl_reasoner.curate.convert import ConvertConfig, convert
 from pcl_reasoner.curate.difficulty import DifficultyConfig, difficulty
 from pcl_reasoner.curate.lengths import LengthsConfig, lengths

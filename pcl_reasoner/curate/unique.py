@@ -1,7 +1,5 @@
 """Stage ``unique``: rows -> problems, each once."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Chip figures that estimates use, from chips.yaml: one block per chip, with its sources."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Draws the hours of each layout as a bar, in a self-contained SVG file."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from pcl_reasoner.estimate.layouts import SECONDS_PER_HOUR, Choice

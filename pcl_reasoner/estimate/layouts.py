@@ -1,7 +1,5 @@
 """Compares parallel layouts of the same devices, and finds the changes that save most hours."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

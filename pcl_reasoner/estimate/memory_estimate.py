@@ -8,8 +8,6 @@ docs/cluster/plan.md has each formula. Memory that a device's kernels, collectiv
 take on top is not included.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from pcl_reasoner.estimate.training_size import Training

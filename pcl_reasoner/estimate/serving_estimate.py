@@ -8,8 +8,6 @@ values of every response. Its time is the time of this reading, or of the matrix
 take longer. Nothing was measured here.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

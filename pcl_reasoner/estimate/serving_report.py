@@ -1,7 +1,5 @@
 """Formats the cost of sampling and evaluation as rows for a terminal and as JSON values."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any

@@ -7,8 +7,6 @@ Read from the recipe's own numbers: ``published.funnel`` (responses) and ``publi
 Missing numbers are assumed, and the report names them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean

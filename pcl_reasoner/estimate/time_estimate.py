@@ -6,8 +6,6 @@ docs/cluster/plan.md has each formula. The number of tensor-parallel collectives
 the front-end parallel compile. Nothing here was measured on an NPU.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from pcl_reasoner.estimate.chips import Chip

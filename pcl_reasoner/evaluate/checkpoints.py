@@ -7,8 +7,6 @@ Responses are kept under a hash of model, benchmarks and settings. A second call
 them again, and an interrupted call resumes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Settings of the stage ``evaluate``."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Published AIME scores."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

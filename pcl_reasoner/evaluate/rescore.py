@@ -7,8 +7,6 @@ graded.jsonl    the same fields without ``end``, for every sample
 Lines of both also have ``model`` and ``tokens``.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

@@ -9,8 +9,6 @@ QwQ's scripts write one line per sample; LLMEval and this project write one line
 kept, because a file with 64 samples per question has some hundred megabytes.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@
 All scores are fractions in [0, 1]; per cent is for display only.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence

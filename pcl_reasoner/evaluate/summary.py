@@ -9,8 +9,6 @@
 Failures count as incorrect.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

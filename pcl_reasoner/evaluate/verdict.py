@@ -4,8 +4,6 @@ measured 91.2 ± 0.6 (avg@64 of the 30 questions)   published 90.9 (avg@32)
 -> consistent, +0.3 points; a difference of 2.1 points or more would be visible
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ computation inside a C library. Therefore it runs without its own time limits in
 A comparison that takes too long is ended by killing the worker; the run continues.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import logging

@@ -5,8 +5,6 @@ reply   "The candidate's box holds 008, which is 8. \\\\boxed{1}"
 -> reward 1.0, judge_text the reply
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

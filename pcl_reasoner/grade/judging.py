@@ -7,8 +7,6 @@ judging.json: the judge's settings, its servers and figures about its verdicts:
      "judged": 22990, "asked_again": 31, "unreadable": 4}
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ A verdict: ("9f0c…", 3) -> reward 1.0. A group is all responses to one problem
 the mean of their rewards. A missing reward is an error, never a 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 

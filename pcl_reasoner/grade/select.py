@@ -1,7 +1,5 @@
 """Choose the responses to train on, by the rewards of their groups and by their lengths."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

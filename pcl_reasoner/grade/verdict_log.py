@@ -4,8 +4,6 @@
  "asked": 1}
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

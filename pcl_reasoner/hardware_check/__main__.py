@@ -1,7 +1,5 @@
 """``python -m pcl_reasoner.hardware_check PART FOLDER``: run one part and write its outcome."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

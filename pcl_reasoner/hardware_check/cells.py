@@ -1,7 +1,5 @@
 """Cells around kernels, losses and the model, so that MindSpore compiles them with a gradient."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mindspore as ms

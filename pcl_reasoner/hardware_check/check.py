@@ -16,8 +16,6 @@ result, and the other parts still run.
 ``status`` is ok, wrong, or not run. There are no host names, addresses or paths in it.
 """
 
-from __future__ import annotations
-
 import datetime
 import json
 import platform

@@ -1,7 +1,5 @@
 """Finds the devices that MindSpore sees."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

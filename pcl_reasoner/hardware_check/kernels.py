@@ -1,7 +1,5 @@
 """Compares MindFormers' kernels with their NumPy definitions, forward and backward."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

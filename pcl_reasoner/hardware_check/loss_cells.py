@@ -1,11 +1,9 @@
 """Compares every loss on the device, and its gradient, with its NumPy definition."""
 
-from __future__ import annotations
-
 import importlib
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +12,7 @@ from pcl_reasoner.hardware_check.devices import use
 from pcl_reasoner.hardware_check.outcome import Check, Outcome, Setting, compare
 from pcl_reasoner.losses import LOSSES
 from pcl_reasoner.losses.columns import LOSS_COLUMNS
-
-if TYPE_CHECKING:
-    from pcl_reasoner.losses.segments import Batch
+from pcl_reasoner.losses.segments import Batch
 
 PLACES, LENGTH = 4, 24
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-5, 1e-4

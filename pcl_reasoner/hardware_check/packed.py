@@ -1,7 +1,5 @@
 """Compares packed rows with one response per row on the device: OPG's loss and all gradients."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

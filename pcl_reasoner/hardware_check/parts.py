@@ -5,8 +5,6 @@
 FOLDER has setting.json, and the part writes outcome.json there. This module is cheap to import.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -7,8 +7,6 @@
 Shapes: N query heads, K key-value heads (N a multiple of K), S tokens, D head size.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

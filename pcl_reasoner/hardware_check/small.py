@@ -6,8 +6,6 @@ responses. The output weights are the scaled embedding, and most tokens repeat t
 them. So p of a response is neither 0 nor 1, and OPG's loss is not trivial.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@
 Every rank writes rank_N.json: {"loss": […], "grad_norm": […], "seconds": […], "peak_memory": …}
 """
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -10,8 +10,6 @@ All layouts train on the same rows in the same order, so losses and gradient nor
 same as on one rank.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 from pathlib import Path

@@ -4,8 +4,6 @@ node03: its host key is not known here: look at it and put it into known_hosts (
 node05: mindspore is 2.7.1, here 2.7.2: install the same on all hosts.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import time

@@ -5,8 +5,6 @@
 This module starts nothing. The commands can be pasted; scripts.py writes them into files.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

@@ -7,8 +7,6 @@ An error of one worker is often caused by the loss of another host, which is onl
 So an exit code counts only when every other running host has reported after it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 

@@ -9,8 +9,6 @@ standard output  {"versions": {"python": "3.11.9", …}, "files": {"/data/…": 
                   "free": 81604378624, "devices": null, "time": 1795287667.2}
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

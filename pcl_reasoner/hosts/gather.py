@@ -7,8 +7,6 @@ logs/train-1a2b3c4d/host_0/start_1/msrun.log        written by the keeper
                                    plog/…           by the keeper, with ASCEND_PROCESS_LOG_PATH set
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress

@@ -5,8 +5,6 @@
 ``local`` runs the commands of all hosts as processes of this machine, to test a launch file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import sys
 from collections.abc import Callable, Mapping

@@ -13,8 +13,6 @@
 Uses only the standard library, so that it starts in a fraction of a second.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The launcher's connections to the keepers of the hosts. All events arrive in one queue."""
 
-from __future__ import annotations
-
 import json
 import queue
 import subprocess

@@ -5,8 +5,6 @@ source /usr/local/Ascend/ascend-toolkit/set_env.sh && export HCCL_CONNECT_TIMEOU
 python -m pcl_reasoner.worker mindformers.yaml
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

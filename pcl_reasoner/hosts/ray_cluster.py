@@ -8,8 +8,6 @@ Every process that joins presents a token. It is created here, in a file below t
 all hosts share; only the file's owner can read it.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import socket

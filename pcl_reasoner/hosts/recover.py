@@ -8,8 +8,6 @@
 Starts never overlap: before each one, all processes of the run have ended on all hosts.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import asdict, dataclass
 

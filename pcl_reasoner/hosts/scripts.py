@@ -8,8 +8,6 @@ This module starts nothing. Ray's scripts are in runs/v1_sft/launch/_ray, a name
 have.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping, Sequence

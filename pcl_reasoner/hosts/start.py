@@ -1,7 +1,5 @@
 """One start of a job: starts all hosts at once, monitors them until a verdict, and stops them."""
 
-from __future__ import annotations
-
 import json
 import queue
 import time

@@ -4,8 +4,6 @@
 rank 37 takes 1.3 x the median, node05: [ERROR] …
 """
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

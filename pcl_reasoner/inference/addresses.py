@@ -4,8 +4,6 @@ placement: {server_urls: [http://a:8000/v1, https://b/v1/], api_keys: {https://b
 -> {"http://a:8000/v1": None, "https://b/v1": "…"}
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from pcl_reasoner.core.api_keys import key_in, missing_keys, without_slash

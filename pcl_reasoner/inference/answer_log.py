@@ -12,8 +12,6 @@ The responses of a published run are tens of gigabytes. Therefore only the keys 
 of their lines are kept in memory.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -5,8 +5,6 @@ A request that fails repeatedly is itself at fault if its server is healthy; oth
 are at fault.
 """
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable

@@ -8,8 +8,6 @@ flight. A request that fails is sent again, to another server if there is one. A
 for good is recorded too, with the reason.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Problem("5c18d5f0a1b2c3d4", "Tom has 3 apples …")
 -> Prompt("5c18d5f0a1b2c3d4", [{"role": "user", "content": "Tom has 3 apples …"}], [1, 17, …])
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

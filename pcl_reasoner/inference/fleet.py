@@ -8,8 +8,6 @@ Requests should wait here, not in a server's queue: from a queue they could not 
 that becomes idle, and the time in the queue counts towards their timeout.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections import Counter

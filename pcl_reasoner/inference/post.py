@@ -6,8 +6,6 @@ POST {base}/chat/completions -> 200 {"choices": […]}   the answer
 401, 403                                               StageError: no request will be answered
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import httpx

@@ -7,8 +7,6 @@ With another template or tokenizer the server would answer other prompts than th
 uses. Nothing would show it except the scores.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import httpx

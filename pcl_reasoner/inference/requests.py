@@ -7,8 +7,6 @@ At seed s a server draws ``n`` responses as it would draw n single responses at 
 problems' seeds are n apart, and samples lost in a kill are requested again at their own seeds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -5,8 +5,6 @@
  "server": "local"}
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

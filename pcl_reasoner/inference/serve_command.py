@@ -4,8 +4,6 @@ vllm serve MODEL --served-model-name policy --host 127.0.0.1 --port 41235 …
 ssh … node02 "exec python -I …/watch.py 15 10 VLLM_API_KEY bash -c 'source … && exec vllm serve …'"
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from collections import deque

@@ -16,8 +16,6 @@ which ends all its processes when the stage's process is gone, for whatever reas
 With ``pclr-ms run --start ssh`` this number is started on every host of the launch file.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

@@ -4,8 +4,6 @@ logs/server.key      mode 0600, made once per run directory
 VLLM_API_KEY         in the server's environment, never on a command line
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 from collections.abc import Mapping

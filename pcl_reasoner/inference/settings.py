@@ -1,7 +1,5 @@
 """The sampling fields that the stages ``sample`` and ``evaluate`` share, with equal names."""
 
-from __future__ import annotations
-
 from typing import ClassVar, Literal
 
 from pydantic import Field

@@ -6,8 +6,6 @@ batch:
     stream_seed(0, "5c18d5f0a1b2c3d4", 3) -> 4093115277153927133 -> Philox -> one uniform per step
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

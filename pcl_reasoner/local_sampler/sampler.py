@@ -6,8 +6,6 @@ the result equals the unpadded model's. Two graphs are compiled for a set of pro
 [prompts, prompt slots] and the step of [rows].
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 This package is cheap to import: a recipe's settings of a loss are checked against LOSSES alone.
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field

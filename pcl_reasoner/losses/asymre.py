@@ -9,8 +9,6 @@ below it improves the policy.
 Source: arXiv 2506.20520. The group's mean is the column ``pass_rates``.
 """
 
-from __future__ import annotations
-
 from mindspore import nn
 
 from pcl_reasoner.losses.segments import Batch

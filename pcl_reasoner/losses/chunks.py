@@ -4,8 +4,6 @@ The bytes are per rank: for its rows and, under tensor parallelism, for its part
 They do not include a few numbers per token, and the memory that a device's kernels need themselves.
 """
 
-from __future__ import annotations
-
 GRADIENT_PIECES = 8
 """Pieces in which a chunk's [V, H] gradient is added to the gradient of the weights."""
 MIN_SPLIT_ROWS = 8192

@@ -7,8 +7,6 @@ A ``construct`` must spell out its parameters, because MindSpore parses its sour
 every ``construct`` against this order.
 """
 
-from __future__ import annotations
-
 PASS_RATES, ADVANTAGES = "pass_rates", "advantages"
 OLD_LOG_PROBS, OLD_LOG_PROBS_MEAN = "old_log_probs", "old_log_probs_mean"
 OPTIONAL_COLUMNS = (PASS_RATES, ADVANTAGES, OLD_LOG_PROBS, OLD_LOG_PROBS_MEAN)

@@ -10,8 +10,6 @@ Source: arXiv 2508.05629. w_t is 1 / number of trained tokens of the global batc
 those of incorrect responses, so that equal steps see equal data.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from mindspore import nn, ops
 

@@ -10,8 +10,6 @@ Source: arXiv 2402.03300; the higher upper clip and no KL term: DAPO (2503.14476
 clipped to ±20 to avoid overflow.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from mindspore import nn
 

@@ -10,8 +10,6 @@ come from the starting policy, s soon leaves this range, and larger ε are neede
 Source: arXiv 2507.18071 (ε 3e-4 and 4e-4). m − m₀ is clipped to ±20 to avoid overflow.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from mindspore import nn
 

@@ -13,8 +13,6 @@ clipped to ±20 to avoid overflow. A fractional reward counts as both: r parts c
 incorrect.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from mindspore import nn, ops
 

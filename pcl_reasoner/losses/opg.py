@@ -12,8 +12,6 @@ are float32, one per segment, and w (1 / number of segments of the global batch)
 loader.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from mindspore import nn, ops
 

@@ -1,7 +1,5 @@
 """Ratios of the policy to the old policy, and their clipping, in NumPy and as Cells."""
 
-from __future__ import annotations
-
 import numpy as np
 from mindspore import nn, ops
 

@@ -7,8 +7,6 @@ the global batch, incorrect ones included, so that equal steps of ``rft`` and ``
 data.
 """
 
-from __future__ import annotations
-
 from mindspore import nn
 
 from pcl_reasoner.losses.segments import Batch

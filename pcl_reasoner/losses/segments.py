@@ -6,8 +6,6 @@ label is trained on. A segment without a trained token has T = 0, mean 0 and, by
 loss.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Self
 

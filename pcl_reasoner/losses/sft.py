@@ -8,8 +8,6 @@ micro-batches and ranks give the same gradient as a single process.
 Source: standard. MindFormers' CrossEntropyLoss divides by the trained tokens of the local batch.
 """
 
-from __future__ import annotations
-
 from mindspore import nn
 
 from pcl_reasoner.losses.segments import Batch

@@ -9,8 +9,6 @@ Source: REDI (arXiv 2505.24850), w₊ = 1, w₋ = 0.8. A fractional reward count
 correct, 1 − r parts incorrect.
 """
 
-from __future__ import annotations
-
 from mindspore import nn
 
 from pcl_reasoner.losses.segments import Batch

@@ -11,8 +11,6 @@ Source: arXiv 2503.14286. A fractional reward counts as both: r parts correct, 1
 incorrect.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from mindspore import nn, ops
 

@@ -8,8 +8,6 @@ MindFormers maps such a folder into memory. It is written as a stream in bounded
 importing datasets. Equal rows give equal bytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable

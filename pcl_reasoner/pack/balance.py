@@ -9,8 +9,6 @@ of its length. A step takes as long as its slowest rank. Every step keeps its ro
 within the step changes.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Iterable
 

@@ -4,8 +4,6 @@ lengths [7, 7, 4], rows of 10: 18 tokens would fit into 2 rows, but no two segme
 -> 3
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -3,8 +3,6 @@
 {"problem": "1 + 1?", "cot": "<think>…"} -> Sample([{"role": "user", …}], "1 + 1?", "<think>…")
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property

@@ -8,8 +8,6 @@ its lengths are left. There are at most as many distinct lengths as tokens in a 
 segments there are.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -4,8 +4,6 @@
  Span("<think>…<|im_end|>", "trained", 0, 1.0), Span("<|endoftext|>…", "padding", 1, None)]
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby

@@ -15,8 +15,6 @@ segment is always −100: after the shift it would be predicted from the last to
 segment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property

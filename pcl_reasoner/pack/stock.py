@@ -1,7 +1,5 @@
 """Converts packed rows for MindFormers' own loader and models: label i becomes token i + 1."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

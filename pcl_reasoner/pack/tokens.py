@@ -8,8 +8,6 @@ Labels are unshifted: ``labels[i]`` is ``input_ids[i]`` where token i is trained
 The chat template determines where the assistant's part begins; no token id is hard-coded here.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

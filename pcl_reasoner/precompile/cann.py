@@ -5,8 +5,6 @@ Simulation level 1 compiles, counts the memory of operators' inputs and outputs,
 GLOG_v=1.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 import sys

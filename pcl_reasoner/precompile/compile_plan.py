@@ -6,8 +6,6 @@ of a compile grows with the layers of the complete model, because all of them ar
 are assigned to stages. Rows keep their length, because no activation is ever allocated.
 """
 
-from __future__ import annotations
-
 import copy
 import re
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Formats the results of compiled ranks as rows for a terminal and as one JSON value."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

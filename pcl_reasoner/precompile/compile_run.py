@@ -1,7 +1,5 @@
 """Compiles ranks one after the other, one process per rank, and explains failures."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

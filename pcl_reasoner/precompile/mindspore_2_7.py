@@ -9,8 +9,6 @@ the wheel is changed. Such a process cannot run anything: it compiles, and ends.
 mindspore_2_7_graph.py reads the text of the resulting graph.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

@@ -10,8 +10,6 @@ The text has a graph once even if it is called for every micro-batch. So each op
 is counted as often as the graph is called.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -5,8 +5,6 @@ JOB is a JSON file: {"config": "mindformers.yaml", "rank": 64, "world": 128, "re
 training would start. The result is written to ``result``, errors to standard error.
 """
 
-from __future__ import annotations
-
 import json
 import resource
 import sys

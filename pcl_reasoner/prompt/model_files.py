@@ -1,7 +1,5 @@
 """Reads the JSON files of a model's folder: config.json, tokenizer_config.json and others."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -7,8 +7,6 @@ Sampling, training and evaluation share this implementation, so that their promp
 It renders as transformers' ``apply_chat_template`` does, without importing transformers.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

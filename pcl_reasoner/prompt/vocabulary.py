@@ -5,8 +5,6 @@
 It gives the same ids as the folder's own tokenizer.json and as transformers' slow Qwen2Tokenizer.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers

@@ -6,8 +6,6 @@ A sample row of the funnel::
      "kept": 1944, "dropped": {"too_long": 6}, "paper": [{"label": "…", "count": 27174}]}
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence

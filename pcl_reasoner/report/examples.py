@@ -6,8 +6,6 @@ A sample response of a problem::
      "answer": "9", "selected": True}
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Renders the page from a summary and the manifests: report.html.jinja, with report.css inside."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

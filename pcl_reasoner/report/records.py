@@ -6,8 +6,6 @@ A sample record, of a packing stage::
                 files={"accounting": {"rows": 510, "fill": 0.73}})
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

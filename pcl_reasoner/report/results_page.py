@@ -1,19 +1,15 @@
 """Renders results.html: scores beside published ones, all problems and samples, some responses."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from markupsafe import Markup
 
+from pcl_reasoner.evaluate.rescore import Rescored
 from pcl_reasoner.evaluate.results import in_order
 from pcl_reasoner.evaluate.summary import Sample
 from pcl_reasoner.report import charts
 from pcl_reasoner.report.page import page_environment
-
-if TYPE_CHECKING:
-    from pcl_reasoner.evaluate.rescore import Rescored
 
 READ_EACH = 2
 """Responses shown per problem: disputed ones first, then an incorrect and a correct one. If more

@@ -7,8 +7,6 @@ A sample score of one benchmark in one evaluation. All but counts and lengths ar
      "mean_length": 41.2, "unfinished": 0.0}
 """
 
-from __future__ import annotations
-
 import math
 import re
 import statistics

@@ -9,22 +9,18 @@ which that is not required: it shows the durations, hosts and commits of the man
 and two runs with equal results differ in those. Nothing else in the page depends on them.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
 from pcl_reasoner.core.artifact import read_manifest
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
-
-if TYPE_CHECKING:
-    from pcl_reasoner.report.records import StageRecord
+from pcl_reasoner.report.records import StageRecord
 
 _JSON_FILES = ("histogram", "accounting", "scores", "sweep")
 _JSONL_FILES = ("metrics", "probe", "hits")

@@ -6,8 +6,6 @@ A sample line of metrics.jsonl::
      "correct_count": 10, "correct_m": -0.2, "correct_p": 0.8, "incorrect_count": 6, …}
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

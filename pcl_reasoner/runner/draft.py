@@ -6,8 +6,6 @@ command line. The origin of every value is kept, so that an error can name the f
 Errors are collected in ``errors``. This module does not know which settings a stage accepts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ All fingerprints are known before anything runs. A stage's fingerprint is the ha
 version, configuration, the content of the files that it names, and its inputs' fingerprints.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -5,8 +5,6 @@ its types, and every name that a stage reads against the existing stages and sou
 reports all problems, before any heavy package is imported.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

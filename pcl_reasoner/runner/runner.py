@@ -1,7 +1,5 @@
 """Runs the stages: skips finished ones, resumes interrupted ones, commits complete ones."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Finds, fetches and fingerprints sources that are paths or hub repositories."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from pathlib import Path

@@ -5,8 +5,6 @@ responses = [{"problem_id": "a", "sample_index": 0, "response": "… \\\\boxed{2
 call("grade", {"problems": problems, "responses": responses}).table("verdicts")
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ There are no prompts. If a host's key is unknown, or the host refuses our key, t
 User, port and key are set in the OpenSSH configuration file that the launch file names.
 """
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 from pathlib import Path

@@ -17,8 +17,6 @@ every user of a machine can read command lines, and it may hold a key.
 Uses only the standard library, so that it starts in a fraction of a second.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -7,8 +7,6 @@
 Uses only the standard library, because the keeper imports it on every host.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

@@ -6,8 +6,6 @@ with Supervised.here([python, "-m", "pcl_reasoner.worker", "mindformers.yaml"], 
 Supervised.on("node02", line, placement, log)                       over SSH, with heartbeats
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

@@ -4,8 +4,6 @@ The folder is a Hugging Face folder like any other: config.json, generation_conf
 model.safetensors, tokenizer.json, tokenizer_config.json (with the chat template).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -11,8 +11,6 @@ times, short chains of thought, repeated rows, blank ground truths, questions of
 (copied, wrapped and paraphrased), and malformed rows of several kinds.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterable, Mapping, Sequence

@@ -15,8 +15,6 @@ Two properties make the rest quick to learn, at every seed: no verb occurs twice
 word determines the word that follows it; and the last change is marked as the last ("finally").
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Collection
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Replaces the settings of a MindFormers configuration that a CPU cannot run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ all: a vocabulary that the tensor-parallel ranks cannot divide stays complete on
 a message.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checks that packed rows have the columns that a loss needs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pcl_reasoner.core.errors import StageError

@@ -13,8 +13,6 @@ pack.
     pack: {inputs: {samples: old_log_probs}, seq_length: 51200}
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Trains on the hosts of the launch file: the train stage's use of the package ``hosts``."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from functools import partial

@@ -13,8 +13,6 @@ Within a step the rows may be distributed to the ranks by their attention costs 
 The step's sum is the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 

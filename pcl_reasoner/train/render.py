@@ -4,8 +4,6 @@ It has every key of V1's published YAML. The keys under ``train.mindformers`` in
 last and unchanged.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

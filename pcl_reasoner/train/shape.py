@@ -1,7 +1,5 @@
 """Finds the model's shape in the weights' config.json, and checks it against the recipe."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pcl_reasoner.core.errors import InputError, StageError

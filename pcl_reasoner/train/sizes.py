@@ -3,8 +3,6 @@
 {"rows": 207272, "rows_per_rank": 16, "steps": 6477, "warmup_steps": 323, "mock_rows": 103636, …}
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from pcl_reasoner.losses.columns import column_names

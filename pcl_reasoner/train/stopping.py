@@ -3,8 +3,6 @@
 This module is cheap to import: a recipe's settings are checked with it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Starts and watches the training process, and finds its last complete checkpoint."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -8,8 +8,6 @@ In a recipe's run the launch file requests the curves, so that they do not chang
 ``placement: {env: {PCL_TENSORBOARD: /data/curves, PCL_SWANLAB: my-project}}``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -10,8 +10,6 @@ batch included. It says how much the step depends on the response. A token count
 loss has a clip, the advantage is not 0 and the token still has no gradient.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import mindspore as ms

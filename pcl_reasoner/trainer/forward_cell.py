@@ -1,7 +1,5 @@
 """Evaluates the trainer's model on rows: log-probs, entropies, the loss's gradient."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import mindspore as ms

@@ -12,8 +12,6 @@ data_loader:
   create_compressed_eod_mask: True
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ them (cpu_operators.py); neither changes anything on another device. The changes
 configuration needs for a CPU are in adapt.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ MindFormers never calls a LOSS that a YAML names for this model, so the model it
 hidden states -> logits -> log π of the labels -> segment means -> the loss Cell.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import mindspore as ms

@@ -1,7 +1,5 @@
 """The callback that answers the probe's problems in the training process."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -7,8 +7,6 @@ PCL_RANK_TIMES, a folder. Ranks wait for one another in every step. Their second
 only by their work between exchanges: reading rows, and running Python.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

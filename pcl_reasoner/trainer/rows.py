@@ -9,8 +9,6 @@ model:   labels      [b c - e - - -]     shifted: each position predicts the nex
          old_log_probs                shifted like the labels: token i + 1's is at position i
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

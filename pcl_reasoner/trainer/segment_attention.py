@@ -9,8 +9,6 @@ MindSpore has no fused attention there.
 Shapes: query [B, N, S, D]; key and value [B, K, S, D], N a multiple of K (grouped queries).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The training step, and the metrics that are written for each step."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

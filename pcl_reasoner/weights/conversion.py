@@ -11,8 +11,6 @@ parity.json is written into the folder of the converted weights:
 and its hash must be the same.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Mapping

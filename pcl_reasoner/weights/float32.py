@@ -3,8 +3,6 @@
 This module exists because the safetensors library's NumPy interface rejects bfloat16.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

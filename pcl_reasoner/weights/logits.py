@@ -4,8 +4,6 @@
 frameworks keep their memory until the process ends.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

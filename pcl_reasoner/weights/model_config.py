@@ -3,8 +3,6 @@
 {"num_layers": 28, "hidden_size": 3584, "num_heads": 28, "n_kv_heads": 4, …}
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -6,8 +6,6 @@
 Shapes and layouts are the same, so only names change, and a conversion there and back is bit-exact.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

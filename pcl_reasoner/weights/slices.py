@@ -12,8 +12,6 @@ dimension:
     part = rank // step % size
 """
 
-from __future__ import annotations
-
 import math
 import re
 import tempfile

@@ -8,8 +8,6 @@ and the tensors' bytes. Every data type is copied unchanged: NumPy has no bfloat
 never interpreted here.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -7,8 +7,6 @@ Any MindFormers YAML can be given, V1's published one included. If the device is
 that a CPU cannot run are changed. Every change is printed.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

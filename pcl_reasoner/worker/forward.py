@@ -7,8 +7,6 @@ are read in their stored order. ``values.f32`` gets [K, S] float32 per row, appe
 log π of each label; with ``--gradient`` also the entropy at that position, and ∂loss / ∂ log π.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

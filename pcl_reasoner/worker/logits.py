@@ -3,8 +3,6 @@
 weights/logits.py starts it as ``python -m pcl_reasoner.worker.logits REQUEST ANSWER``.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -6,8 +6,6 @@ It does the same as ``datasets_preprocess`` in MindFormers' source tree; the whe
 script. The rows are the same as those that MindFormers makes from the YAML while loading.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import shutil
