@@ -26,10 +26,10 @@ from pcl_reasoner.contamination.reading import question_of
 from pcl_reasoner.embedding import embed
 
 # One model and one cache for some hundreds of small checks.
-check_module.load_embedder = functools.cache(embed.load_embedder)
+vars(check_module)["load_embedder"] = functools.cache(embed.load_embedder)
 CACHE = tempfile.TemporaryDirectory()
 
-METHODS = {
+METHODS: dict[str, dict[str, object]] = {
     "ours 0.7": {"threshold": 0.7},
     "ours 0.9": {"threshold": 0.9},
     "V1 0.7": {"method": "upstream", "threshold": 0.7},

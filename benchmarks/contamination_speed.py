@@ -23,6 +23,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ THRESHOLD = 0.7
 LOOP = "plain loop, a window a call"
 LOOP_TAKES = 5
 """The loop and the list get every fifth text: they take as long for it."""
+Side = Callable[[list[str]], list[bool]]
+"""Texts -> which of them are flagged."""
 NAMES = ("Maya", "Ken", "Olga", "Piet", "Ravi", "Sofia", "Theo", "Uma")
 THINGS = ("apples", "marbles", "tickets", "books", "stamps", "coins", "cards")
 SENTENCES = (
@@ -101,16 +104,18 @@ def measured(function: Callable[[], Any]) -> tuple[Any, float, float]:
     return result, time.process_time() - cpu, time.perf_counter() - wall
 
 
+def use_once(embedder: embed.Embedder) -> None:
+    """Embed one text in float32, and one with the faster encoder."""
+    for fast in (False, True):
+        embedder.computed(["Hi."], 256, fast=fast)
+
+
 def load_all(encoders: list[str]) -> dict[str, Any]:
     """The embedders by name, used once; what both take is not part of the check's time."""
     loaded = {}
     for encoder in encoders:
-        loaded[encoder], cpu, _ = measured(lambda e=encoder: embed.load_embedder(MODEL, 2, e))
-        _, first, _ = measured(
-            lambda e=encoder: [
-                loaded[e].computed(["Hi."], 256, fast=fast) for fast in (False, True)
-            ]
-        )
+        loaded[encoder], cpu, _ = measured(partial(embed.load_embedder, MODEL, 2, encoder))
+        _, first, _ = measured(partial(use_once, loaded[encoder]))
         print(f"{encoder}: loading {cpu:.1f}, first use {first:.1f} CPU-s", flush=True)
     return loaded
 
@@ -142,7 +147,8 @@ def encoding(texts: list[str], slices: int) -> int:
     if chosen_encoder("auto") == "openvino_bfloat16":
         encoders.append("openvino_bfloat16")
     loaded = load_all(encoders)
-    check_module.load_embedder = lambda model, threads, encoder: loaded[encoder]
+    # check() then takes these, already loaded.
+    vars(check_module)["load_embedder"] = lambda model, threads, encoder: loaded[encoder]
     config = ContaminationConfig(against=AGAINST, threshold=THRESHOLD, ngrams=False)
     questions = check_module.fingerprints_of([], config, loaded["torch"])
     vectors = np.concatenate([item.vectors for item in questions if item.vectors is not None])
@@ -164,7 +170,7 @@ def encoding(texts: list[str], slices: int) -> int:
         )
         return [bool((own @ vectors.T).max().round(4) >= THRESHOLD) for own in each]
 
-    def ours(encoder: str, ngrams: bool = False) -> Callable[[list[str]], list[bool]]:
+    def ours(encoder: str, ngrams: bool = False) -> Side:
         def run(part: list[str]) -> list[bool]:
             own = config.model_copy(update={"encoder": encoder, "ngrams": ngrams})
             found = check_module.check(part, [], own)
@@ -174,7 +180,7 @@ def encoding(texts: list[str], slices: int) -> int:
         return run
 
     again: dict[str, list[dict[str, Any]]] = {}
-    sides = {LOOP: loop, "encode(list), batches of 32": batched}
+    sides: dict[str, Side] = {LOOP: loop, "encode(list), batches of 32": batched}
     sides |= {f"ours, {encoder}": ours(encoder) for encoder in encoders}
     sides[f"ours, {encoders[-1]}, with n-grams"] = ours(encoders[-1], ngrams=True)
     spent = dict.fromkeys(sides, (0.0, 0.0))
@@ -183,7 +189,7 @@ def encoding(texts: list[str], slices: int) -> int:
         part = texts[number::slices]
         for name, side in sides.items():
             taken = part[::LOOP_TAKES] if side in (loop, batched) else part
-            found, cpu, wall = measured(lambda s=side, p=taken: s(p))
+            found, cpu, wall = measured(partial(side, taken))
             spent[name] = (spent[name][0] + cpu, spent[name][1] + wall)
             decided[name] |= dict(zip(taken, found, strict=True))
     print_sides(decided, spent)
@@ -222,15 +228,16 @@ def near_duplicates(count: int) -> int:
         vectors = duplicates.VectorRows(stored, np.arange(count))
         found = {}
         for search in ("approximate", "exact"):
-            start = anonymous_mib()
+            before_mib = anonymous_mib()
             near, cpu, wall = measured(
-                lambda s=search: duplicates.neighbours(vectors, 0.97, s, NoProgress())
+                partial(duplicates.neighbours, vectors, 0.97, search, NoProgress())
             )
             found[search] = set(near)
             print(
                 f"{search}: {count} vectors, {wall:.0f} s, {cpu:.0f} CPU-s, {len(near)} with a "
                 f"neighbour, peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} "
-                f"MiB (mapped file included), anonymous {start:.0f} -> {anonymous_mib():.0f} MiB",
+                f"MiB (mapped file included), anonymous {before_mib:.0f} -> "
+                f"{anonymous_mib():.0f} MiB",
                 flush=True,
             )
     shared = len(found["approximate"] & found["exact"])

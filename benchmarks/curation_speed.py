@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from curation_rows import write_rows, write_tokenizer
 
@@ -74,22 +75,22 @@ def run_step(
         return
     if not fast:
         sys.modules["fastokens"] = None  # type: ignore[assignment]  # as if not installed
+    from pcl_reasoner import stages
     from pcl_reasoner.core.schema import Placement
     from pcl_reasoner.core.stage import StageContext
-    from pcl_reasoner.curate import stage as curate
 
     output = work / stage
     output.mkdir()
     before = {name: work / STAGES[index - 1] for index, name in enumerate(STAGES)}
     inputs = {"source": source, "rows": before[stage], "tokenizer": tokenizer}
-    configs = {
-        "convert": curate.ConvertConfig(format="nemotron"),
-        "difficulty": curate.DifficultyConfig(),
-        "lengths": curate.LengthsConfig(min_mean_tokens=tokens),
-        "unique": curate.UniqueConfig(),
+    settings: dict[str, dict[str, Any]] = {
+        "convert": {"format": "nemotron"},
+        "lengths": {"min_mean_tokens": tokens},
     }
+    code = stages.STAGES[stage]
+    config = code.config_class()(**settings.get(stage, {}))
     context = StageContext(stage, work / "apart.jsonl", Placement(**PLACEMENT))
-    counts = getattr(curate, stage)(configs[stage], inputs, output, context)
+    counts = code.function()(config, inputs, output, context)
     print(counts.info, context.warnings, file=sys.stderr)
 
 

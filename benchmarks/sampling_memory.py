@@ -20,10 +20,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from sampling_client import slots_server, write_inputs
 
-SIDE = {"n": 8, "concurrency": 64, "vllm": False, "policy": None}
+SIDE: dict[str, Any] = {"n": 8, "concurrency": 64, "vllm": False, "policy": None}
 
 
 def run_stage(url: str, work: Path, given: argparse.Namespace) -> None:

@@ -19,11 +19,15 @@ import json
 import statistics
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import httpx
 import numpy as np
+import numpy.typing as npt
 from sampling_client import slots_server, texts
+
+if TYPE_CHECKING:
+    from pcl_reasoner.sample.stage import SampleConfig
 
 ORDERS = ("file order", "longest first")
 PACE = 1500.0
@@ -31,12 +35,12 @@ PACE = 1500.0
 MEAN = 1000
 
 
-def lengths_of(count: int, spread: float, longest: int, seed: int) -> np.ndarray:
+def lengths_of(count: int, spread: float, longest: int, seed: int) -> npt.NDArray[np.int64]:
     drawn = np.random.default_rng(seed).lognormal(np.log(MEAN) - spread**2 / 2, spread, count)
     return np.clip(drawn, 8, longest).astype(int)
 
 
-def write_inputs(work: Path, given: argparse.Namespace, seed: int) -> np.ndarray:
+def write_inputs(work: Path, given: argparse.Namespace, seed: int) -> npt.NDArray[np.int64]:
     """Problems with and without what is expected, and the server's plan; -> the lengths."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -64,7 +68,7 @@ def write_inputs(work: Path, given: argparse.Namespace, seed: int) -> np.ndarray
     return lengths
 
 
-def settings(given: argparse.Namespace) -> Any:
+def settings(given: argparse.Namespace) -> SampleConfig:
     from pcl_reasoner.sample.stage import SampleConfig
 
     return SampleConfig(engine="server", n=1, temperature=1.0, concurrency=given.slots)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from workload import QWEN_05B, SMALL, drawn_lengths, machine, samples_of, write_job
 
 from pcl_reasoner.pack.rows import plan_packing
@@ -187,10 +188,10 @@ def ask(process: subprocess.Popen[str]) -> list[float]:
     for line in process.stdout:
         if line.startswith("[") and line.rstrip().endswith("]") and "INFO" not in line:
             return list(json.loads(line))
-    raise SystemExit(f"{process.args}: ended before it answered")
+    raise SystemExit(f"{process.args!r}: ended before it answered")
 
 
-def measure(work: Path, sides: list[str], rounds: int) -> dict[str, np.ndarray]:
+def measure(work: Path, sides: list[str], rounds: int) -> dict[str, npt.NDArray[np.float64]]:
     """[rounds, 3] of each side: loss, seconds, peak GiB; the first two steps are left out."""
     started = {
         side: subprocess.Popen(

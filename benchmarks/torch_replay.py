@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import yaml
 from transformers import AutoModelForCausalLM
@@ -150,7 +151,7 @@ def read_model(policy: Path) -> Any:
     return model.train()
 
 
-def logits_of(model: Any, batch: Batch) -> np.ndarray:
+def logits_of(model: Any, batch: Batch) -> npt.NDArray[np.float32]:
     """[B, S, V] float32 of a batch."""
     with torch.no_grad():
         found = model(

@@ -6,7 +6,6 @@ python docs/write_reference.py
 from __future__ import annotations
 
 import ast
-import importlib
 import inspect
 import re
 from collections.abc import Iterator
@@ -56,24 +55,32 @@ def commands() -> str:
     parts = [
         _head("Commands", "the commands' help"),
         "Exit codes: 0 done; 1 a stage failed or something is missing; 2 the input was wrong and "
-        "nothing was run;\n130 interrupted (run the same command again to resume).\n\n",
+        "nothing was run;\n3 `contamination check` found a benchmark question in the data; 130 "
+        "interrupted (run the same command again\nto resume).\n\n",
         _block(cli.get_help(top)),
     ]
-    for name, command in cli.commands.items():
-        context = click.Context(command, parent=top, info_name=name)
-        parts.append(f"\n## pclr-ms {name}\n\n{_block(command.get_help(context))}")
-    return "".join(parts)
+    return "".join([*parts, *_help_of(cli, top, "##")])
+
+
+def _help_of(group: click.Group, parent: click.Context, level: str) -> Iterator[str]:
+    """The help of a group's commands, and of the commands in its groups."""
+    for name, command in group.commands.items():
+        context = click.Context(command, parent=parent, info_name=name)
+        yield f"\n{level} {context.command_path}\n\n{_block(command.get_help(context))}"
+        if isinstance(command, click.Group):
+            yield from _help_of(command, context, f"{level}#")
 
 
 def recipe_keys() -> str:
     """The keys of every stage's configuration, and of a source."""
     parts = [
         _head("Recipe keys", "the stages' configuration classes"),
-        "A stage's keys stand below `stages: {NAME: …}` of a recipe. Its inputs stand there, too: "
-        "`inputs: {ROLE: NAME}`. A\nstage without `seed` gets the recipe's.\n",
+        "A stage's keys are below `stages: {NAME: …}` of a recipe, and so are its inputs: "
+        "`inputs: {ROLE: NAME}`. An input\nwhose role ends in `?` is optional; `*` means all other "
+        "stages of the recipe. A stage without `seed` gets the recipe's.\n",
     ]
     for name, stage in STAGES.items():
-        model = getattr(importlib.import_module(stage.module), stage.config)
+        model = stage.config_class()
         roles = ", ".join(f"`{role}`" for role in stage.inputs) or "none"
         parts.append(f"\n## {name}\n\n{_first_line(model)}\n\nInputs: {roles}.\n\n{_tables(model)}")
     parts.append(f"\n## A source\n\n{_first_line(schema.Source)}\n\n{_tables(schema.Source)}")
@@ -102,12 +109,12 @@ def tables() -> str:
 
 
 def troubleshooting() -> str:
-    """Every error message that the code can raise, by room."""
+    """Every error message that the code can raise, sorted by folder of pcl_reasoner."""
     parts = [
         _head("Troubleshooting", "the errors in the code"),
-        "Every error says where it is, what was found against what was expected, and what to do. "
-        "This page lists all\nmessages by the part of the code that raises them; `…` stands for a "
-        "value. Search it for a part of the\nmessage that you see.\n",
+        "An error message says where the error is, what was found, what was expected, and what to "
+        "do. This page lists all\nmessages, sorted by the part of the code that raises them; `…` "
+        "stands for a value. Search this page for a part of\nthe message that you see.\n",
     ]
     for room in sorted(path for path in (ROOT / "pcl_reasoner").iterdir() if path.is_dir()):
         found = [

@@ -1,8 +1,9 @@
-"""The classes that MindFormers loads by name. Importing this package registers them.
+"""Registers the classes that MindFormers loads by name.
 
-MindFormers looks handlers up as attributes of ``mindformers.dataset.handler`` and everything else
-in its register, so a handler is put into both. Nothing heavy is imported where MindFormers is not
-loaded. A script that imports this package before MindFormers must call ``register()`` afterwards.
+MindFormers finds handlers as attributes of ``mindformers.dataset.handler`` and other classes in its
+register; handlers are put into both. If MindFormers is imported already, the import of this package
+registers the classes. Otherwise this package imports no part of MindFormers, and a program that
+imports MindFormers later must call ``register()`` afterwards.
 """
 
 import sys
@@ -16,11 +17,11 @@ HANDLERS = (DecontaminationHandler, InstructionHandler, RewardHandler, SegmentPa
 
 
 def register() -> None:
-    """Register the handlers, the loader, the model, the step and the callbacks by name."""
+    """Register the handlers, the loader, the model, the training step and the callbacks."""
     import mindformers.dataset.handler as mindformers_handlers
     from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
 
-    # They register on import.
+    # These modules register their classes on import.
     from pcl_reasoner.trainer import curves, loader, model, probe_callback, step  # noqa: F401
     from pcl_reasoner.trainer.mindformers_1_8 import sort_before_checkpoints
     from pcl_reasoner.trainer.rank_times import PclRankTimes

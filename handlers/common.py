@@ -1,4 +1,4 @@
-"""Functions that handlers share: they check column names and report counts."""
+"""Functions that all handlers use: they check column names and report counts."""
 
 import logging
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ LOGGER = logging.getLogger("pcl_reasoner.handlers")
 
 
 def checked_map(handler: str, map_keys: Mapping[str, str], keys: tuple[str, ...]) -> dict[str, str]:
-    """Return ``map_keys`` unchanged, if every key is one of our columns.
+    """Check that every key of ``map_keys`` is one of our columns; return a copy of the map.
 
     Args:
         handler: Name of the handler, for the error message.
-        map_keys: Our column -> the data's column.
-        keys: The columns that may be keys.
+        map_keys: Our name of a column -> its name in the data.
+        keys: Our names that are allowed.
 
     Raises:
         InputError: A key is not one of our columns.
@@ -29,23 +29,8 @@ def checked_map(handler: str, map_keys: Mapping[str, str], keys: tuple[str, ...]
     return dict(map_keys)
 
 
-def refuse_renamed(handler: str, unused: Mapping[str, object], renamed: Mapping[str, str]) -> None:
-    """Refuse keywords with old names, which would otherwise be ignored.
-
-    Args:
-        handler: Name of the handler, for the error message.
-        unused: The keywords that the handler does not use.
-        renamed: Old name -> new name.
-
-    Raises:
-        InputError: A keyword has an old name.
-    """
-    for key in unused.keys() & renamed.keys():
-        raise InputError(f"{handler}: {key} is called {renamed[key]} now.")
-
-
 def report(name: str, read: int, kept: int, dropped: Mapping[str, int]) -> None:
-    """Log a handler's counts; if rows were dropped, as a warning, which is shown by default.
+    """Log a handler's counts: as a warning, which is shown by default, if rows were dropped.
 
     Args:
         name: Name of the handler.

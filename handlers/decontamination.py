@@ -3,10 +3,8 @@
 handler: [{type: DecontaminationHandler, benchmark: aime.jsonl, threshold: 0.9}]
 """
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pcl_reasoner.contamination.check import check
 from pcl_reasoner.contamination.config import ContaminationConfig
@@ -14,16 +12,13 @@ from pcl_reasoner.contamination.reading import question_of, read_questions
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.handlers.common import report
 
-if TYPE_CHECKING:
-    import datasets
-
 
 class DecontaminationHandler:
     """Removes benchmark questions from a data set, as the stage ``contamination`` does.
 
     Args:
-        benchmark: File or folder of questions, a list of these, or name -> path.
-        field: The column to compare; in V1's ``conversations``, the first user turn is compared.
+        benchmark: A file or folder of questions, a list of such paths, or name -> path.
+        field: The column to compare; in ``conversations``, only the first user turn is compared.
         threads: CPU threads for the embedding.
         settings: Settings of ContaminationConfig: threshold, ngrams, containment, model …
     """
@@ -36,11 +31,11 @@ class DecontaminationHandler:
         self.questions = read_questions({name: Path(path) for name, path in named.items()})
         self.field, self.threads, self.config = field, threads, ContaminationConfig(**settings)
 
-    def __call__(self, dataset: datasets.Dataset) -> datasets.Dataset:
-        """Return the rows that are in no benchmark, in their order and with all columns.
+    def __call__(self, dataset: Any) -> Any:
+        """Remove a datasets.Dataset's rows that are in a benchmark or have no text; keep the order.
 
         Raises:
-            InputError: The data has no column of that name.
+            InputError: The data has no column ``field``.
         """
         if self.field not in dataset.column_names:
             raise InputError(

@@ -7,7 +7,8 @@ handler:
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.handlers.common import refuse_renamed, report
+from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.handlers.common import report
 from pcl_reasoner.pack.arrow_folder import write_arrow_folder
 from pcl_reasoner.pack.config import OverLength
 from pcl_reasoner.pack.rows import plan_packing
@@ -18,9 +19,9 @@ class SegmentPackingHandler:
     """Packs InstructionHandler's segments into rows; see plan_packing.
 
     Args:
-        seq_length: Tokens per row; this and the arguments up to ``over_length``: see plan_packing.
+        seq_length: Tokens per row. All arguments before ``shift_labels`` are as in plan_packing.
         shift_labels: True for MindFormers' own loader and models, which expect that label i is
-            token i + 1; False for PclPackedDataLoader, which shifts them itself.
+            token i + 1; False for PclPackedDataLoader, which shifts the labels itself.
         output: Folder to write the rows to; None keeps them in memory (small data sets).
     """
 
@@ -36,7 +37,8 @@ class SegmentPackingHandler:
         output: str | None = None,
         **unused: Any,
     ) -> None:
-        refuse_renamed("SegmentPackingHandler", unused, {"one_a_row": "one_segment_per_row"})
+        if "one_a_row" in unused:
+            raise InputError("SegmentPackingHandler: one_a_row is called one_segment_per_row now.")
         self.rules = seq_length, max_segments, seed, pad_token_id, one_segment_per_row, over_length
         self.shift_labels, self.output = shift_labels, output
 

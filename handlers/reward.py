@@ -2,7 +2,7 @@
 
 handler:
   - {type: RewardHandler, verdicts: verdicts.parquet}
-  - type: RewardHandler                 # a file and data with other column names
+  - type: RewardHandler                 # for other column names in the file and the data
     verdicts: scores.jsonl
     map_keys: {problem_id: question, sample_index: attempt, reward: score}
 """
@@ -16,15 +16,15 @@ from pcl_reasoner.handlers.common import checked_map, report
 
 
 class RewardHandler:
-    """Adds ``reward``, ``pass_rate`` and ``advantage`` (float32), joined by response.
+    """Adds the columns ``reward``, ``pass_rate`` and ``advantage`` (float32) to responses.
 
     Args:
-        verdicts: The grade stage's verdicts.parquet, or a Parquet or JSONL file like it.
-        map_keys: Our column -> its name in that file and in the data.
-        unused: Other keywords of MindFormers; they are ignored.
+        verdicts: The grade stage's verdicts.parquet, or another Parquet or JSONL file of rewards.
+        map_keys: Our name of a column -> its name in that file and in the data.
+        unused: Other keywords, which MindFormers adds; they are ignored.
 
     Raises:
-        InputError: The file lacks these columns, or ``map_keys`` has other keys.
+        InputError: The file lacks a column, or ``map_keys`` has an unknown key.
         StageError: A reward is missing or outside of [0, 1], or a response has two rewards.
     """
 

@@ -6,12 +6,12 @@
 #   pclr-ms run v1_sft --launch v1_dp8_tp8_pp2 --dry-run          # writes the configuration
 #   RANK=0 HOSTS="node01 node02" DEVICES=8 launch/msrun.sh runs/v1_sft/dry_run/mindformers.train.yaml
 #
-# What it trains lies in work/checkpoint beside the configuration, and pclr-ms run knows nothing of
-# it. For a run that goes on to the report take the scripts that pclr-ms itself writes for every
-# host: runs/RECIPE/launch/.
+# Its checkpoints are in work/checkpoint beside the configuration; pclr-ms run does not use them. For a
+# run up to the report take the scripts that pclr-ms itself writes for every host:
+# runs/RECIPE/launch/.
 #
 #   HOSTS     all hosts, the first is the master; this host alone if left out
-#   RANK      this host's place among them, from 0; looked up by its name if left out
+#   RANK      this host's index among them, from 0; looked up by its name if left out
 #   DEVICES   devices of a host, counted in dies (a 910C node shows 16); 8 if left out
 #   PORT      of the master; 8118 if left out
 #   SET_ENV   CANN's shell file; not sourced if left out
@@ -41,6 +41,8 @@ if [ -z "$rank" ]; then
 fi
 [ -n "$rank" ] || fail "this host, $(hostname), is not among HOSTS (${hosts[*]}): give its RANK"
 [[ $rank =~ ^[0-9]+$ && $devices =~ ^[0-9]+$ ]] || fail "RANK and DEVICES are numbers, got $rank, $devices"
+port=${PORT:-8118} seconds=${SECONDS_TO_JOIN:-1200}
+[[ $port =~ ^[0-9]+$ && $seconds =~ ^[0-9]+$ ]] || fail "PORT and SECONDS_TO_JOIN are numbers, got $port, $seconds"
 [ "$rank" -lt "${#hosts[@]}" ] || fail "RANK is $rank, HOSTS names ${#hosts[@]} hosts, from 0"
 
 if [ -n "${SET_ENV:-}" ]; then
@@ -57,6 +59,5 @@ export LOG_MF_PATH=${LOG_MF_PATH:-$folder/work/log}
 
 # Paths in the configuration are relative to the folder that it is in.
 cd "$folder"
-exec python -m pcl_reasoner.hosts.msrun "$config" --hosts "${hosts[@]}" --rank "$rank" \
-  --devices "$devices" --port "${PORT:-8118}" --log-dir "${LOG_DIR:-work/msrun_log}" \
-  --seconds "${SECONDS_TO_JOIN:-1200}"
+exec python -m pcl_reasoner.hosts.msrun "$config" "$rank" "$devices" "$port" \
+  "${LOG_DIR:-work/msrun_log}" "$seconds" "${hosts[@]}"

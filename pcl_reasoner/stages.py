@@ -1,7 +1,7 @@
-"""All stages. To add one, write a module with a config and a function, and add an entry here.
+"""The table of all stages. A new stage needs a module with a config and a function, and an entry.
 
 ``inputs`` gives the stage or source that each role of a stage reads by default; None means that the
-recipe must name one. ``resumable`` stages continue in the partial folder that a killed run left;
+recipe must name one. A killed run leaves a partial folder: a ``resumable`` stage continues in it,
 the others start again. ``version`` is raised when a stage's output changes for the same
 configuration, so that old artifacts are not mistaken for new ones.
 """
@@ -22,20 +22,19 @@ ALL_STAGES = "*"
 
 @dataclass(frozen=True)
 class Stage:
-    """Where a stage's code is. The module is imported only when its config or code is needed.
+    """An entry of the table. The module is imported only when its config or function is needed.
 
     Args:
-        module: Module that holds ``config`` and ``run``; importing it must be fast.
-        config: Name of the StageConfig subclass in it.
-        run: Name of the function in it.
+        module: Module that holds the function and its configuration; importing it must be fast.
+        run: Name of the function in it. The StageConfig subclass is named after it: a function
+            ``old_log_probs`` has an ``OldLogProbsConfig``.
         inputs: Role -> name of the default stage or source. A role that ends in ``?`` is optional:
-            it has no input unless the recipe names one, and its default is not used.
-        version: Raised when the output changes for the same configuration.
+            only the recipe can name an input for it, and the name in this table is ignored.
+        version: Number that is raised when the output changes for the same configuration.
         resumable: True if the function continues in the folder that a killed run left.
     """
 
     module: str
-    config: str
     run: str
     inputs: Mapping[str, str | None] = field(default_factory=dict)
     version: int = 1
@@ -43,7 +42,8 @@ class Stage:
 
     def config_class(self) -> type[StageConfig]:
         """The stage's configuration class."""
-        found: type[StageConfig] = getattr(importlib.import_module(self.module), self.config)
+        name = f"{self.run.title().replace('_', '')}Config"
+        found: type[StageConfig] = getattr(importlib.import_module(self.module), name)
         return found
 
     def function(self) -> RunFunction:
@@ -52,33 +52,27 @@ class Stage:
         return found
 
 
-_CURATE = "pcl_reasoner.curate.stage"
+_CURATE = "pcl_reasoner.curate"
 _GRADE = "pcl_reasoner.grade.stage"
 _PACK = "pcl_reasoner.pack.stage"
 _TRAIN = "pcl_reasoner.train.stage"
 
 STAGES: dict[str, Stage] = {
-    "synthetic": Stage("pcl_reasoner.synthetic.stage", "SyntheticConfig", "synthetic"),
-    "convert": Stage(_CURATE, "ConvertConfig", "convert", {"source": None}, version=2),
-    "difficulty": Stage(_CURATE, "DifficultyConfig", "difficulty", {"rows": "convert"}, version=2),
+    "synthetic": Stage("pcl_reasoner.synthetic.stage", "synthetic"),
+    "convert": Stage(f"{_CURATE}.convert", "convert", {"source": None}, version=2),
+    "difficulty": Stage(f"{_CURATE}.difficulty", "difficulty", {"rows": "convert"}, version=2),
     "lengths": Stage(
-        _CURATE,
-        "LengthsConfig",
-        "lengths",
-        {"rows": "difficulty", "tokenizer": "policy"},
-        version=2,
+        f"{_CURATE}.lengths", "lengths", {"rows": "difficulty", "tokenizer": "policy"}, version=2
     ),
-    "unique": Stage(_CURATE, "UniqueConfig", "unique", {"rows": "lengths"}),
+    "unique": Stage(f"{_CURATE}.unique", "unique", {"rows": "lengths"}),
     "contamination": Stage(
         "pcl_reasoner.contamination.stage",
-        "ContaminationConfig",
         "contamination",
         {"problems": "unique", "benchmark": "benchmark"},
         version=2,
     ),
     "sample": Stage(
         "pcl_reasoner.sample.stage",
-        "SampleConfig",
         "sample",
         {"problems": "contamination", "policy": "policy"},
         version=2,
@@ -86,7 +80,6 @@ STAGES: dict[str, Stage] = {
     ),
     "grade": Stage(
         _GRADE,
-        "GradeConfig",
         "grade",
         {"responses": "sample", "problems": "contamination", "judge?": None},
         version=2,
@@ -94,48 +87,39 @@ STAGES: dict[str, Stage] = {
     ),
     "select": Stage(
         _GRADE,
-        "SelectConfig",
         "select",
         {"responses": "sample", "verdicts": "grade", "problems": "contamination"},
         version=2,
     ),
     "tokenize": Stage(
         _PACK,
-        "TokenizeConfig",
         "tokenize",
         {"responses": "select", "problems?": "contamination", "policy": "policy"},
         version=2,
     ),
     "old_log_probs": Stage(
         "pcl_reasoner.train.old_log_probs_stage",
-        "OldLogProbsConfig",
         "old_log_probs",
         {"samples": "tokenize", "policy": "policy"},
         resumable=True,
     ),
-    "pack": Stage(_PACK, "PackConfig", "pack", {"samples": "tokenize"}, version=2),
+    "pack": Stage(_PACK, "pack", {"samples": "tokenize"}, version=2),
     "train": Stage(
         _TRAIN,
-        "TrainConfig",
         "train",
         {"packs": "pack", "policy": "policy", "probe?": None},
         version=2,
         resumable=True,
     ),
-    "export": Stage(
-        _TRAIN, "ExportConfig", "export", {"checkpoint": "train", "policy": "policy"}, version=2
-    ),
+    "export": Stage(_TRAIN, "export", {"checkpoint": "train", "policy": "policy"}, version=2),
     "evaluate": Stage(
         "pcl_reasoner.evaluate.stage",
-        "EvaluateConfig",
         "evaluate",
         {"model": "export", "benchmark": "benchmark", "contamination?": "contamination"},
         version=3,
         resumable=True,
     ),
-    "report": Stage(
-        "pcl_reasoner.report.stage", "ReportConfig", "report", {ALL_STAGES: ALL_STAGES}
-    ),
+    "report": Stage("pcl_reasoner.report.stage", "report", {ALL_STAGES: ALL_STAGES}),
 }
 
 
@@ -144,13 +128,13 @@ RENAMED_STAGES = {"embedded": "synthetic", "frozen": "old_log_probs"}
 
 
 def stage_hint(name: str, known: Iterable[str]) -> str:
-    """`` It is called NAME now.`` for a stage's old name, else the nearest known name."""
+    """Return a hint for an unknown stage name: its present name, or else a similar name."""
     new_name = RENAMED_STAGES.get(name)
     return f" It is called {new_name} now." if new_name else nearest(name, known)
 
 
 def inputs_of(inputs: Mapping[str, Path], role: str) -> dict[str, Path]:
-    """All inputs of one role: one, or several if the recipe gives a list.
+    """Return all inputs of one role: one input, or several if the recipe gives a list.
 
     Args:
         inputs: The stage's inputs. The items of a list have keys of the form ``role.name``.

@@ -1,11 +1,11 @@
 """Run the checks and tests lane by lane, and say at the end what ran and what was skipped, and why.
 
     python tests/run_lanes.py [LANE …]        the lanes of every push
-    python tests/run_lanes.py --all           the long lane too, file by file, resumable
+    python tests/run_lanes.py --all           the long lane too, resumable
     python tests/run_lanes.py --table         write the measured minutes into CONTRIBUTING.md
 
-A lane that fails does not keep the others from running; the exit code is 1 when any failed. The
-long lane remembers which test files passed for this very tree: the same command runs the rest.
+A lane that fails does not keep the others from running; the exit code is 1 when any failed. With
+--all, lanes and files of the long lane that passed for exactly this tree are not run again.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 MEASURED = ROOT / "build" / "lanes.json"
 """Lane -> seconds, of the last runs on this machine."""
-PASSED = ROOT / "build" / "long_lane.json"
-"""The tree's hash, and the test files of the long lane that passed for it."""
+PASSED = ROOT / "build" / "passed.json"
+"""The tree's hash, and the seconds of what passed for it: lanes, and files of the long lane."""
 TABLE = ("<!-- lanes -->\n", "<!-- end of lanes -->\n")
 
 PYTEST = ["pytest", "-rs", "--durations=25"]
@@ -49,7 +49,10 @@ LANES: dict[str, tuple[list[str], str]] = {
 """Name -> command, and what it is."""
 LONG = "long"
 LONG_COMMAND = [*PYTEST, "-m", "long"]
-LONG_MEANS = "by hand before an issue is resolved: twenty kills, published compiles, every drill"
+LONG_MEANS = (
+    "by hand before an issue is closed: "
+    "twenty kills, compiles of the published layouts, faults between hosts"
+)
 
 
 @dataclass(frozen=True)
@@ -87,8 +90,8 @@ def run(command: list[str]) -> Outcome:
 
 def tree_hash() -> str:
     """A hash of all files that git knows or would add: what the tests are run on."""
-    words = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
-    names = subprocess.check_output(words, cwd=ROOT).split(b"\0")
+    listing = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
+    names = subprocess.check_output(listing, cwd=ROOT).split(b"\0")
     digest = hashlib.sha256()
     for name in sorted(filter(None, names)):
         file = ROOT / name.decode()
@@ -99,31 +102,40 @@ def tree_hash() -> str:
 
 def long_files() -> list[str]:
     """The test files that have long tests."""
-    words = [sys.executable, "-m", "pytest", "-m", LONG, "--collect-only", "-o", "addopts=-q"]
-    found = subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    listing = [sys.executable, "-m", "pytest", "-m", LONG, "--collect-only", "-o", "addopts=-q"]
+    found = subprocess.run(listing, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
     return list(dict.fromkeys(line.split("::")[0] for line in found if "::" in line))
 
 
-def run_long() -> Outcome:
-    """Run the long lane file by file; those that passed for this tree are not run again."""
+def passed_before() -> dict[str, float]:
+    """What passed for this tree -> seconds."""
     kept = json.loads(PASSED.read_text()) if PASSED.is_file() else {}
-    now = tree_hash()
-    passed: dict[str, float] = kept.get("passed", {}) if kept.get("tree") == now else {}
-    failed, skipped = [], []
-    for file in long_files():
-        if file in passed:
-            print(f"-- {file}: passed before, {passed[file]:.0f} s", flush=True)
-            continue
-        outcome = run([*LONG_COMMAND, file])
-        skipped += outcome.skipped
-        if outcome.code:
-            failed.append(file)
-            continue
-        passed[file] = outcome.seconds
+    found: dict[str, float] = kept["passed"] if kept.get("tree") == tree_hash() else {}
+    return found
+
+
+def run_once(name: str, command: list[str]) -> Outcome:
+    """Run a command, unless it passed before for this tree."""
+    before = passed_before()
+    if name in before:
+        print(f"-- {name}: passed before, {before[name]:.0f} s", flush=True)
+        return Outcome(0, before[name], "passed before for this tree", [])
+    outcome = run(command)
+    if not outcome.code:
         PASSED.parent.mkdir(exist_ok=True)
-        PASSED.write_text(json.dumps({"tree": now, "passed": passed}, indent=1))
-    closing = f"{len(passed)} files passed, failed: {', '.join(failed) or 'none'}"
-    return Outcome(int(bool(failed)), sum(passed.values()), closing, skipped)
+        passed = {**before, name: outcome.seconds}
+        PASSED.write_text(json.dumps({"tree": tree_hash(), "passed": passed}, indent=1))
+    return outcome
+
+
+def run_long() -> Outcome:
+    """Run the long lane file by file."""
+    outcomes = {file: run_once(file, [*LONG_COMMAND, file]) for file in long_files()}
+    failed = [file for file, outcome in outcomes.items() if outcome.code]
+    closing = f"{len(outcomes) - len(failed)} files passed, failed: {', '.join(failed) or 'none'}"
+    seconds = sum(outcome.seconds for outcome in outcomes.values())
+    skipped = [line for outcome in outcomes.values() for line in outcome.skipped]
+    return Outcome(int(bool(failed)), seconds, closing, skipped)
 
 
 def measured() -> dict[str, float]:
@@ -155,7 +167,8 @@ def main(names: list[str]) -> int:
     if names == ["--table"]:
         write_table()
         return 0
-    names = [*LANES, LONG] if names == ["--all"] else names or list(LANES)
+    every = names == ["--all"]
+    names = [*LANES, LONG] if every else names or list(LANES)
     unknown = [name for name in names if name not in (*LANES, LONG)]
     if unknown:
         known = ", ".join([*LANES, LONG])
@@ -165,14 +178,17 @@ def main(names: list[str]) -> int:
     for name in names:
         command = LONG_COMMAND if name == LONG else LANES[name][0]
         print(f"== {name}: {' '.join(command)}", flush=True)
-        outcomes[name] = run_long() if name == LONG else run(command)
+        if name == LONG:
+            outcomes[name] = run_long()
+        else:
+            outcomes[name] = run_once(name, command) if every else run(command)
     print("== skipped")
     skipped = [f"{name}: {line}" for name, done in outcomes.items() for line in done.skipped]
     print("\n".join(skipped or ["nothing"]))
     print("== lanes")
     for name, done in outcomes.items():
-        word = "FAILED" if done.code else "ok"
-        print(f"{name:8}{word:8}{done.seconds:6.0f} s  {done.closing}")
+        verdict = "FAILED" if done.code else "ok"
+        print(f"{name:8}{verdict:8}{done.seconds:6.0f} s  {done.closing}")
     MEASURED.parent.mkdir(exist_ok=True)
     took = {name: done.seconds for name, done in outcomes.items() if not done.code}
     MEASURED.write_text(json.dumps({**measured(), **took}, indent=1))

@@ -19,8 +19,9 @@ from pcl_reasoner.core import artifact, files
 from pcl_reasoner.core.doctor import MATRIX
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import StageContext
+from pcl_reasoner.runner.launch_file import load_launch
 from pcl_reasoner.runner.plan import make_plan
-from pcl_reasoner.runner.recipe import load_launch, load_recipe
+from pcl_reasoner.runner.recipe import load_recipe
 from pcl_reasoner.stages import STAGES, Stage
 
 ROOT = files.PACKAGE.parent
@@ -314,7 +315,7 @@ def test_the_contributors_stage_works(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "brief.py").write_text(module)
     monkeypatch.syspath_prepend(str(tmp_path))
     entry = eval(f"{{{line}}}", {"Stage": Stage})["brief"]  # noqa: S307
-    stage = Stage("brief", entry.config, entry.run, entry.inputs)
+    stage = Stage("brief", entry.run, entry.inputs)
     pq.write_table(pa.table({"problem": ["abc", "abcd", "ä" * 3]}), tmp_path / "clean.parquet")
     (tmp_path / "out").mkdir()
     context = StageContext(name="brief", quarantined=tmp_path / artifact.QUARANTINED)

@@ -53,8 +53,8 @@ WALK = (
 """A room may import from the rooms before it. ``stages`` is a file: the list of all stages."""
 
 PICTURED = r"^(\w+) .*  stages? (.+)$"
-ROOM_LINES = 2700
-"""A room that outgrows this has more than one purpose."""
+ROOM_LINES, FILE_LINES, FUNCTION_LINES = 2500, 400, 50
+"""What outgrows this has more than one purpose."""
 
 HEAVY = {
     "mindspore",
@@ -196,6 +196,14 @@ def test_the_picture_of_the_processes_names_what_is_there() -> None:
 def test_a_room_has_one_purpose(room: str) -> None:
     files = [module.file for module in MODULES.values() if module.room == room]
     assert sum(len(file.read_text().splitlines()) for file in files) <= ROOM_LINES
+
+
+@each
+def test_files_and_functions_stay_short(module: Module) -> None:
+    assert len(module.file.read_text().splitlines()) <= FILE_LINES
+    functions = [node for node in ast.walk(module.tree) if isinstance(node, ast.FunctionDef)]
+    lengths = {one.name: (one.end_lineno or 0) - one.lineno + 1 for one in functions}
+    assert {name: count for name, count in lengths.items() if count > FUNCTION_LINES} == {}
 
 
 @each

@@ -21,7 +21,7 @@ UNITS = (
 )
 PHRASES = {
     rf"\b(one|once|{COUNTED}) an? ({UNITS})\b": "per",
-    r"\bof which\b": "a sentence of its own",
+    r"(?<!each )\bof which\b": "a sentence of its own",
     r"\bin which case\b": "then",
     r"\bwhat of\b|\bnothing of it\b|\bhow much of\b": "the thing itself",
     r"\b(goes|go|went|gone|going) on\b": "continue, resume",
@@ -36,7 +36,7 @@ PHRASES = {
     r"\b(server|command|process)'s words\b": "output",
     r"\bstands (twice|once)\b": "occurs twice",
     r"\b(at|by) hand of\b": "with",
-    r"\bso many\b|\bas many\b(?! as)": "the number",
+    r"\bso many\b": "the number",
     r"\bthe like\b": "similar",
 }
 FILES = [

@@ -1,6 +1,6 @@
-"""A wrong gradient in MindSpore's semi-automatic parallel mode: docs/mindspore_all_reduce.md.
+"""A wrong gradient in MindSpore's semi-automatic parallel mode; see mindspore_all_reduce.md.
 
-    msrun --worker_num 2 --local_worker_num 2 docs/mindspore_all_reduce.py
+    msrun --worker_num 2 --local_worker_num 2 docs/internals/mindspore_all_reduce.py
 
 Two ranks hold one column each of x [4, 2]. The network is Σ m (x − log Σ e^x), a log-softmax over
 columns with weights m, so its gradient is m − softmax(x) Σ m. Nothing but MindSpore is needed.

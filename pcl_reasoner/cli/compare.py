@@ -1,10 +1,11 @@
 """Compares two nested mappings key by key.
 
 {"train": {"learning_rate": 1.0e-6}} against {"train": {"learning_rate": 6.0e-5}}
--> [("train.learning_rate", 1e-06, 6e-05)]
+-> [("train.learning_rate", 1e-06, 6e-05)], and two empty lists: both sides have all keys
 """
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +13,38 @@ from pcl_reasoner.core.files import read_yaml
 from pcl_reasoner.runner.plan import make_plan
 from pcl_reasoner.runner.recipe import Recipe
 
-ABSENT = "—"
-"""Shown for a key that one side does not have."""
 
+def differences(left: Any, right: Any) -> list[list[tuple[Any, ...]]]:
+    """Compare two nested mappings.
 
-def differences(left: Any, right: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the keys whose values differ: in the left's order, then keys of the right only.
-
-    Yields:
-        Key, left value, right value; ABSENT for a side without the key.
+    Returns:
+        Three lists: (key, left value, right value) where the values differ in meaning; (key, value)
+        of keys that only the left side has; (key, value) of keys that only the right side has.
     """
     flat_left, flat_right = flatten(left), flatten(right)
-    for key in flat_left | flat_right:
-        values = flat_left.get(key, ABSENT), flat_right.get(key, ABSENT)
-        if values[0] != values[1]:
-            yield key, *values
+    common = [key for key in flat_left if key in flat_right]
+    pairs = [(key, flat_left[key], flat_right[key]) for key in common]
+    return [
+        [pair for pair in pairs if not _same(*pair[1:])],
+        [(key, value) for key, value in flat_left.items() if key not in flat_right],
+        [(key, value) for key, value in flat_right.items() if key not in flat_left],
+    ]
+
+
+def _same(left: Any, right: Any) -> bool:
+    """True if two values are equal, or differ only in notation.
+
+    The string ``1e6`` equals the number 1000000, and the path ``./output/`` equals ``output``.
+    """
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_same, left, right))
+    if isinstance(left, str) and isinstance(right, str):
+        is_path = "/" in left + right
+        return left == right or (is_path and os.path.normpath(left) == os.path.normpath(right))
+    try:
+        return bool(left == right) or float(left) == float(right)
+    except (TypeError, ValueError):
+        return False
 
 
 def mindformers_yaml(name: str) -> dict[str, Any] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,9 +93,7 @@ def check(
     output: Path | None,
     column: str | None,
     threads: int,
-    no_embedding: bool,
-    no_ngrams: bool,
-    **settings: Any,
+    **options: Any,
 ) -> int:
     """Compare DATA (.jsonl, .parquet, or a saved Arrow folder) with benchmarks.
 
@@ -103,49 +102,34 @@ def check(
     from pcl_reasoner.cli import terminal
     from pcl_reasoner.contamination.command import check_data
 
-    settings |= {"embedding": not no_embedding, "ngrams": not no_ngrams}
-    _check_settings(settings)
+    settings = _settings(**options)
     folder = output or Path(f"{data.name}.contamination")
-    with terminal.task_view(f"contamination of {data.name}") as progress:
+    with terminal.run_view() as progress:
+        progress.begin(f"contamination of {data.name}")
         checked = check_data(data, against, settings, folder, column, threads, progress)
     _show(checked)
     return FOUND if checked.hits else 0
 
 
-def _check_settings(settings: dict[str, Any]) -> None:
-    """Raise one error that reports all problems, if the settings are no valid configuration."""
-    from pydantic import ValidationError
-
+def _settings(no_embedding: bool, no_ngrams: bool, **others: Any) -> dict[str, Any]:
+    """Turn options into settings of ContaminationConfig, and check them before data are read."""
     from pcl_reasoner.contamination.config import ContaminationConfig
-    from pcl_reasoner.core.errors import join_errors
-    from pcl_reasoner.core.validation import validation_messages
+    from pcl_reasoner.core.validation import validated
 
-    try:
-        ContaminationConfig(**settings)
-    except ValidationError as error:
-        problems = validation_messages(error, lambda key: "settings", "", ContaminationConfig)
-        raise join_errors(list(problems)) from error
+    settings = {**others, "embedding": not no_embedding, "ngrams": not no_ngrams}
+    validated(ContaminationConfig, settings, "settings")
+    return settings
 
 
 def _show(checked: Checked) -> None:
-    """Print the closest pairs and the counts of kept and dropped rows."""
+    """Print the closest pairs, and how many rows were kept and dropped."""
     from pcl_reasoner.cli import terminal
 
     hits = sorted(checked.hits, key=lambda hit: (-(hit["cosine"] or 0), -hit["ngrams"]))
     shown = hits[:SHOWN] or checked.misses[:3]
     terminal.table(
         ("row", "question", "cosine", "n-grams", "rule", "problem"),
-        [
-            (
-                f"{pair['file']}:{pair['row']}",
-                f"{pair['benchmark']} {pair['benchmark_id']}",
-                "–" if pair["cosine"] is None else f"{pair['cosine']:.4f}",
-                f"{pair['ngrams']:.2f}",
-                pair.get("decision") or pair["rule"] or "near miss",
-                " ".join(pair["problem"].split())[:60],
-            )
-            for pair in shown
-        ],
+        [_cells(pair) for pair in shown],
         right=("cosine", "n-grams"),
     )
     if len(hits) > SHOWN:
@@ -156,6 +140,18 @@ def _show(checked: Checked) -> None:
     click.echo(f"evidence: {checked.output / 'evidence.html'}")
     verdict = f"found: {len(hits)} rows" if hits else "clean: nothing found"
     click.echo(f"{verdict}, of {checked.info['benchmark_questions']} questions compared with")
+
+
+def _cells(pair: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the table cells of one pair of a problem and a benchmark question."""
+    return (
+        f"{pair['file']}:{pair['row']}",
+        f"{pair['benchmark']} {pair['benchmark_id']}",
+        "–" if pair["cosine"] is None else f"{pair['cosine']:.4f}",
+        f"{pair['ngrams']:.2f}",
+        pair.get("decision") or pair["rule"] or "near miss",
+        " ".join(pair["problem"].split())[:60],
+    )
 
 
 @contamination.command(

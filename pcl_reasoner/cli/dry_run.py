@@ -1,6 +1,6 @@
-"""``pclr-ms run --dry-run``: prints stages, sizes and commands per host, and writes files.
+"""``pclr-ms run --dry-run``: prints stages, sizes and commands per host, and runs nothing.
 
-The files are to be read, compared or given to MindFormers.
+It also writes the resolved recipe, MindFormers' YAML files and launch scripts, for use elsewhere.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def show(plan: Plan, repeated: list[PlannedStage], runs: Path) -> None:
-    """Print what would run, and write it to files.
+    """Print what a run would do, and write the recipe, YAML files and scripts for it.
 
     Args:
         plan: The plan.
@@ -28,6 +28,7 @@ def show(plan: Plan, repeated: list[PlannedStage], runs: Path) -> None:
         StageError: A folder cannot be written.
     """
     from pcl_reasoner.hosts.commands import commands_for_plan
+    from pcl_reasoner.runner.plan import state
 
     for index, planned in enumerate(plan.stages):
         reason = "to run: requested with --from" if planned in repeated else state(planned)
@@ -76,8 +77,8 @@ def _write_recipe(plan: Plan, runs: Path) -> list[Path]:
 def show_scripts(plan: Plan, runs: Path) -> None:
     """Write the scripts that a person starts on the hosts, and print the commands to start them.
 
-    They are the scripts of Ray, if the launch file needs them, and of every stage to run. They go
-    to ``<recipe>/launch/<stage>`` below the folder of all runs.
+    Scripts exist for every unfinished stage whose processes a person starts, and for Ray if the
+    launch file needs it. Their folder is ``<recipe>/launch/<stage>`` below the folder of all runs.
 
     Raises:
         StageError: A folder cannot be written.
@@ -101,7 +102,7 @@ def _sizes_of(planned: PlannedStage) -> list[str]:
     If the rows are not packed yet, their number is estimated from the counts that the recipe
     publishes. On a CPU there is no estimate: the published counts are not those of a laptop's run.
     """
-    from pcl_reasoner.estimate.plan_report import size_of
+    from pcl_reasoner.estimate.data_size import data_size
     from pcl_reasoner.train.config import TrainConfig
     from pcl_reasoner.train.render import packed_rows
     from pcl_reasoner.train.sizes import derived_sizes, size_lines
@@ -114,15 +115,8 @@ def _sizes_of(planned: PlannedStage) -> list[str]:
         return [unknown]
     if rows is None:
         try:
-            rows, origin = size_of(planned).rows, "rows, an estimate: nothing is packed yet"
+            rows, origin = data_size(planned).rows, "rows, an estimate: nothing is packed yet"
         except InputError as error:
             return [f"{unknown} ({error})"]
     lines = size_lines(derived_sizes(config, rows), config)
     return [f"sizes of {planned.title}, from {rows:,} {origin}:", *(f"  {one}" for one in lines)]
-
-
-def state(planned: PlannedStage) -> str:
-    """Whether a stage is done or has to run, and why."""
-    from pcl_reasoner.runner.plan import why
-
-    return "done" if planned.done else f"to run: {why(planned)}"

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 )
 @click.argument("files", nargs=-1, required=True, metavar="[NAME=]FILE...")
 @click.option(
-    "--benchmark", metavar="NAME", help="Benchmark of all files; from their names if left out."
+    "--benchmark",
+    metavar="NAME",
+    help="Benchmark of all files; if left out, the one in each line or else in the file's name.",
 )
 @click.option(
     "--tokenizer",
@@ -45,16 +47,15 @@ def rescore(
 ) -> None:
     """Grade result files of LLMEval, QwQ or this project again, problem by problem.
 
-    A line has prompt, answer and gen, and accuracy if it was scored. Each file is compared with the
-    first file of the same benchmark, on the problems that both have.
+    A line has prompt, answer and gen, and accuracy if the answer was scored. Each file is compared
+    with the first file of the same benchmark, on the problems that the two have in common.
     """
     from pcl_reasoner.evaluate import rescore as rescoring
 
     count_tokens = _counter(tokenizer) if tokenizer else None
     found = []
     for model, path in map(_model_and_path, files):
-        name = benchmark or rescoring.benchmark_of(path)
-        found.append(rescoring.rescore(path, model, name, count_tokens))
+        found += rescoring.rescore(path, model, benchmark, count_tokens)
     _write(found, output)
 
 
@@ -109,7 +110,7 @@ def evaluate(
     from pcl_reasoner.cli import terminal
     from pcl_reasoner.evaluate import checkpoints
     from pcl_reasoner.evaluate import rescore as rescoring
-    from pcl_reasoner.runner.recipe import load_launch
+    from pcl_reasoner.runner.launch_file import load_launch
 
     found, files = _checkpoints(models, runs, **options)
     if benchmarks:
@@ -133,17 +134,17 @@ def evaluate(
     output.mkdir(parents=True, exist_ok=True)
     scored = []
     for one in found:
-        with terminal.task_view(f"evaluation of {one.name}") as progress:
+        with terminal.run_view() as progress:
+            progress.begin(f"evaluation of {one.name}")
             answers = checkpoints.generate(one, files, output, placement, progress)
-        count_tokens = _counter(one.model)
-        scored += [rescoring.rescore(answers, one.name, name, count_tokens) for name in files]
+        scored += rescoring.rescore(answers, one.name, None, _counter(one.model))
     _write(scored, output)
 
 
 def _with_servers(
     placement: Placement, servers: tuple[str, ...], key_variable: str | None
 ) -> Placement:
-    """The placement for the servers of the command line, with the launch file's keys for them."""
+    """The placement with the servers of ``--server``, and with the API keys for these servers."""
     from pcl_reasoner.core.api_keys import check_variable, without_slash
 
     urls = {without_slash(url) for url in servers}
@@ -166,13 +167,16 @@ def _checkpoints(
     settings: tuple[str, ...],
     **launch_options: Any,
 ) -> tuple[list[Checkpoint], dict[str, Path]]:
-    """The models with their settings, and the benchmarks of the first recipe."""
+    """Return (checkpoints with their settings, name -> file of the first recipe's benchmarks)."""
+    from pcl_reasoner.core.validation import validated
     from pcl_reasoner.evaluate import checkpoints
-    from pcl_reasoner.evaluate.config import EvaluateConfig
-    from pcl_reasoner.runner.recipe import load_launch
+    from pcl_reasoner.runner.launch_file import load_launch
+    from pcl_reasoner.stages import STAGES
 
     # The launch file's settings for all evaluate stages, e.g. the engine.
-    config = EvaluateConfig(**load_launch(launch_options["launch"]).hashed.get("evaluate", {}))
+    launch = launch_options["launch"]
+    hashed = load_launch(launch).hashed.get("evaluate", {})
+    config: Any = validated(STAGES["evaluate"].config_class(), hashed, f"{launch}: hashed.evaluate")
     files: dict[str, Path] = {}
     if recipe:
         _, config, files = checkpoints.recipe_inputs(recipe, runs, **launch_options)
@@ -180,9 +184,8 @@ def _checkpoints(
     for argument in models:
         model, model_config = checkpoints.model_of(argument), config
         if model is None:
-            path, model_config, benchmarks = checkpoints.recipe_inputs(
-                argument, runs, **launch_options
-            )
+            inputs = checkpoints.recipe_inputs(argument, runs, **launch_options)
+            path, model_config, benchmarks = inputs
             model, files = (Path(argument).stem, path), files or benchmarks
         model_config = checkpoints.with_settings(model_config, settings, n)
         found.append(checkpoints.Checkpoint(*model, model_config))

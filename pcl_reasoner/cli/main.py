@@ -1,4 +1,4 @@
-"""The command line: parses, calls, prints, translates errors. Nothing else prints or exits.
+"""The commands of ``pclr-ms``, and the exit codes of errors. Only the package cli prints and exits.
 
 Besides light modules of this package, only click and the standard library are imported here, so
 that ``--help`` is fast. Every command imports what it needs.
@@ -10,6 +10,7 @@ import os
 import re
 import signal
 import traceback
+import webbrowser
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -72,7 +73,8 @@ def cli() -> None:
 @click.option(
     "--start",
     type=click.Choice(("ssh", "local")),
-    help="Start training on the launch file's hosts, watch it, and restart it after a loss; "
+    help="Start training on the launch file's hosts, watch it, and restart it if a worker or a "
+    "host is lost or it makes no step; "
     "ssh: also start a stage's servers and Ray; local: run all hosts as processes of this machine.",
 )
 @runs_option
@@ -92,7 +94,7 @@ def run(
     from pcl_reasoner.runner.sources import fetched
     from pcl_reasoner.train.shape import wrong_weights
 
-    recipe = load(**options)
+    recipe = load(until=until, **options)
     click.echo(terminal.headline(recipe))
     plan = make_plan(recipe, runs, until)
     repeated = runner.stages_to_repeat(plan, from_stage)
@@ -114,8 +116,7 @@ def run(
     with terminal.run_view() as view:
         runner.run(plan, view, repeated, start, ray_around)
     click.echo()
-    terminal.funnel(plan)
-    terminal.warnings(plan)
+    terminal.summary(plan)
     _show_result(plan, until)
 
 
@@ -150,14 +151,14 @@ def validate(**options: Any) -> None:
 def status(runs: Path, **options: Any) -> None:
     """Show for each stage whether it is done or has to run, and why."""
     from pcl_reasoner.cli import terminal
-    from pcl_reasoner.runner.plan import make_plan
+    from pcl_reasoner.runner.plan import make_plan, state
 
     recipe = load(**options)
     click.echo(terminal.headline(recipe))
     plan = make_plan(recipe, runs)
     terminal.table(
         ("stage", "fingerprint", "state"),
-        [(one.title, one.fingerprint[:8], dry_run_command.state(one)) for one in plan.stages],
+        [(one.title, one.fingerprint[:8], state(one)) for one in plan.stages],
     )
     click.echo(f"{sum(one.done for one in plan.stages)} of {len(plan.stages)} stages done")
     for problem in plan.missing:
@@ -181,19 +182,28 @@ def show(**options: Any) -> None:
 @where_options
 @runs_option
 def diff(left: str, right: str, runs: Path, **options: Any) -> None:
-    """Compare two recipes key by key, or a recipe's training with a MindFormers YAML."""
+    """Compare two recipes key by key, or a recipe's training with a MindFormers YAML.
+
+    Prints three lists: keys whose values differ in meaning, keys that only LEFT has, and keys that
+    only RIGHT has. 1e-6 and 0.000001 count as equal, and so do ./output/ and output.
+    """
     from pcl_reasoner.cli import terminal
     from pcl_reasoner.cli.compare import differences, mindformers_yaml, rendered
 
     recipe = load(left, **options)
     native = mindformers_yaml(right)
-    if native is not None:
-        found = differences(rendered(recipe, runs), native)
-    else:
-        found = differences(recipe.resolved(), load(right, **options).resolved())
-    if rows := [(key, *map(terminal.value_text, values)) for key, *values in found]:
-        terminal.table(("key", left, right), rows)
-    else:
+    ours = recipe.resolved() if native is None else rendered(recipe, runs)
+    theirs = load(right, **options).resolved() if native is None else native
+    columns = (
+        ("different in meaning", left, right),
+        (f"only in {left}", ""),
+        (f"only in {right}", ""),
+    )
+    tables = [pair for pair in zip(columns, differences(ours, theirs), strict=True) if pair[1]]
+    for headings, rows in tables:
+        terminal.table(headings, rows)
+        click.echo()
+    if not tables:
         click.echo("no difference")
 
 
@@ -243,8 +253,6 @@ def report(open_it: bool, runs: Path, **options: Any) -> None:
         raise StageError(f"{file}: does not exist yet. Build it with: {command}")
     click.echo(file)
     if open_it:
-        import webbrowser
-
         webbrowser.open(file.as_uri())
 
 
@@ -267,7 +275,7 @@ def preview(recipe: str, arguments: tuple[str, ...], rows: str, runs: Path, **op
         raise InputError(f"--rows {rows}: must be row numbers, e.g. 0,1.")
     indices = [int(row) for row in rows.split(",")]
     stage = arguments[0] if arguments and "=" not in arguments[0] else "pack"
-    loaded = load(recipe, tuple(one for one in arguments if one != stage), **options)
+    loaded = load(recipe, tuple(one for one in arguments if one != stage), until=stage, **options)
     plan = make_plan(loaded, runs, until=stage)
     planned = plan.stages[-1]
     require_done(planned, loaded)
@@ -282,7 +290,7 @@ def preview(recipe: str, arguments: tuple[str, ...], rows: str, runs: Path, **op
 @click.option("--problem", default="problem", help="Column of the problem.")
 @click.option("--reward", default="reward", help="Column of the reward; above 0 means correct.")
 def recount(source: Path, problem: str, reward: str) -> None:
-    """Count a released set of graded responses, and show V1.5's published counts beside."""
+    """Count a released data set's graded responses and compare with V1.5's published counts."""
     from pcl_reasoner.cli import terminal
     from pcl_reasoner.curate.recount import recount as count
 
@@ -297,7 +305,7 @@ def recount(source: Path, problem: str, reward: str) -> None:
 def doctor() -> int:
     """Show the installed versions and whether they are compatible.
 
-    The exit code is 1 if the laptop path cannot run.
+    The exit code is 1 if a run on a laptop is impossible.
     """
     from pcl_reasoner.cli import terminal
     from pcl_reasoner.core.doctor import checks

@@ -1,4 +1,4 @@
-"""Options that commands share, and the arguments that load a recipe again."""
+"""Options that commands share, and the command-line arguments that reproduce a loaded recipe."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POSITIVE = click.IntRange(min=1)
 
 
 def example(*lines: str) -> str:
-    """An epilog with example commands."""
+    """Format example commands as the last lines of a command's help."""
     return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
 
 
@@ -50,7 +50,7 @@ where_options = _all_of(
     click.option(
         "--profile",
         metavar="NAME",
-        help="Overlay of the recipe; the launch file's own if left out, 'paper' for none.",
+        help="Overlay of the recipe; if left out, the launch file's profile. 'paper': no overlay.",
     ),
     click.option("--seed", type=click.IntRange(min=0), help="Replaces the recipe's seed."),
 )
@@ -78,25 +78,25 @@ def load(recipe: str, overrides: tuple[str, ...] = (), **options: Any) -> Recipe
 
 
 def arguments_of(recipe: Recipe) -> str:
-    """The arguments that load this recipe again."""
+    """The command-line arguments that load this recipe again: its name, options and overrides."""
     from pcl_reasoner.core.files import shipped
 
     is_shipped = recipe.path.parent == shipped("recipes")
     arguments = [recipe.path.stem if is_shipped else os.path.relpath(recipe.path)]
     if recipe.launch_file != LAPTOP:
         arguments += ["--launch", recipe.launch_file]
-    if recipe.profile != recipe.launch.profile:
-        arguments += ["--profile", recipe.profile]
+    if recipe.profile_given is not None:
+        arguments += ["--profile", recipe.profile_given]
     if recipe.seed_given is not None:
         arguments += ["--seed", str(recipe.seed_given)]
     return shlex.join([*arguments, *recipe.overrides])
 
 
 def require_done(planned: PlannedStage, recipe: Recipe) -> None:
-    """Raise an error with the command that runs a stage, if the stage is not done.
+    """Check that a stage is done.
 
     Raises:
-        StageError: The stage is not done.
+        StageError: The stage is not done; the message has the command that runs it.
     """
     if not planned.done:
         command = f"pclr-ms run {arguments_of(recipe)} --until {planned.spec.name}"

@@ -11,9 +11,10 @@ from pcl_reasoner.cli.options import POSITIVE, example, load, recipe_options, ru
 
 if TYPE_CHECKING:
     from pcl_reasoner.estimate.plan_report import Planned
+    from pcl_reasoner.runner.plan import Plan
 
 _ASSUMPTIONS = ("segments", "segment_tokens", "measured_hours", "response_tokens")
-"""Options that replace published or assumed figures."""
+"""Names of the options that give the user's own numbers to the estimate."""
 
 
 @click.command(
@@ -65,13 +66,10 @@ def plan(chip: str, dry_run_log: Path | None, runs: Path, **options: Any) -> Non
 
     Prints the memory per device by pipeline stage and kind, the fullest stage, the hours by
     activity, the changes that save most, all layouts of the same number of devices, and the hours
-    of sampling. Parameters and moments are exact; all else comes from formulas (docs/plan.md).
-    Writes plan.json and layouts.svg.
+    of sampling. Parameters and moments are exact; all else comes from formulas
+    (docs/cluster/plan.md). Writes plan.json and layouts.svg.
     """
     from pcl_reasoner.estimate import plan_report
-    from pcl_reasoner.estimate.chips import read_chip
-    from pcl_reasoner.estimate.training_size import compute_type
-    from pcl_reasoner.precompile import compile_plan
     from pcl_reasoner.precompile.cann import read_dry_run
     from pcl_reasoner.runner.plan import make_plan
     from pcl_reasoner.train.shape import training_stages
@@ -80,13 +78,22 @@ def plan(chip: str, dry_run_log: Path | None, runs: Path, **options: Any) -> Non
     assumptions["dry_run"] = read_dry_run(dry_run_log) if dry_run_log else None
     recipe = load(**options)
     for name in training_stages(recipe, "to plan"):
-        training = make_plan(recipe, runs, until=name)
-        config = compile_plan.configuration(training)
-        device = read_chip(chip, compute_type(config))
-        found = plan_report.plan_training(training.stages[-1], config, device, assumptions)
+        found = _planned(make_plan(recipe, runs, until=name), chip, assumptions)
         _show(found)
         for file in plan_report.write(found, runs.absolute() / recipe.name / "plan" / name):
             click.echo(f"written: {file}")
+
+
+def _planned(training: Plan, chip: str, assumptions: dict[str, Any]) -> Planned:
+    """Estimate the last stage of the plan, a train stage."""
+    from pcl_reasoner.estimate.chips import read_chip
+    from pcl_reasoner.estimate.plan_report import plan_training
+    from pcl_reasoner.estimate.training_size import compute_type
+    from pcl_reasoner.precompile import compile_plan
+
+    config = compile_plan.configuration(training)
+    device = read_chip(chip, compute_type(config))
+    return plan_training(training.stages[-1], config, device, assumptions)
 
 
 def _show(found: Planned) -> None:

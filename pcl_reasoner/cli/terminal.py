@@ -1,7 +1,8 @@
 """Output for people: the progress of a run, and tables.
 
-On a terminal, a run is a live line with bar, rate and remaining time, below the stages that are
-done. In a pipe or a log file, it is one line per stage, and one per minute during a long stage.
+On a terminal, a live line shows the running stage with bar, rate and remaining time, below the
+stages that are done. A pipe or a log file gets one line per stage; a long stage adds one per
+minute.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -24,7 +25,6 @@ from pcl_reasoner.core.doctor import Check
 from pcl_reasoner.core.stage import Counts
 from pcl_reasoner.runner.plan import Plan, PlannedStage
 from pcl_reasoner.runner.recipe import Recipe
-from pcl_reasoner.runner.runner import counts_of
 
 if TYPE_CHECKING:
     from pcl_reasoner.pack.preview import Span
@@ -51,7 +51,7 @@ def headline(recipe: Recipe) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``0.4 s``, ``12 s``, ``4 min 3 s``, ``1 h 12 min``."""
+    """Format a duration: ``0.4 s``, ``12 s``, ``4 min 3 s``, ``1 h 12 min``."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -60,22 +60,17 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def outcome(counts: Counts, seconds: float) -> str:
-    """``990 of 1,000 rows kept, 4.2 s``."""
-    return f"{counts.kept:,} of {counts.read:,} {counts.unit} kept, {duration(seconds)}"
-
-
 class Pace:
     """Rate and remaining time of one stage, measured from the first update.
 
-    What a resumed stage had done before is not counted in its rate.
+    Work that a resumed stage had done before the first update does not count.
     """
 
     def __init__(self, done: float, now: float, counted: tuple[float | None, str]) -> None:
         self._first, self._began, self.counted = done, now, counted
 
     def describe(self, done: float, total: float | None, unit: str, now: float) -> str:
-        """``1,200/5,000 problems, 13.1 problems/s, 4 min 50 s left``."""
+        """Format the progress: ``1,200/5,000 problems, 13.1 problems/s, 4 min 50 s left``."""
         parts = [f"{done:,.0f}{f'/{total:,.0f}' if total else ''} {unit}"]
         gained, spent = done - self._first, now - self._began
         if gained > 0 and spent > 0:
@@ -85,11 +80,6 @@ class Pace:
             if total:
                 parts.append(f"{duration(max(0.0, total - done) / rate)} left")
         return ", ".join(parts)
-
-
-def _pace(pace: Pace | None, done: float, now: float, counted: tuple[float | None, str]) -> Pace:
-    """The given pace, or a new one if the stage has started to count something else."""
-    return pace if pace is not None and pace.counted == counted else Pace(done, now, counted)
 
 
 class LogView:
@@ -105,19 +95,20 @@ class LogView:
         self.begin(f"[{index + 1}/{total}] {planned.title}")
 
     def begin(self, title: str) -> None:
-        """Remember the title of the current work; its line is printed when it is done."""
+        """Remember the title of the current work; a line is printed when the work is done."""
         self._title = title
         self._pace, self._last = None, time.monotonic()
 
     def update(self, done: float, total: float | None, unit: str, note: str = "") -> None:
-        """Show how far the stage is."""
+        """Show the stage's progress."""
         now = time.monotonic()
-        self._pace = _pace(self._pace, done, now, (total, unit))
+        if self._pace is None or self._pace.counted != (total, unit):
+            self._pace = Pace(done, now, (total, unit))
         text = self._pace.describe(done, total, unit, now)
         self._show(done, total, f"{text}, {note}" if note else text, now)
 
     def _show(self, done: float, total: float | None, text: str, now: float) -> None:
-        """Print once per minute how far the stage is."""
+        """Print the stage's progress once per minute."""
         if now - self._last >= SECONDS_BETWEEN_LOG_LINES:
             self._last = now
             self._print(f"{self._title}: {text}")
@@ -127,8 +118,9 @@ class LogView:
         self._print(f"[{index + 1}/{total}] {planned.title}: done already", "dim")
 
     def finished(self, planned: PlannedStage, counts: Counts, seconds: float) -> None:
-        """Print what became of the stage's records."""
-        self._print(f"{self._title}: {outcome(counts, seconds)}", "green")
+        """Print how many records the stage kept: ``990 of 1,000 rows kept, 4.2 s``."""
+        kept = f"{counts.kept:,} of {counts.read:,} {counts.unit} kept"
+        self._print(f"{self._title}: {kept}, {duration(seconds)}", "green")
 
     def warned(self, message: str) -> None:
         """Print nothing now, because all warnings are printed at the end."""
@@ -169,16 +161,8 @@ class LiveView(LogView):
 
 
 @contextmanager
-def task_view(title: str) -> Iterator[LogView]:
-    """Progress of a command that does not run stages."""
-    with run_view() as view:
-        view.begin(title)
-        yield view
-
-
-@contextmanager
 def run_view() -> Iterator[LogView]:
-    """A live view if standard output is a terminal, else a log view."""
+    """Yield a live view if standard output is a terminal, else a log view."""
     if not sys.stdout.isatty():
         yield LogView()
         return
@@ -199,8 +183,8 @@ def table(
 
     Args:
         columns: Headings.
-        rows: Cells; a rich Text keeps its style.
-        right: Headings of the columns that are aligned right, as numbers are.
+        rows: The cells of each row; a cell that is a rich Text keeps its style.
+        right: Headings of the columns to align right, e.g. columns of numbers.
     """
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for column in columns:
@@ -210,24 +194,20 @@ def table(
     console().print(shown)
 
 
-def funnel(plan: Plan) -> None:
-    """Print what became of every stage's records, from the manifests."""
-    rows = []
+def summary(plan: Plan) -> None:
+    """Print how many records each stage read, kept and dropped, and print all warnings."""
+    rows, warnings = [], []
     for planned in plan.stages:
-        counts = counts_of(planned.folder)
-        if counts is not None:
-            dropped = ", ".join(f"{reason} {n:,}" for reason, n in sorted(counts.dropped.items()))
-            kept = f"{counts.kept:,}"
-            rows.append((planned.title, counts.unit, f"{counts.read:,}", kept, dropped))
+        if manifest := artifact.read_manifest(planned.folder):
+            counts = manifest["counts"]
+            dropped = sorted(counts["dropped"].items())
+            reasons = ", ".join(f"{reason} {number:,}" for reason, number in dropped)
+            figures = (f"{counts['read']:,}", f"{counts['kept']:,}")
+            rows.append((planned.title, counts["unit"], *figures, reasons))
+            warnings += [f"{planned.title}: {one}" for one in manifest.get("warnings", [])]
     table(("stage", "unit", "read", "kept", "dropped"), rows, right=("read", "kept"))
-
-
-def warnings(plan: Plan) -> None:
-    """Print every stage's warnings, from the manifests."""
-    for planned in plan.stages:
-        manifest = artifact.read_manifest(planned.folder) or {}
-        for warning in manifest.get("warnings", []):
-            console().print(Text(f"warning: {planned.title}: {warning}", style="yellow"))
+    for warning in warnings:
+        console().print(Text(f"warning: {warning}", style="yellow"))
 
 
 def doctor_table(checks: Sequence[Check]) -> None:
@@ -247,7 +227,8 @@ _STYLES = {"prompt": "cyan", "trained": "green", "masked": "dim", "padding": "di
 def preview(row: int, spans: Sequence[Span]) -> None:
     """Print one packed row: a heading per segment, tokens coloured by kind.
 
-    Where there are no colours, each change of kind is marked ``[kind]``.
+    Kinds are prompt, trained, masked and padding. If the output is not a terminal, there are no
+    colours, and each change of kind is marked, e.g. ``[trained]``.
     """
     out = console()
     text = Text(f"row {row}", style="bold")
@@ -278,7 +259,7 @@ def preview_legend() -> None:
 
 
 def inspected(responses: Sequence[Inspected]) -> None:
-    """Print what a loss does to responses, one line per response."""
+    """Print reward, advantage, gradient weight … of each response, one line per response."""
     numbers = ("reward", "A", "tokens", "m", "p", "weight", "entropy")
     rows = []
     for one in responses:
@@ -288,8 +269,3 @@ def inspected(responses: Sequence[Inspected]) -> None:
         name = f"{one.problem_id[:8]}/{one.sample_index}"
         rows.append((name, f"{one.reward:g}", advantage, one.length, *figures, tokens))
     table(("response", *numbers, "tokens that weigh most"), rows, right=numbers)
-
-
-def value_text(value: Any) -> str:
-    """A configuration value on one line, as Python writes it; strings have no quotes."""
-    return value if isinstance(value, str) else repr(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pcl_reasoner.precompile.compile_run import Compiled
     from pcl_reasoner.runner.plan import Plan
     from pcl_reasoner.runner.recipe import Recipe
+    from pcl_reasoner.train.config import TrainConfig
     from pcl_reasoner.train.inspect import Inspected
 
 
@@ -60,13 +62,14 @@ if TYPE_CHECKING:
 @click.option(
     "--logits",
     is_flag=True,
-    help="Also compare the logits of transformers and MindFormers; needs memory for both models.",
+    help="Also compare the logits of transformers and MindFormers; needs memory for three copies "
+    "of the model in float32.",
 )
 def convert(source: Path, destination: Path, to: Any, max_shard_bytes: int, **options: Any) -> None:
     """Convert a Qwen2 model's weights between Hugging Face's names and MindFormers'.
 
-    SOURCE is a Hugging Face folder, a folder with MindFormers' safetensors, or the output of a
-    training run: checkpoint/rank_N and, under tensor and pipeline parallelism, strategy beside it.
+    SOURCE is a Hugging Face folder, a folder with MindFormers' safetensors, or a training run's
+    output folder (checkpoint/rank_N; with tensor or pipeline parallelism, also a folder strategy).
     Every tensor is read back and compared after writing; parity.json has its SHA-256.
     """
     from pcl_reasoner.weights.conversion import convert as convert_folder
@@ -92,7 +95,7 @@ def convert(source: Path, destination: Path, to: Any, max_shard_bytes: int, **op
     "--ranks",
     "listed",
     metavar="LIST",
-    help="E.g. 0,32, or all; the first of each pipeline stage if left out.",
+    help="Ranks, e.g. 0,32, or all; the first rank of each pipeline stage if left out.",
 )
 @click.option(
     "--scale",
@@ -103,12 +106,12 @@ def convert(source: Path, destination: Path, to: Any, max_shard_bytes: int, **op
 @click.option("--with-cann", is_flag=True, help="Also run MindSpore's own dry run; needs CANN.")
 @runs_option
 def compile_(listed: str | None, scale: Any, with_cann: bool, runs: Path, **options: Any) -> None:
-    """Compile a recipe's training as rank k of N without a device; on x86-64.
+    """Compile a recipe's training, for chosen ranks, on an x86-64 machine without a device.
 
     MindSpore's front end compiles the recipe's own MindFormers YAML for parallel training: operator
     strategies, pipeline split, optimizer sharding. The command shows slices, communication and
-    errors in the layout. It refuses a graph whose gradients MindSpore's graph optimization makes
-    wrong. The graph is not executed, so other numerics, kernels and device memory are not checked.
+    errors in the layout. It refuses a graph if MindSpore's graph optimization made its gradients
+    wrong. The graph is not executed: kernels, device memory and computed values are not checked.
     """
     from pcl_reasoner.runner.plan import make_plan
     from pcl_reasoner.train.shape import training_stages
@@ -122,8 +125,8 @@ def compile_(listed: str | None, scale: Any, with_cann: bool, runs: Path, **opti
 def _compile_stage(
     plan: Plan, folder: Path, listed: str | None, scale: Any, with_cann: bool
 ) -> None:
-    """Compile ranks of one train stage, print what each shows, and write all results to a file."""
-    from pcl_reasoner.precompile import cann, compile_plan, compile_report, compile_run
+    """Compile ranks of one train stage, print each rank's result, and write all to a file."""
+    from pcl_reasoner.precompile import compile_plan, compile_report, compile_run
 
     config = compile_plan.configuration(plan)
     job = compile_plan.plan_size(config, scale, compile_plan.free_bytes())
@@ -139,6 +142,13 @@ def _compile_stage(
         _show_compiled(job, done[-1])
     click.echo(f"written: {compile_report.write(job, title, done, folder)}")
     compile_report.refuse_merged(job, done)
+    _dry_runs(job, yaml, ranks, with_cann)
+
+
+def _dry_runs(job: Job, yaml: Path, ranks: Sequence[int], with_cann: bool) -> None:
+    """Print the commands of MindSpore's own dry runs; with CANN, run them and print the memory."""
+    from pcl_reasoner.precompile import cann
+
     click.echo("on a machine with CANN, MindSpore's own dry run (not tried here):")
     for rank in ranks:
         click.echo(f"  {cann.command(job, yaml, rank)}")
@@ -178,7 +188,9 @@ def _show_compiled(job: Job, compiled: Compiled) -> None:
     ),
 )
 @click.option(
-    "--device", type=click.Choice(["CPU", "Ascend"]), help="What MindSpore finds if left out."
+    "--device",
+    type=click.Choice(["CPU", "Ascend"]),
+    help="Device; the one that MindSpore finds if left out.",
 )
 @click.option("--parts", default="", metavar="NAME,…", help="Only these parts; all if left out.")
 @click.option(
@@ -195,14 +207,12 @@ def _show_compiled(job: Job, compiled: Compiled) -> None:
     help="The file to send back; an existing file is overwritten.",
 )
 @click.option(
-    "--figures",
-    type=FILE,
-    help="A CPU's figures to compare with; the shipped ones if left out.",
+    "--figures", type=FILE, help="Reference results of a CPU; the shipped ones if left out."
 )
 @click.option(
     "--write-figures",
     type=FILE,
-    help="On a CPU: write figures to compare with, and check nothing else.",
+    help="On a CPU: write reference results to FILE, and check nothing.",
 )
 def hardware_check(
     device: str | None,
@@ -270,7 +280,7 @@ def _show_checked(report: dict[str, Any]) -> None:
 @click.command(
     epilog=example(
         "pclr-ms inspect v15_opg --responses 8",
-        "pclr-ms inspect v15_opg --weights runs/v15_opg/export-1a2b3c4d --output looked.jsonl",
+        "pclr-ms inspect v15_opg --weights runs/v15_opg/export-1a2b3c4d --output inspected.jsonl",
     )
 )
 @recipe_options
@@ -300,12 +310,12 @@ def inspect(
     """Show what the recipe's loss does to single responses, without training.
 
     For each response: m, p, advantage, gradient weight, entropy, and the tokens that weigh most,
-    i.e. whose |gradient with respect to the token's own logit| is largest. The samples are those
-    that the train stage's rows are packed from.
+    i.e. whose |gradient with respect to the token's own logit| is largest. The responses shown are
+    some of those that the train stage's rows are packed from.
     """
     from pcl_reasoner.cli import terminal
 
-    recipe = load(**options)
+    recipe = load(until=stage, **options)
     click.echo(terminal.headline(recipe))
     found = _inspected(recipe, runs, stage, responses, weights)
     if output is not None:
@@ -317,12 +327,12 @@ def inspect(
 def _inspected(
     recipe: Recipe, runs: Path, stage: str, responses: int, weights: Path | None
 ) -> list[Inspected]:
-    """Evaluate some samples of a train stage, evenly spaced."""
+    """Compute the loss's values for some of a train stage's responses, evenly spaced over all."""
     from pcl_reasoner.pack.arrow_folder import read_arrow_folder
     from pcl_reasoner.runner.plan import make_plan
     from pcl_reasoner.train.config import TrainConfig
     from pcl_reasoner.train.inspect import find_samples, find_train, inspect, spaced_indices
-    from pcl_reasoner.train.old_log_probs import Evaluation, forward_config
+    from pcl_reasoner.train.old_log_probs import Evaluation
 
     plan = make_plan(recipe, runs, until=stage)
     train = find_train(plan)
@@ -330,16 +340,22 @@ def _inspected(
     require_done(origin, recipe)
     config = train.spec.config
     assert isinstance(config, TrainConfig)
-    names = (
-        *("loss", "loss_parameters", "seq_length", "max_segments", "model", "mindformers"),
-        *("device", "precision", "compressed_mask", "max_device_memory"),
-    )
-    forward = forward_config(rows=1, **{name: getattr(config, name) for name in names})
     samples = read_arrow_folder(origin.folder)
     samples = samples.take(spaced_indices(samples.num_rows, responses))
     meta = json.loads((origin.folder / "meta.json").read_text(encoding="utf-8"))
     policy = (weights or train.inputs["policy"].path).absolute()
-    evaluation = Evaluation(forward, policy, samples, meta["pad_token_id"], gradient=True)
+    evaluation = Evaluation(_forward(config), policy, samples, meta["pad_token_id"], gradient=True)
     with tempfile.TemporaryDirectory() as folder:
         env = dict(recipe.launch.placement.env)
         return inspect(evaluation, plan.tokenizer_file(origin), Path(folder), env)
+
+
+def _forward(config: TrainConfig) -> TrainConfig:
+    """Return settings for a forward pass, one response per row, with the stage's model and loss."""
+    from pcl_reasoner.train.old_log_probs import forward_config
+
+    names = (
+        *("loss", "loss_parameters", "seq_length", "max_segments", "model", "mindformers"),
+        *("device", "precision", "compressed_mask", "max_device_memory"),
+    )
+    return forward_config(rows=1, **{name: getattr(config, name) for name in names})

@@ -1,21 +1,19 @@
-"""The check itself: finds problems that are, or nearly are, benchmark questions.
+"""Finds problems that are equal or nearly equal to a benchmark question.
 
 rows       17 "Every morning Ada walks 8 kilometers …"    18 "Find the middle angle."
-findings   text 17: question aime-2024-I-01, cosine 0.9873, rule "both"    text 18: none
+findings   17: question aime-2024-I-01, cosine 0.9873, rule "both"    18: not flagged
 
 stage.py and command.py read the problems and write the evidence.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pcl_reasoner.contamination import fingerprints
 from pcl_reasoner.contamination.comparison import Comparison, Job
+from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.findings import Findings
 from pcl_reasoner.contamination.fingerprints import Fingerprint, Question, Settings
 from pcl_reasoner.contamination.scores import Scorer
@@ -26,50 +24,42 @@ from pcl_reasoner.core.stage import NoProgress, Progress
 from pcl_reasoner.embedding.cache import EmbeddingCache
 from pcl_reasoner.embedding.embed import Embedder, load_embedder
 
-if TYPE_CHECKING:
-    from pcl_reasoner.contamination.config import ContaminationConfig
 
+def settings_of(config: ContaminationConfig, embedder: Embedder | None) -> Settings:
+    """Return the settings (windows, n-grams, masking) that all fingerprints of a check must have.
 
-def window_of(config: ContaminationConfig, embedder: Embedder | None) -> int:
-    """Tokens per window; the one window of upstream's method is all that the model reads.
+    With the method ``upstream``, a window has as many tokens as the model can read.
 
     Args:
-        config: Method and tokens per window.
-        embedder: None: nothing is embedded.
+        config: Method, tokens per window, and n-grams.
+        embedder: The embedding model; None if nothing is embedded.
 
     Raises:
         StageError: The model reads fewer tokens than window_tokens.
     """
-    if embedder is None:
-        return config.window_tokens
-    if config.method == "upstream":
-        return embedder.max_tokens
-    if config.window_tokens > embedder.max_tokens:
+    window = config.window_tokens
+    if embedder is not None and config.method == "upstream":
+        window = embedder.max_tokens
+    elif embedder is not None and window > embedder.max_tokens:
         raise StageError(
-            f"contamination: window_tokens is {config.window_tokens}, but {embedder.name} reads "
+            f"contamination: window_tokens is {window}, but {embedder.name} reads "
             f"{embedder.max_tokens}. Set window_tokens to {embedder.max_tokens} or less."
         )
-    return config.window_tokens
-
-
-def settings_of(config: ContaminationConfig, embedder: Embedder | None) -> Settings:
-    """The settings that all fingerprints of a check share."""
-    return Settings(window_of(config, embedder), config.ngram_size, config.mask_numbers)
+    return Settings(window, config.ngram_size, config.mask_numbers)
 
 
 def fingerprints_of(
     questions: Sequence[Question], config: ContaminationConfig, embedder: Embedder | None
 ) -> list[Fingerprint]:
-    """Make fingerprints of questions given as text, and load those of the configured benchmarks.
+    """Return fingerprints: those of the questions, then those of the benchmarks in ``against``.
 
     Args:
         questions: Questions with their texts; may be empty if the configuration names benchmarks.
-        config: Method and limits.
-        embedder: None: nothing is embedded.
+        config: Method and limits, and ``against``.
+        embedder: The embedding model; None if nothing is embedded.
     """
     settings = settings_of(config, embedder)
-    upstream = config.method == "upstream"
-    found = fingerprints.make(questions, settings, embedder, not upstream, upstream)
+    found = fingerprints.make(questions, settings, embedder, config.method == "upstream")
     hashes = {item.grams.text_hash for item in found}
     for file in fingerprints.resolve(config.against):
         loaded = fingerprints.load(file, settings, embedder)
@@ -82,7 +72,7 @@ def fingerprints_of(
 def _open_embedder(
     config: ContaminationConfig, threads: int, cache: Path | None
 ) -> Iterator[Embedder | None]:
-    """Load the embedder, and open its cache; None if nothing is embedded."""
+    """Yield the embedder with its cache open; None if nothing is embedded."""
     if not config.embedding:
         yield None
         return
@@ -112,7 +102,7 @@ def check(
         data: The data engine.
 
     Raises:
-        InputError: A file of fingerprints has other settings or another embedder, or is invalid.
+        InputError: A fingerprint file is invalid, or has other settings or another embedder.
         StageError: The embedder cannot be loaded, reads fewer tokens than a window has, or a
             configured benchmark does not exist.
     """
@@ -120,7 +110,8 @@ def check(
     duplicates = {}
     with _open_embedder(config, threads, cache) as embedder, engine.connected(data):
         benchmark = fingerprints_of(questions, config, embedder)
-        job = Job(config, Scorer(benchmark, config), threads, window_of(config, embedder))
+        window = settings_of(config, embedder).window_tokens
+        job = Job(config, Scorer(benchmark, config), threads, window)
         comparison = Comparison(list(index_of), job, embedder, data, progress or NoProgress())
         matches = comparison.run()
         if config.near_duplicates is not None:

@@ -1,4 +1,4 @@
-"""The commands for the check and for fingerprints: they read and write files and print nothing.
+"""Does the work of ``contamination check`` and ``contamination fingerprint``; prints nothing.
 
 pclr-ms contamination check DATA --against aime24 --output DIR
 pclr-ms contamination fingerprint QUESTIONS -o FILE
@@ -40,19 +40,23 @@ def check_data(
     Args:
         data: A file or folder.
         against: Names of shipped benchmarks, fingerprint files, or files or folders with questions.
-        settings: Values of ContaminationConfig.
+        settings: Field of ContaminationConfig -> value.
         output: Folder for the evidence; it appears only when the check is complete, and replaces
             the folder of an earlier check.
-        column: Column with the question; None: it is searched for.
+        column: Column with the question; None: the first of ``reading.FIELDS`` that is present.
         threads: CPU threads for encoding.
         progress: Receives the number of distinct problems done.
 
     Raises:
-        InputError: The output folder is not an earlier check's, or the input cannot be read or
-            compared.
+        InputError: The output folder exists but no earlier check made it, or the input cannot be
+            read or compared.
         StageError: A benchmark cannot be read, or the embedder cannot be used.
     """
-    _check_replaceable(output)
+    if output.exists() and not (output / SUMMARY).is_file():
+        raise InputError(
+            f"{output}: already exists, and no earlier check made it. Give another folder with "
+            "--output."
+        )
     named, paths = _split(against)
     config = ContaminationConfig(**settings, against=named)
     questions = read_questions(paths)
@@ -72,7 +76,7 @@ def check_data(
 
 
 def _publish(checked: Checked, output: Path) -> Checked:
-    """Write the summary, and give the folder its name."""
+    """Write summary.json, and rename the folder from its temporary to its final name."""
     summary = {"read": checked.read, "dropped": checked.dropped, **checked.info}
     text = json.dumps(summary, indent=1, sort_keys=True) + "\n"
     (checked.output / SUMMARY).write_text(text)
@@ -81,17 +85,8 @@ def _publish(checked: Checked, output: Path) -> Checked:
     return replace(checked, output=output)
 
 
-def _check_replaceable(output: Path) -> None:
-    """Refuse to overwrite a folder that was not written by a check."""
-    if output.exists() and not (output / SUMMARY).is_file():
-        raise InputError(
-            f"{output}: already exists, and no earlier check made it. Give another folder with "
-            "--output."
-        )
-
-
 def _split(against: Sequence[str]) -> tuple[list[str], dict[str, Path]]:
-    """Separate benchmarks given as fingerprints from those given as questions (name -> path)."""
+    """Return the benchmarks given as fingerprints, and the paths of those given as questions."""
     named, paths = [], {}
     for name in against:
         path = Path(name).expanduser()
@@ -128,7 +123,7 @@ def fingerprint_questions(
         source: A .jsonl, .json or .parquet file with questions, or a folder of .jsonl and .parquet
             files.
         target: The file to write.
-        name: The benchmark's name in hits; None: the target's stem.
+        name: The benchmark's name in hits.jsonl; None: the target's name without ``.json``.
         model: Embedder, as in ContaminationConfig.
         threads: CPU threads for encoding.
 

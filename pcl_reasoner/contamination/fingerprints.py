@@ -1,4 +1,4 @@
-"""Benchmark questions as fingerprints: enough to recognise a question, without its text.
+"""Fingerprints: hashes and vectors that find a benchmark question without its text.
 
     {"format": 1, "benchmark": "aime24", "embedder": {"name": "…", "dimension": 384, "sha256": "…"},
      "window_tokens": 256, "ngram_size": 8, "mask_numbers": true,
@@ -6,13 +6,11 @@
                     "grams": "base64 of uint64", "vectors": "base64 of float32 [windows, 384]",
                     "halves": "base64 of float32 [2, 384]"}]}
 
-``text`` is the hash of the question's words, numbers unmasked; it matches a question given as text
-with its fingerprint. ``answer`` is the hash of the answer, salted with the question's text. A hash
-does not keep a short answer secret from someone who tries all answers. The purpose of fingerprints
-is that the package does not contain the test set as text.
+``text`` is the hash of the question's words, numbers unmasked. With it, a question that is also
+given as text is compared only once. ``answer`` is the hash of the answer, salted with the
+question's text; a short answer can still be found by trying all short answers. The purpose of
+fingerprints is that the package does not contain the test set as text.
 """
-
-from __future__ import annotations
 
 import base64
 import json
@@ -20,19 +18,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from pcl_reasoner.contamination.ngrams import QuestionGrams, question_grams
 from pcl_reasoner.contamination.text import strip_template
 from pcl_reasoner.core.errors import InputError, StageError
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    from pcl_reasoner.embedding.embed import Embedder
-    from pcl_reasoner.embedding.encoders import Vectors
+from pcl_reasoner.embedding.embed import Embedder
+from pcl_reasoner.embedding.encoders import Vectors
 
 FORMAT = 1
 SHIPPED = Path(__file__).parent / "shipped"
@@ -41,7 +36,7 @@ SHIPPED = Path(__file__).parent / "shipped"
 
 @dataclass(frozen=True)
 class Question:
-    """A benchmark question: the benchmark's name, the question's id in it, and its text."""
+    """A benchmark question; ``benchmark`` is a name, ``id`` the question's id in this benchmark."""
 
     benchmark: str
     id: str
@@ -60,7 +55,7 @@ class Fingerprint:
         grams: Hashes of its n-grams and of all its words.
         vectors: Unit vectors of its windows, float32 [windows, dimension]; None: not embedded.
         halves: Unit vectors of its first and second half, float32 [2, dimension]. They find a
-            problem that contains only one half. None: not embedded.
+            problem that contains only half of the question. None: not embedded.
         text: Its text; None if only the fingerprint is available.
         year: Year of the contest.
         answer: Salted hash of the answer.
@@ -78,7 +73,7 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings that a fingerprint and the check must share; fields as in ContaminationConfig."""
+    """Settings that must be equal in a fingerprint and the check; see ContaminationConfig."""
 
     window_tokens: int
     ngram_size: int
@@ -94,23 +89,22 @@ def make(
     questions: Sequence[Question],
     settings: Settings,
     embedder: Embedder | None,
-    stripped: bool = True,
-    first_only: bool = False,
+    upstream: bool = False,
 ) -> list[Fingerprint]:
     """Make the fingerprints of questions.
 
     Args:
         questions: Questions with their texts.
         settings: Sizes of windows and n-grams, and number masking.
-        embedder: None: no vectors.
-        stripped: True: strip chat templates first, as is done for the problems.
-        first_only: True: only the first window of each question, as in upstream's check.
+        embedder: The embedding model; None: no vectors.
+        upstream: True, for the method ``upstream``: embed only the first window, and keep the chat
+            template. False: embed all windows, without the chat template.
     """
-    texts = [strip_template(item.text) if stripped else item.text for item in questions]
+    texts = [item.text if upstream else strip_template(item.text) for item in questions]
     vectors: list[Any] = [None] * len(texts)
     halves: list[Any] = [None] * len(texts)
     if embedder is not None and texts:
-        vectors = list(embedder.encode(texts, settings.window_tokens, first_only))
+        vectors = list(embedder.encode(texts, settings.window_tokens, first_only=upstream))
         cut = [half for text in texts for half in halves_of(text)]
         rows = np.concatenate(embedder.encode(cut, settings.window_tokens, first_only=True))
         halves = list(rows.reshape(len(texts), 2, -1))
@@ -148,10 +142,10 @@ def to_json(
     """The content of a fingerprint file, without the questions' texts.
 
     Args:
-        benchmark: The benchmark's name in hits.
+        benchmark: The benchmark's name in hits.jsonl.
         found: Fingerprints with vectors.
-        settings: The settings they were made with.
-        embedder: The embedder of their vectors.
+        settings: The settings with which the fingerprints were made.
+        embedder: The embedder that made the vectors.
     """
     questions = [
         {
@@ -179,7 +173,7 @@ def load(path: Path, settings: Settings, embedder: Embedder | None) -> list[Fing
 
     Args:
         path: The file.
-        settings: The check's settings, which must be those of the file.
+        settings: The check's settings; those in the file must be equal.
         embedder: The embedder that must have made the vectors; None: vectors are not read.
 
     Raises:
@@ -188,11 +182,6 @@ def load(path: Path, settings: Settings, embedder: Embedder | None) -> list[Fing
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-        if value["format"] != FORMAT:
-            raise InputError(
-                f"{path}: format must be {FORMAT}, got {value['format']}. Make the file again with "
-                "pclr-ms contamination fingerprint."
-            )
         _check_settings(path, value, settings, embedder)
         dimension = value["embedder"]["dimension"] if embedder else None
         return [_fingerprint(value["benchmark"], item, dimension) for item in value["questions"]]
@@ -206,7 +195,12 @@ def load(path: Path, settings: Settings, embedder: Embedder | None) -> list[Fing
 def _check_settings(
     path: Path, value: Mapping[str, Any], settings: Settings, embedder: Embedder | None
 ) -> None:
-    """Reject fingerprints that cannot be compared: a wrong comparison would look clean."""
+    """Reject fingerprints made with other settings: comparing with them would find nothing."""
+    if value["format"] != FORMAT:
+        raise InputError(
+            f"{path}: format must be {FORMAT}, got {value['format']}. Make the file again with "
+            "pclr-ms contamination fingerprint."
+        )
     for key, wanted in vars(settings).items():
         if value[key] != wanted:
             raise InputError(

@@ -1,4 +1,4 @@
-"""Measures how much of a benchmark question occurs, word for word, in a training problem.
+"""Measures the share of a benchmark question that occurs, word for word, in a training problem.
 
     question  "Ben has 12 books and loses 3"      words: ben has # books and loses #
     4-grams   ben has # books | has # books and | # books and loses | books and loses #
@@ -22,7 +22,7 @@ SEPARATOR = "\x1f"
 
 @dataclass(frozen=True)
 class QuestionGrams:
-    """The hashes stored for a question.
+    """The hashes by which a question is found.
 
     Args:
         grams: Hashes of its distinct n-grams; empty if it has fewer words than an n-gram.
@@ -42,7 +42,7 @@ def words_hash(sequence: Sequence[str]) -> int:
 def grams_of(sequence: Sequence[str], size: int) -> Iterator[int]:
     """Hashes of all runs of ``size`` words.
 
-    Runs of masked numbers only are skipped, because they identify no question.
+    A run that consists only of masked numbers is skipped, because it identifies no question.
     """
     for start in range(len(sequence) - size + 1):
         gram = sequence[start : start + size]
@@ -66,8 +66,8 @@ def question_grams(text: str, size: int, mask_numbers: bool) -> QuestionGrams:
 class NgramIndex:
     """An index of the n-grams of all benchmark questions, queried with one problem at a time.
 
-    A question shorter than ``size`` words has no n-gram, and most of its words occur in any
-    problem. So it is found only in a problem with exactly the same words, numbers unmasked.
+    A question shorter than ``size`` words has no n-gram, and its few words occur in many
+    problems. So it is found only in a problem with exactly the same words, numbers unmasked.
 
     Args:
         questions: Benchmark questions, hashed with the same size and masking.

@@ -7,27 +7,27 @@
                 {"aime-7": "Find x if …", …}                  V1's aime2425_questions.json
 
 A row that cannot be compared is quarantined and counted by reason. A benchmark question that cannot
-be read is an error, because it would never be found.
+be read is an error, because its copies in the training data would stay unnoticed.
 """
-
-from __future__ import annotations
 
 import json
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
 
 from pcl_reasoner.contamination.fields import ANSWER_FIELDS, ID_FIELDS, PROBLEM_FIELDS, first_of
 from pcl_reasoner.contamination.fingerprints import Question
+from pcl_reasoner.core.artifact import QUARANTINED
 from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.curate import problem_id
 from pcl_reasoner.curate.parts import BATCH_ROWS
-from pcl_reasoner.curate.records import MALFORMED_JSON, MALFORMED_UTF8, has_lone_surrogate
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from pcl_reasoner.curate.records import Reason, has_lone_surrogate
 
 MALFORMED_NO_PROBLEM = "malformed_no_problem"
 MALFORMED_ENORMOUS = "malformed_enormous"
@@ -39,7 +39,7 @@ FIELDS = (
 """Fields searched for the question, in this order."""
 MAX_CHARACTERS = 1_000_000
 
-Quarantine = Callable[[str, int, str, "str | bytes"], None]
+Quarantine = Callable[[str, int, str, str | bytes], None]
 """Called with the file's name, the row in the file, the reason and the record."""
 
 
@@ -83,7 +83,7 @@ def read_rows(
 
     Args:
         files: .jsonl or .parquet files, or the .arrow files of a saved data set.
-        root: The folder to which the names of files are relative; or the only file itself.
+        root: The folder to which the files' names are relative, or the only file itself.
         quarantine: Called with every row that cannot be compared.
         column: Column with the question; None: the first of FIELDS that is present.
 
@@ -114,11 +114,11 @@ def _refusal(text: str) -> str | None:
         return MALFORMED_NO_PROBLEM
     if len(text) > MAX_CHARACTERS:
         return MALFORMED_ENORMOUS
-    return MALFORMED_UTF8 if has_lone_surrogate(text) else None
+    return Reason.MALFORMED_UTF8 if has_lone_surrogate(text) else None
 
 
 def question_of(record: Any, column: str | None) -> str | None:
-    """The question in a record: its text or the first user turn; None if there is none."""
+    """The question in a record: a text column or the first user turn; None if there is none."""
     if not isinstance(record, dict):
         return None
     names = [column] if column else [name for name in FIELDS if record.get(name) is not None]
@@ -131,22 +131,18 @@ def question_of(record: Any, column: str | None) -> str | None:
     return value if isinstance(value, str) else None
 
 
-Record = tuple[int, Any, "str | None"]
-"""Row in the file; record, or bytes if the line is not a record; reason for refusal or None."""
+Record = tuple[int, Any, str | None]
+"""(0-based row in the file; record, or the line's bytes if it is not JSON; reason or None)."""
 
 
 def _records(file: Path, name: str, column: str | None) -> Iterator[Record]:
     if file.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
         reader = pq.ParquetFile(file)
         columns = _columns(name, reader.schema_arrow, column)
         yield from _batched(reader.iter_batches(BATCH_ROWS, columns=columns))
     elif file.suffix == ".arrow":
-        import pyarrow.ipc
-
-        with pyarrow.memory_map(str(file)) as source:
-            stream = pyarrow.ipc.open_stream(source)
+        with pa.memory_map(str(file)) as source:
+            stream = pa.ipc.open_stream(source)
             columns = _columns(name, stream.schema, column)
             yield from _batched(batch.select(columns) for batch in stream)
     else:
@@ -154,7 +150,7 @@ def _records(file: Path, name: str, column: str | None) -> Iterator[Record]:
 
 
 def _columns(name: str, schema: pa.Schema, column: str | None) -> list[str]:
-    """The columns to read: the question's, and problem_id if there is one."""
+    """The columns to read: the question's column, and problem_id if the file has it."""
     wanted = [column] if column else list(FIELDS)
     found = next((one for one in wanted if one in schema.names), None)
     if found is None:
@@ -180,16 +176,16 @@ def _lines(file: Path) -> Iterator[Record]:
             try:
                 yield number, json.loads(line.decode("utf-8")), None
             except UnicodeDecodeError:
-                yield number, line, MALFORMED_UTF8
+                yield number, line, Reason.MALFORMED_UTF8
             except ValueError:
-                yield number, line, MALFORMED_JSON
+                yield number, line, Reason.MALFORMED_JSON
 
 
 def data_files(path: Path) -> tuple[list[Path], Path]:
     """The files of a data set, and the path to which their names are relative.
 
     Args:
-        path: A .jsonl or .parquet file, a folder of them, or a folder that datasets saved.
+        path: A .jsonl or .parquet file, a folder of them, or a folder saved by ``datasets``.
 
     Raises:
         InputError: There are no such files.
@@ -197,7 +193,7 @@ def data_files(path: Path) -> tuple[list[Path], Path]:
     if path.is_file():
         return [path], path
     for pattern in ("*.arrow", "**/*.parquet", "**/*.jsonl"):
-        found = sorted(file for file in path.glob(pattern) if file.name != "quarantined.jsonl")
+        found = sorted(file for file in path.glob(pattern) if file.name != QUARANTINED)
         if found:
             return found, path
     raise InputError(
@@ -210,12 +206,12 @@ def read_questions(benchmarks: Mapping[str, Path]) -> list[Question]:
     """Read benchmark questions, all benchmarks in one list.
 
     Args:
-        benchmarks: Name -> a .jsonl, .json or .parquet file, or a folder; of a folder only the
+        benchmarks: Name -> a .jsonl, .json or .parquet file, or a folder; in a folder, only the
             .jsonl and .parquet files are read.
 
     Raises:
-        StageError: A record is malformed, because a question that is not read would not be found;
-            or a benchmark has no questions.
+        StageError: A record is malformed (it is not skipped, because copies of its question would
+            stay unnoticed), or a benchmark has no questions.
     """
     questions: list[Question] = []
     for name, path in benchmarks.items():
@@ -256,14 +252,12 @@ def _benchmark_files(path: Path) -> list[Path]:
         return [path]
     kinds = {".jsonl", ".parquet"}
     files = (file for file in path.rglob("*") if file.suffix in kinds)
-    return sorted(file for file in files if file.name != "quarantined.jsonl")
+    return sorted(file for file in files if file.name != QUARANTINED)
 
 
 def _benchmark_records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Records of a benchmark file with their 0-based record or line number."""
     if file.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
         yield from enumerate(pq.read_table(file).to_pylist())
     elif file.suffix == ".json":
         yield from enumerate(_named_questions(file))

@@ -1,4 +1,4 @@
-"""Writes the evidence of a check: hits, near misses, near-duplicates, the sweep and the page.
+"""Writes the evidence of a check: hits, near misses, near-duplicates, threshold sweep and page.
 
     hits.jsonl  {"benchmark": "aime24", "benchmark_id": "aime-2024-I-01", "benchmark_problem":
                  "Every morning Aya …", "cosine": 0.9873, "file": "problems.parquet", "ngrams": 1.0,
@@ -9,40 +9,36 @@
 ``benchmark_problem`` is null if only the question's fingerprint is available.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pcl_reasoner.contamination.comparison import NEAR_MISSES
+from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.evidence import render
 from pcl_reasoner.contamination.findings import Findings, near_misses, sweep
+from pcl_reasoner.contamination.reading import ProblemRows
 from pcl_reasoner.contamination.review import ALLOW, DENY, read_review, review_lines
 from pcl_reasoner.core.artifact import write_json
-
-if TYPE_CHECKING:
-    from pcl_reasoner.contamination.config import ContaminationConfig
-    from pcl_reasoner.contamination.reading import ProblemRows
 
 CONTAMINATED, DENIED, REPEATED = "contaminated", "denied", "near_duplicate"
 
 
 @dataclass(frozen=True)
 class Checked:
-    """The result of checking a data set, after the reviewer's decisions.
+    """The result of checking a data set; the reviewer's decisions are applied.
 
     Args:
         output: Folder with the evidence.
         read: Rows read.
-        clean: Numbers of the rows that were not dropped for any reason.
+        clean: Row numbers of the kept rows.
         dropped: Reason -> number of rows.
         info: Figures for the report: hits by rule and by benchmark, threshold, number of benchmark
-            questions, embedder, encoding, and the counts of the reviewer's decisions.
+            questions, embedder, encoding, and the number of reviewer's decisions by kind.
         hits: Records of hits.jsonl.
         misses: Records of near_misses.jsonl.
     """
@@ -123,7 +119,7 @@ def write_evidence(
 
 
 def _applied(review: Mapping[str, str], present: set[str]) -> dict[str, int]:
-    """Count decisions by kind, and decisions on problems that are not in the input."""
+    """Count decisions by kind; a decision on a problem outside the input counts as ``not_here``."""
     kinds = _counted(review[problem] for problem in review if problem in present)
     return {**kinds, "not_here": len(set(review) - present)}
 
@@ -158,7 +154,7 @@ def _hits(rows: ProblemRows, findings: Findings, review: Mapping[str, str]) -> l
 
 
 def _misses(rows: ProblemRows, findings: Findings) -> list[dict[str, Any]]:
-    """Records of the closest unflagged problems, one per distinct problem (its first row)."""
+    """Records of the unflagged problems closest to a question, with each problem's first row."""
     closest = near_misses(findings.matches, NEAR_MISSES)
     return [_record(rows, findings, findings.text_of_row.index(text)) for text in closest]
 

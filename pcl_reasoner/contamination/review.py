@@ -4,8 +4,8 @@
 
 The check writes every hit and near miss to ``review.jsonl``, with an empty decision or the one
 already made. ``allow`` keeps a problem that was flagged, ``deny`` drops one that was not flagged,
-and an empty decision leaves the check's own. A decision on a problem that is not in the input is
-counted; it is not an error.
+and an empty decision changes nothing. A decision on a problem that is not in the input is counted;
+it is not an error.
 """
 
 import json
@@ -19,7 +19,7 @@ ALLOW, DENY = "allow", "deny"
 
 
 def read_review(path: Path) -> dict[str, str]:
-    """Read decisions.
+    """Read the reviewer's decisions.
 
     Args:
         path: A JSONL file with lines like the sample above.

@@ -1,51 +1,49 @@
-"""Scores some problems against all questions: decides on each, and whether that is certain.
+"""Compares problems with all questions, flags problems, and finds uncertain decisions.
 
     problem    "Find x if 3x+5=20. Put your answer in \\boxed{}."
     question   "Find x if 3x+7=20."  (id aime-7)
-    match      question 0, cosine 0.9712, window 0, containment 1.0, rule "both"
+    match      question 0, cosine 0.9712, window 0, containment 0.0, rule "embedding"
 
 A problem is flagged if the cosine of its best window is at least the threshold, or if it contains a
-large enough share of a question's n-grams. Cosines are rounded to 4 places before the comparison,
-so that the written cosine agrees with the decision.
+large enough share of a question's n-grams. Cosines are rounded to 4 decimal places before the
+comparison, so that the written cosine agrees with the decision.
 
-Vectors of the faster encoder change a cosine slightly. A match that is flagged, or so close to a
-limit that this change could decide, is uncertain and is scored again in float32.
+The faster encoder's cosines differ slightly from float32 cosines. A match is uncertain if it is
+flagged, or so near a limit that float32 could decide otherwise; it is scored again in float32.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
+import numpy as np
+import numpy.typing as npt
+
+from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.fingerprints import Fingerprint
 from pcl_reasoner.contamination.ngrams import NgramIndex
 from pcl_reasoner.contamination.text import strip_template
+from pcl_reasoner.embedding.encoders import Vectors
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    from pcl_reasoner.contamination.config import ContaminationConfig
-    from pcl_reasoner.embedding.encoders import Vectors
-
-    Table = npt.NDArray[np.float64]
+Table = npt.NDArray[np.float64]
 
 DECIMALS = 4
 """Decimal places to which cosines and containments are rounded."""
 SWEEP = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 """Thresholds of the sweep: 0.50, 0.55 … 0.95."""
 MARGIN = 0.003
-"""A cosine of the faster encoder this close to a limit decides nothing. The measured change of its
-cosines with exact vectors is 0.0004 (standard deviation) and at most 0.002."""
+"""If a cosine of the faster encoder is this close to a limit, the text is scored again in float32.
+Measured differences from float32 cosines: standard deviation 0.0004, at most 0.002."""
 SAMPLE = 1024
 """One text in this many, chosen by its hash, is scored again in float32 in any case."""
+
+_RULES = {(True, True): "both", (True, False): "embedding", (False, True): "ngrams"}
+"""(Cosine reaches its limit, containment reaches its limit) -> rule that flags the problem."""
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The benchmark question for which a problem was flagged, or the closest question.
+    """The question for which a problem is flagged; for an unflagged problem, the closest question.
 
     Args:
         question: Index of the question.
@@ -70,12 +68,10 @@ class Scorer:
 
     Args:
         questions: Fingerprints of all benchmarks.
-        config: Method and limits, and what is compared.
+        config: Method and limits, and whether embeddings and n-grams are compared.
     """
 
     def __init__(self, questions: Sequence[Fingerprint], config: ContaminationConfig) -> None:
-        import numpy as np
-
         self._config = config
         self._count = len(questions)
         self._index: NgramIndex | None = None
@@ -97,10 +93,11 @@ class Scorer:
     def score(
         self, texts: Sequence[str], stripped: Sequence[str], vectors: Sequence[Vectors]
     ) -> tuple[list[Match], list[int], list[float]]:
-        """Match each text, and find which matches are uncertain and each text's best cosine.
+        """Match each text; find the uncertain matches and the best cosine of each text.
 
-        The best cosine is always with complete questions, never with halves. So it changes only as
-        much as the vectors do; the match's cosine also changes when a half reaches its limit.
+        The best cosine is with complete questions, never with halves, so a small change of the
+        vectors changes it only slightly. The match's cosine can jump, because the cosine with a
+        half counts only if it reaches the limit for halves.
 
         Args:
             texts: Problems.
@@ -108,11 +105,9 @@ class Scorer:
             vectors: Vectors of each text, [windows, dimension]; empty when nothing was embedded.
 
         Returns:
-            The match of each text; indices of texts whose match is uncertain; best cosine of each
-            text. The last two are empty when nothing was embedded.
+            Three lists: the match of each text; the indices of texts with an uncertain match; the
+            best cosine of each text. The last two are empty when nothing was embedded.
         """
-        import numpy as np
-
         shares = self._shares(texts, stripped)
         if not self._config.embedding:
             return [self._match(share, None) for share in shares], [], []
@@ -134,8 +129,6 @@ class Scorer:
 
     def _shares(self, texts: Sequence[str], stripped: Sequence[str]) -> Table:
         """Containment of each question in each text, shape (texts, questions)."""
-        import numpy as np
-
         shares = np.zeros((len(texts), self._count))
         if self._index is not None:
             for row, (text, question) in enumerate(zip(texts, stripped, strict=True)):
@@ -155,15 +148,13 @@ class Scorer:
         Returns:
             Two tables of shape [windows, questions].
         """
-        import numpy as np
-
         products = np.maximum.reduceat(vectors @ self._vectors.T, self._firsts, axis=1)
         both = (vectors @ self._halves.T).reshape(len(vectors), self._count, 2)
         halves = both.max(axis=2).astype(np.float64).round(DECIMALS)
         return products.astype(np.float64).round(DECIMALS), halves
 
     def _is_certain(self, match: Match) -> bool:
-        """True if an error of up to MARGIN in the cosine cannot change what is written."""
+        """True if an error of up to MARGIN in the cosine cannot change the check's output."""
         assert match.cosine is not None
         limits = (*SWEEP, self._config.threshold)
         return (
@@ -175,12 +166,12 @@ class Scorer:
     def _match(self, shares: Table, cosines: Table | None) -> Match:
         """Choose the question to report, and decide whether the problem is flagged.
 
-        It is the question of the best cosine. If that is below the threshold, it is the question of
-        the largest containment, provided that containment reaches its limit.
+        The question with the best cosine is reported. But if this cosine is below the threshold and
+        the largest containment reaches its limit, the question with that containment is reported.
 
         Args:
             shares: Containment, shape (questions,).
-            cosines: Shape (windows, questions); None when nothing was embedded.
+            cosines: Cosines, shape (windows, questions); None when nothing was embedded.
         """
         best = cosines.max(axis=0) if cosines is not None else None
         question = int((best if best is not None else shares).argmax())
@@ -189,14 +180,13 @@ class Scorer:
         if not near and shares.max() >= limit:
             question = int(shares.argmax())
         shared = bool(shares[question] >= limit)
-        rules = {(True, True): "both", (True, False): "embedding", (False, True): "ngrams"}
         return Match(
             question=question,
             cosine=float(best[question]) if best is not None else None,
             window=int(cosines[:, question].argmax()) if cosines is not None else None,
             containment=float(shares[question]),
             best_containment=float(shares.max()),
-            rule=rules.get((near, shared)),
+            rule=_RULES.get((near, shared)),
         )
 
 

@@ -1,11 +1,11 @@
-"""The stage ``contamination``: removes problems that are in a benchmark, and shows them.
+"""The stage ``contamination``: drops problems that are in a benchmark, and writes the evidence.
 
 It writes ``clean.parquet`` and the files described in records.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +18,9 @@ if TYPE_CHECKING:
 
 
 def contamination(
-    config: ContaminationConfig,
-    inputs: Mapping[str, Path],
-    output: Path,
-    context: StageContext,
+    config: ContaminationConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """Run the check; write the rows that are kept, and the evidence on the others."""
+    """Run the check; write the kept rows, and the evidence for the decisions."""
     from pcl_reasoner.contamination.check import check
     from pcl_reasoner.contamination.reading import read_questions, read_rows
     from pcl_reasoner.contamination.records import write_evidence
@@ -37,10 +34,9 @@ def contamination(
         )
     files = _parquet_files(inputs["problems"])
     rows = read_rows(files, inputs["problems"], context.quarantine, "problem")
-    threads = context.placement.threads
     cache = context.cache / "embeddings" if context.cache else None
+    threads, data = context.placement.threads, context.placement.data
     questions = read_questions(benchmarks)
-    data = context.placement.data
     findings = check(rows.problem, questions, config, threads, context.progress, cache, data)
     checked = write_evidence(output, rows, findings, config)
     _write_clean(files, checked.clean, output / "clean.parquet")
@@ -73,24 +69,36 @@ def _write_clean(files: Sequence[Path], clean: set[int], target: Path) -> None:
     import pyarrow.parquet as pq
 
     from pcl_reasoner.curate.part_writer import ROW_GROUP_BYTES
-    from pcl_reasoner.curate.parts import BATCH_ROWS
 
     schema = pq.read_schema(files[0])
     pending: list[pa.RecordBatch] = []
-    first = 0
     with pq.ParquetWriter(target, schema, compression="zstd") as writer:
-        for file in files:
-            reader = pq.ParquetFile(file)
-            if not reader.schema_arrow.equals(schema):
-                raise StageError(
-                    f"contamination: {file.name} has other columns than {files[0].name}: "
-                    f"{reader.schema_arrow.names} against {schema.names}."
-                )
-            for batch in reader.iter_batches(BATCH_ROWS):
-                mask = [first + row in clean for row in range(len(batch))]
-                pending.append(batch.filter(pa.array(mask, pa.bool_())))
-                first += len(batch)
-                if sum(part.nbytes for part in pending) >= ROW_GROUP_BYTES:
-                    writer.write_table(pa.Table.from_batches(pending, schema))
-                    pending = []
+        for batch in _clean_batches(files, schema, clean):
+            pending.append(batch)
+            if sum(part.nbytes for part in pending) >= ROW_GROUP_BYTES:
+                writer.write_table(pa.Table.from_batches(pending, schema))
+                pending = []
         writer.write_table(pa.Table.from_batches(pending, schema))
+
+
+def _clean_batches(
+    files: Sequence[Path], schema: pa.Schema, clean: set[int]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the clean rows of the files; every file must have the schema of the first file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from pcl_reasoner.curate.parts import BATCH_ROWS
+
+    first = 0
+    for file in files:
+        reader = pq.ParquetFile(file)
+        if not reader.schema_arrow.equals(schema):
+            raise StageError(
+                f"contamination: {file.name} has other columns than {files[0].name}: "
+                f"{reader.schema_arrow.names} against {schema.names}."
+            )
+        for batch in reader.iter_batches(BATCH_ROWS):
+            mask = [first + row in clean for row in range(len(batch))]
+            yield batch.filter(pa.array(mask, pa.bool_()))
+            first += len(batch)

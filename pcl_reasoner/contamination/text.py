@@ -6,8 +6,8 @@
     question  What is $\\dfrac{6}{3}$?
     words     what is frac # #
 
-Text around a question moves its embedding away from that of the bare question: with a ChatML
-wrapper, a verbatim copy can fall below a cosine of 0.9. So wrappers are removed before embedding.
+Text around a question changes the embedding: the cosine of a question and a verbatim copy in a
+ChatML wrapper can be below 0.9. So wrappers are removed before embedding.
 """
 
 import re
@@ -83,7 +83,7 @@ def strip_template(text: str) -> str:
         text: A problem as stored.
 
     Returns:
-        The user's question; the stored text, stripped of whitespace, if no letter or digit is left.
+        The user's question. If no letter or digit is left: the stored text, stripped of whitespace.
     """
     question = _user_turns(text)
     question = _SPEAKER.sub("", _SPECIAL.sub(" ", question))

@@ -1,4 +1,4 @@
-"""API keys of servers. A launch file names the environment variable of a key, never the key.
+"""API keys of servers. A launch file names the environment variable of a key, not the key.
 
 placement:
   judge_urls: [https://judge.example/v1]
@@ -35,7 +35,7 @@ def check_variable(name: str, what: str) -> None:
 
 
 def key_in(variable: str) -> str:
-    """The key in an environment variable; empty if the variable is not set.
+    """Return the key in an environment variable; empty if the variable is not set.
 
     Surrounding whitespace is removed, e.g. the line end of a file that the key was read from.
     """

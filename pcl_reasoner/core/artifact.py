@@ -94,7 +94,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a small file so that a reader sees either the old or the new content, never a part."""
+    """Write a small file; a reader sees either the complete old or the complete new content."""
     with atomic_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
         _fsync(temporary)
@@ -133,28 +133,11 @@ def commit(partial: Path, final: Path, manifest: dict[str, Any]) -> None:
     _fsync(final.parent)
 
 
-def verify(folder: Path) -> list[str]:
-    """Compare an artifact's files with its manifest.
-
-    Returns:
-        One sentence per file that is missing, added or changed; empty if there is none.
-    """
-    manifest = read_manifest(folder) or {"files": {}}
-    recorded: dict[str, dict[str, Any]] = manifest["files"]
-    present = {path.relative_to(folder).as_posix(): path for path in payload_files(folder)}
-    problems = [f"{name}: missing" for name in recorded if name not in present]
-    problems += [f"{name}: not in the manifest" for name in present if name not in recorded]
-    for name, path in present.items():
-        if name in recorded and hash_file(path) != recorded[name]["sha256"]:
-            problems.append(f"{name}: content differs from the manifest")
-    return problems
-
-
 def fresh_partial(partial: Path, keep: bool) -> None:
     """Prepare the partial folder for writing.
 
     Args:
-        partial: ``<stage>-<fp8>.partial``.
+        partial: ``STAGE-FINGERPRINT.partial``, e.g. ``pack-1a2b3c4d.partial``.
         keep: True for stages that resume after an interruption; others start from an empty folder.
     """
     if partial.exists() and not keep:
@@ -178,13 +161,10 @@ class AppendLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._cut_incomplete_line()
-        self._handle = path.open("ab")
-
-    def _cut_incomplete_line(self) -> None:
-        if self.path.exists():
-            with self.path.open("r+b") as handle:
-                handle.truncate(sum(len(line) for line in handle if line.endswith(b"\n")))
+        self._handle = path.open("a+b")
+        self._handle.seek(0)
+        complete = sum(len(line) for line in self._handle if line.endswith(b"\n"))
+        self._handle.truncate(complete)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the records of the file."""

@@ -11,12 +11,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-MATRIX = (
-    ("2.7.2", "1.8.0", "8.5.0"),
-    ("2.7.1", "1.7.0", "8.3.RC1"),
-    ("2.6.0", "1.5.0", "8.1.RC1"),
-)
-"""Compatible versions of MindSpore, MindFormers and CANN; this package runs on the first row."""
+MATRIX = (("2.7.2", "1.8.0", "8.5.0"), ("2.7.1", "1.7.0", "8.3.RC1"), ("2.6.0", "1.5.0", "8.1.RC1"))
+"""Compatible versions of MindSpore, MindFormers and CANN; this package needs the first row."""
 
 LAPTOP = {
     "mindspore": "==2.7.2",
@@ -32,24 +28,24 @@ LAPTOP = {
     "tokenizers": ">=0.22,<0.23",
     "transformers": "==4.57.1",
 }
-"""Distributions that the laptop path needs; a test checks that setup.cfg has the same bounds."""
+"""Distributions that a run on a laptop needs; a test checks that setup.cfg has the same bounds."""
 
 SILENT = "npu-smi does not answer"
-"""The driver's version if npu-smi fails or takes too long."""
+"""Shown in place of the driver's version if npu-smi fails or takes too long."""
 
 _CANN_ROOTS = ("/usr/local/Ascend/ascend-toolkit/latest", "/usr/local/Ascend/cann")
 
 
 @dataclass(frozen=True)
 class Check:
-    """One row of the table.
+    """One row of the table that ``pclr-ms doctor`` prints.
 
     Args:
         name: What is checked.
         found: The installed version, or ``not found``.
         wanted: The compatible version or versions.
-        ok: False if the installed version is not compatible, or if a needed one is missing.
-        needed: True if the laptop path cannot run without it.
+        ok: False if the installed version is not compatible, or if a needed package is missing.
+        needed: True if a run on a laptop needs it.
         advice: What to do; empty if there is nothing to do.
     """
 
@@ -61,21 +57,19 @@ class Check:
     advice: str
 
 
-def checks(environment: Mapping[str, str] | None = None) -> list[Check]:
+def checks() -> list[Check]:
     """Run every check: Python, packages, CANN and the Ascend driver.
 
     CANN and the driver are needed only on a machine with Ascend devices.
-
-    Args:
-        environment: Environment that ASCEND_HOME_PATH is read from; os.environ when None.
     """
-    environment = os.environ if environment is None else environment
+    python = platform.python_version()
+    advice = "Create an environment with CPython 3.11; MindSpore has no wheels for other versions."
     found = {name: installed_version(name) for name in LAPTOP}
     return [
-        _python(),
+        _check("Python", python, "3.11", python.startswith("3.11."), advice),
         *(_package(name, wanted, found[name]) for name, wanted in LAPTOP.items()),
         _pair(found["mindspore"], found["mindformers"]),
-        _cann(cann_version(environment), found["mindspore"]),
+        _cann(cann_version(os.environ), found["mindspore"]),
         _driver(driver_version()),
     ]
 
@@ -101,15 +95,7 @@ def satisfies(version: str, wanted: str) -> bool:
 
 def _numbers(version: str) -> tuple[int, ...]:
     numbers = [int(digits) for digits in re.findall(r"\d+", version.partition("+")[0])]
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
-
-
-def _python() -> Check:
-    version = platform.python_version()
-    advice = "Create an environment with CPython 3.11; MindSpore has no wheels for other versions."
-    return _check("Python", version, "3.11", version.startswith("3.11."), advice)
+    return (*numbers, 0, 0, 0)[:4]
 
 
 def _check(
@@ -170,7 +156,7 @@ def _cann(found: str | None, mindspore: str | None) -> Check:
 def driver_version() -> str | None:
     """The Ascend driver's version from npu-smi; None if there is no npu-smi.
 
-    If npu-smi fails or shows no version, a few words that say so.
+    If npu-smi fails or shows no version, the result is a text that says so.
     """
     if shutil.which("npu-smi") is None:
         return None

@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 AHEAD = 2
 """Tasks submitted per worker: one runs while the next one waits."""
 RETRIES = 3
-"""How often a task is retried after its worker died. A task's own error is never retried."""
+"""Retries of a task whose worker died. A task that raises an error is never retried."""
 OBJECT_STORE_BYTES = 100 << 20
 """Object store of a local cluster. Results are counts and paths, so little memory is enough."""
 
@@ -40,13 +40,13 @@ def map_parts(
 
     Args:
         function: A pure function that can be pickled.
-        parts: Values that can be pickled. An iterator is read only as tasks are submitted.
+        parts: Values that can be pickled. An iterator is read step by step, as tasks are submitted.
         engine: Where the parts run. Ray without an address: a local cluster on this machine.
         progress: Updated after every result.
-        unit: What the progress calls a part.
+        unit: Name of the parts in the progress, e.g. ``pieces``.
 
     Raises:
-        StageError: Ray is not installed or not reached, or a task's workers died repeatedly.
+        StageError: Ray is not installed or unreachable, or a task's workers died repeatedly.
     """
     total = len(parts) if isinstance(parts, Sized) else None
     is_local = engine.engine == "local"
@@ -59,7 +59,7 @@ def map_parts(
 
 @contextmanager
 def connected(engine: DataEngine) -> Iterator[None]:
-    """Keep one connection to Ray for several ``map_parts`` calls; an existing one is reused.
+    """Keep one connection to Ray open for several ``map_parts`` calls; reuse an existing one.
 
     With the local engine it does nothing.
 

@@ -1,4 +1,4 @@
-"""Errors that a user sees. They say where, what is wrong, got and expected, and what to do."""
+"""Errors that a user sees. A message names the file or key, the problem, and what to do next."""
 
 import importlib
 from pathlib import Path
@@ -18,11 +18,7 @@ class InputError(PclError):
 
 
 class StageError(PclError):
-    """A stage could not do its work. Exit code 1."""
-
-
-class LockedError(PclError):
-    """Another runner holds the lock of the run directory. Exit code 1."""
+    """A stage could not do its work, or another process has locked the run folder. Exit code 1."""
 
 
 def join_errors(errors: list[str]) -> InputError:

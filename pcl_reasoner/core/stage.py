@@ -4,8 +4,8 @@ A stage is a function
 
     run(config, inputs, output, context) -> Counts
 
-that reads the folders in ``inputs``, writes its files into ``output`` and counts what became of
-every record. It never prints, never exits, and never writes into another stage's folder.
+that reads the folders in ``inputs``, writes its files into ``output``, and counts the records that
+it keeps and drops. It never prints, never exits, and never writes into another stage's folder.
 """
 
 import json
@@ -20,16 +20,15 @@ from pydantic.fields import FieldInfo
 from pcl_reasoner.core.schema import Placement
 
 RAW_LIMIT_BYTES = 4096
-"""Bytes of a refused record that quarantined.jsonl keeps, at most."""
-
+"""Maximum bytes of a refused record in quarantined.jsonl; the rest is cut off."""
 
 CONTENT = "content"
 FileName = Annotated[str, CONTENT]
-"""A field that may name a file or folder, whose content is part of the stage's fingerprint."""
+"""A field that may name a file or folder; its content is then part of the fingerprint."""
 NOT_HASHED = "not hashed"
 """Marks a field that is left out of the fingerprint.
 
-Such a field never changes an artifact, only whether there is one.
+Such a field never changes an artifact's content, only the stage's speed or whether it succeeds.
 """
 
 
@@ -39,7 +38,7 @@ class ServerNeeds:
 
     Args:
         role: The stage's input that holds the weights.
-        name: Model name under which the server offers them.
+        name: Model name under which the server offers the weights.
         max_model_len: Largest total length of prompt and response, in tokens.
     """
 
@@ -56,13 +55,13 @@ class StageConfig(BaseModel):
     renamed: ClassVar[Mapping[str, str]] = {}
     """Old key -> new key. The old key is refused, and the error gives the new one."""
     renamed_values: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    """Key -> old value -> new value, refused in the same way."""
+    """Key -> old value -> new value. The old value is refused, and the error gives the new one."""
     uses_data_engine: ClassVar[bool] = False
     """Whether the stage's parts run on the launch file's data engine."""
     runs_on_hosts: ClassVar[bool] = False
     """Whether msrun starts the stage's processes on every host of the launch file."""
     page: ClassVar[str | None] = None
-    """The file of the artifact that a person opens; None: there is none."""
+    """File of the artifact that is opened in a browser, e.g. the report; None: there is none."""
 
     def request_urls(self, placement: Placement) -> list[str]:
         """The servers of the launch file that the stage sends requests to."""
@@ -79,9 +78,15 @@ class StageConfig(BaseModel):
         return self.model_dump(mode="json", exclude=excluded)
 
     def named_files(self) -> dict[str, Path]:
-        """Field -> existing file or folder that it names; other values (hub ids) are left out."""
-        fields = type(self).model_fields.items()
-        values = {name: getattr(self, name) for name, info in fields if CONTENT in _marks(info)}
+        """Field -> existing file or folder that it names; other values (hub ids) are left out.
+
+        A field with a list of files has a key per file: ``against.0``.
+        """
+        values: dict[str, str | None] = {}
+        for name, info in type(self).model_fields.items():
+            value = getattr(self, name) if CONTENT in _marks(info) else None
+            several = value if isinstance(value, list) else []
+            values |= {f"{name}.{index}": one for index, one in enumerate(several)} or {name: value}
         paths = {name: Path(value).expanduser() for name, value in values.items() if value}
         return {name: path for name, path in paths.items() if path.exists()}
 
@@ -93,7 +98,7 @@ def _marks(field_info: FieldInfo) -> list[Any]:
 
 
 class Counts(BaseModel):
-    """What became of a stage's records. The counts of all stages in order are the funnel.
+    """Records that a stage read, kept and dropped. All stages' counts in order are the funnel.
 
     ``read == kept + sum(dropped)`` always holds, and the runner checks it.
     """
@@ -111,7 +116,7 @@ class Counts(BaseModel):
 
 
 class Progress(Protocol):
-    """How a stage reports progress. The command line draws it; a test ignores it."""
+    """The interface with which a stage reports progress. The command line shows the progress."""
 
     def update(self, done: float, total: float | None, unit: str, note: str = "") -> None:
         """Report how far the running stage is."""
@@ -126,17 +131,17 @@ class NoProgress:
 
 @dataclass
 class StageContext:
-    """What a stage may use besides its inputs.
+    """Everything that a stage may use besides its configuration and inputs.
 
     Args:
         name: The stage's name in the recipe, e.g. ``evaluate_before``.
         quarantined: File to which refused records are written.
         placement: The launch file's ``placement`` half: hosts, ports, memory limits, environment.
         progress: Where progress is reported.
-        cache: Folder for data that only saves work (embeddings by content); None: there is none.
+        cache: Folder for data that can be computed again (embeddings); None: there is no cache.
         recipe: Facts of the recipe that only the report needs (expect, choices, title); read-only.
-        start: How processes on the launch file's hosts are started: ``ssh`` or ``local``. None:
-            on this machine if there is one host; training on several hosts is not started.
+        start: How processes on the launch file's hosts are started: ``ssh`` or ``local``. None: on
+            this machine if the file has one host; with several hosts, training is not started.
     """
 
     name: str

@@ -1,11 +1,31 @@
-"""Converts the errors of pydantic to messages that say where, what is wrong, and what was got."""
+"""Converts pydantic's errors to messages that name the file, the key, the problem and the value."""
 
-from collections.abc import Callable, Iterator
-from typing import Any, get_args
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from pcl_reasoner.core.errors import join_errors
 from pcl_reasoner.core.files import nearest
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def validated(model: type[Model], values: Mapping[str, Any], where: str) -> Model:
+    """Make a pydantic model from values.
+
+    Args:
+        model: The model's class.
+        values: Its keys and values.
+        where: Where the values come from, for the error.
+
+    Raises:
+        InputError: All problems, in one error.
+    """
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise join_errors([*validation_messages(error, lambda key: where, "", model)]) from error
 
 
 def validation_messages(

@@ -12,17 +12,7 @@ Source: a-m-team/AM-DeepSeek-R1-0528-Distilled, math.jsonl.
 
 from typing import Any
 
-from pcl_reasoner.curate.records import (
-    MALFORMED_JSON,
-    MALFORMED_MESSAGES,
-    MALFORMED_UTF8,
-    Malformed,
-    Refused,
-    Row,
-    make_row,
-    parse_json,
-    to_json,
-)
+from pcl_reasoner.curate.records import Malformed, Reason, Refused, Row, parse_json, row_of, to_json
 
 
 def read_line(line: bytes) -> Row | Refused:
@@ -30,7 +20,7 @@ def read_line(line: bytes) -> Row | Refused:
     try:
         record = _parsed(line)
         problem, cot = _question_and_response(record.pop("conversations", None))
-        return make_row(problem, cot, "", "", to_json(record))
+        return row_of(problem, cot, "", "", to_json(record))
     except Malformed as error:
         return Refused(str(error), line.rstrip(b"\r\n"))
 
@@ -40,17 +30,17 @@ def _parsed(line: bytes) -> dict[str, Any]:
         # A byte order mark can only occur at the start of the file's first line.
         text = line.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise Malformed(MALFORMED_UTF8) from error
-    value = parse_json(text, MALFORMED_JSON)
+        raise Malformed(Reason.MALFORMED_UTF8) from error
+    value = parse_json(text, Reason.MALFORMED_JSON)
     if not isinstance(value, dict):
-        raise Malformed(MALFORMED_JSON)
+        raise Malformed(Reason.MALFORMED_JSON)
     return value
 
 
 def _question_and_response(turns: Any) -> tuple[Any, Any]:
     if not isinstance(turns, list) or len(turns) < 2:
-        raise Malformed(MALFORMED_MESSAGES)
+        raise Malformed(Reason.MALFORMED_MESSAGES)
     first, second = turns[:2]
     if not isinstance(first, dict) or not isinstance(second, dict):
-        raise Malformed(MALFORMED_MESSAGES)
+        raise Malformed(Reason.MALFORMED_MESSAGES)
     return first.get("value"), second.get("value")

@@ -1,4 +1,4 @@
-"""Stage ``convert``: third-party files -> rows; other records are quarantined."""
+"""Stage ``convert``: third-party files -> rows; malformed and filtered records are quarantined."""
 
 from __future__ import annotations
 
@@ -15,16 +15,10 @@ from pcl_reasoner.core.artifact import atomic_file
 from pcl_reasoner.core.engine import connected, map_parts, sweep
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
+from pcl_reasoner.curate import source_files
 from pcl_reasoner.curate.filters import Filter, filtered
 from pcl_reasoner.curate.parts import counts_of, record_batches
-from pcl_reasoner.curate.source_files import (
-    PATTERNS,
-    Piece,
-    pieces_of,
-    read_lines,
-    source_files,
-    unread_files,
-)
+from pcl_reasoner.curate.source_files import Piece
 
 if TYPE_CHECKING:
     from pcl_reasoner.curate.records import Refused, Row
@@ -45,7 +39,7 @@ class ConvertConfig(StageConfig):
     max_malformed: float = Field(0.01, ge=0, le=1)
     """Share of the source's rows that may be malformed; above it the stage fails."""
     filters: tuple[Filter, ...] = ()
-    """Drop rows whose problem has a URL or refers to an image, or that have no answer."""
+    """Rows to drop: url (has a URL), image (refers to an image), no_answer (no ground truth)."""
     jsonl: bool = False
     """True: the rows are also written as JSON lines, in a file beside every part."""
 
@@ -67,14 +61,14 @@ def convert(
     # Absolute, because workers on other machines have another working directory.
     source, output = inputs["source"].absolute(), output.absolute()
     engine = context.placement.data
-    files = source_files(source, config.format)
+    files = source_files.files_of(source, config.format)
     refused_folder = output / REFUSED_FOLDER
     refused_folder.mkdir()
     (output / "rows").mkdir()
     read: Counter[str] = Counter({name: 0 for _, name in files})
     refused: Counter[str] = Counter()
     with connected(engine):
-        pieces = pieces_of(files, config.format, engine, context.progress)
+        pieces = source_files.pieces_of(files, config.format, engine, context.progress)
         task = partial(convert_piece, config, output)
         results = map_parts(task, pieces, engine, context.progress, "pieces")
         for piece, (records, reasons) in zip(pieces, results, strict=True):
@@ -86,8 +80,8 @@ def convert(
         raise StageError(f"{source}: its {len(files)} files have no rows. Check the source.")
     if empty := [name for name, rows in read.items() if not rows]:
         context.warn(f"{len(empty)} of {len(files)} source files have no rows: {_named(empty)}")
-    if unread := unread_files(source, files):
-        wanted = " or ".join(PATTERNS[config.format])
+    if unread := source_files.unread_files(source, files):
+        wanted = " or ".join(source_files.PATTERNS[config.format])
         context.warn(f"{len(unread)} files in the source are not {wanted}: {_named(unread)}")
     kept = read.total() - refused.total()
     return counts_of(read.total(), kept, refused, {"files": len(files)})
@@ -107,7 +101,7 @@ def _merge(refused_folder: Path, quarantined: Path) -> None:
 
 
 def convert_piece(config: ConvertConfig, output: Path, piece: Piece) -> tuple[int, Counter[str]]:
-    """Write a piece's rows to its part, and its quarantined records to a separate file.
+    """Convert a piece of a source file: write its rows to one part, and its quarantined records.
 
     Args:
         config: The source's format and the filters.
@@ -154,17 +148,25 @@ def _rows(
 
     rows: list[tuple[int, Row]] = []
     for number, record in enumerate(batch, first):
+        record = _after_filters(record, config.filters)
         if isinstance(record, records.Row):
-            reason = filtered(record.problem, record.ground_truth, config.filters)
-            if reason is None:
-                rows.append((number, record))
-                continue
-            record = records.Refused(reason, record.problem)
-        context.quarantine(file, number, record.reason, record.raw)
-        refused[record.reason] += 1
+            rows.append((number, record))
+        else:
+            context.quarantine(file, number, record.reason, record.raw)
+            refused[record.reason] += 1
     # Frees texts of up to 64 MiB, which are copied into Arrow's memory and compressed next.
     batch.clear()
     return rows
+
+
+def _after_filters(record: Row | Refused, filters: Sequence[Filter]) -> Row | Refused:
+    """Return the record, or its refusal if a filter drops it."""
+    from pcl_reasoner.curate import records
+
+    if isinstance(record, records.Refused):
+        return record
+    reason = filtered(record.problem, record.ground_truth, filters)
+    return record if reason is None else records.Refused(reason, record.problem)
 
 
 def _records(piece: Piece, format: str) -> Iterator[list[Row | Refused]]:
@@ -176,7 +178,7 @@ def _records(piece: Piece, format: str) -> Iterator[list[Row | Refused]]:
         for batch in record_batches(piece.path, row_groups=range(piece.start, stop)):
             yield nemotron.read_batch(batch)
         return
-    for lines in read_lines(piece):
+    for lines in source_files.read_lines(piece):
         found: list[Row | Refused] = []
         lines.reverse()
         while lines:
@@ -185,6 +187,6 @@ def _records(piece: Piece, format: str) -> Iterator[list[Row | Refused]]:
             if is_complete:
                 found.append(conversations.read_line(line))
             else:
-                found.append(records.Refused(records.MALFORMED_TOO_LONG, line))
+                found.append(records.Refused(records.Reason.MALFORMED_TOO_LONG, line))
             del line
         yield found

@@ -1,4 +1,4 @@
-"""Stage ``difficulty``: keeps the rows of problems that were not solved in every sample."""
+"""Stage ``difficulty``: keeps the rows of problems that at least one sample did not solve."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +16,8 @@ class DifficultyConfig(StageConfig):
     uses_data_engine: ClassVar[bool] = True
 
     divisor: int = Field(16, gt=0)
-    """Samples per problem and round; a row count divisible by it means that all were correct."""
+    """Samples per problem in a sampling round. If it divides the number of a problem's rows (its
+    correct samples), all samples were correct."""
 
 
 def difficulty(
@@ -25,12 +26,12 @@ def difficulty(
     """Split the rows by whether their problem was solved in every sample.
 
     The source has a fixed number of samples per problem and contains only the correct responses.
-    So the number of a problem's rows is its number of passes: 12 rows are 12 of 16 samples, a pass
-    rate of 0.75, and 20 rows are 20 of the 32 samples of two rounds.
+    So the number of a problem's rows is its number of correct samples: 12 rows are 12 of 16
+    samples, a pass rate of 0.75, and 20 rows are 20 of the 32 samples of two rounds.
 
     Args:
         config: The number of samples per round.
-        inputs: ``rows``: convert's folder.
+        inputs: ``rows``: the artifact of ``convert``.
         output: Gets partial/*.parquet and all_correct/*.parquet, with the columns pass_count and
             pass_rate added.
         context: Has the memory limit, the threads and the data engine.
@@ -38,7 +39,7 @@ def difficulty(
     Raises:
         StageError: A part cannot be read or lacks columns.
 
-    Source: upstream's difficulty split; a count divisible by 16 is set aside.
+    Source: upstream's difficulty split; problems are set aside if 16 divides their number of rows.
     """
     from pcl_reasoner.curate import queries
 

@@ -1,4 +1,4 @@
-"""Filters for problems that cannot be solved from their text alone: they refer to other material.
+"""Filters for problems that refer to other material (a URL or an image) or have no answer.
 
 A sample: ``"See https://example.org/p7.png. What is the shaded area?"`` has a URL, and ``"In the
 figure below, what is the shaded area?"`` refers to an image.
@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Literal
 
 Filter = Literal["url", "image", "no_answer"]
-"""``no_answer``: the ground truth is blank. A blank problem is malformed in any case."""
+"""``no_answer``: the ground truth is blank. A blank problem needs no filter: it is malformed."""
 
 URL = re.compile(r"\b(?:https?|ftp)://\S|\bwww\.\w[\w-]*\.\w", re.IGNORECASE)
 # A word for a picture counts only if the text points at one ("the figure below", "in Figure 3"):

@@ -17,7 +17,7 @@ class LengthsConfig(StageConfig):
     uses_data_engine: ClassVar[bool] = True
 
     min_mean_tokens: int = Field(ge=0)
-    """A problem is kept from this mean response length on, in tokens."""
+    """Lowest mean response length, in tokens, with which a problem is kept."""
     inclusive: bool = True
     """True: a mean equal to min_mean_tokens is kept (>=); False: it is not (>)."""
     skip_short: bool = True
@@ -31,7 +31,7 @@ def lengths(
 
     Args:
         config: The minimum mean length of a problem's responses, in tokens.
-        inputs: ``rows``: difficulty's folder; ``tokenizer``: a model folder.
+        inputs: ``rows``: the artifact of ``difficulty``; ``tokenizer``: a model folder.
         output: Gets rows/*.parquet, with the columns cot_tokens and mean_cot_tokens added, and
             histogram.json.
         context: Has the memory limit, the threads and the data engine.

@@ -1,14 +1,14 @@
 """Counts the tokens of every response of a table, part by part.
 
-The results for a part are written to files of the part's name:
+The results for a part are written to files that are named like the part:
 
     bytes/part-00000.parquet    {"problem_id": "4cf2e0cd1c9b2b5f", "bytes": 91234}
     wanted/part-00000.parquet   {"wanted": true}
     tokens/fastokens/part-00000.parquet
                                 {"problem_id": "4cf2e0cd1c9b2b5f", "cot_tokens": 30412}
 
-If a problem has too few bytes to be long enough, its responses are not wanted and their cot_tokens
-are null.
+If the bytes of a problem's responses show that their mean length in tokens is below the minimum,
+these responses are not counted: wanted is false, and cot_tokens is null.
 """
 
 import os
@@ -25,22 +25,9 @@ from duckdb import DuckDBPyConnection
 
 from pcl_reasoner.core.engine import map_parts
 from pcl_reasoner.core.stage import StageContext
-from pcl_reasoner.curate import queries
+from pcl_reasoner.curate import queries, token_lengths
 from pcl_reasoner.curate.part_writer import atomic_part
 from pcl_reasoner.curate.parts import open_parquet, record_batches, write_beside
-from pcl_reasoner.curate.token_lengths import (
-    PROBES,
-    Form,
-    byte_form,
-    count_bytes,
-    count_fast,
-    count_tokens,
-    difference,
-    is_checked,
-    open_fast,
-    open_tokenizer,
-    panics_as_errors,
-)
 
 BYTES_SCHEMA = pa.schema([("problem_id", pa.string()), ("bytes", pa.int64())])
 TOKENS_SCHEMA = pa.schema([("problem_id", pa.string()), ("cot_tokens", pa.int32())])
@@ -72,7 +59,7 @@ class Counted:
     Args:
         texts: Responses that were counted.
         checked: Responses that were counted by both libraries.
-        mismatch: The error of fastokens, or None.
+        mismatch: How fastokens differed from tokenizers or failed; None: it did neither.
     """
 
     texts: int
@@ -88,7 +75,7 @@ def write_wanted(
     folder: Path,
     context: StageContext,
 ) -> Path | None:
-    """Write for every row whether its problem has enough bytes to be long enough.
+    """Write the column ``wanted``: True if a row's problem has enough bytes to reach ``limit``.
 
     Args:
         connection: Gets the table ``sizes``.
@@ -99,10 +86,10 @@ def write_wanted(
         context: Has the data engine.
 
     Returns:
-        The folder of the files with the column ``wanted``; None if the number of bytes is no bound
-        on the number of tokens.
+        The folder of the files with the column ``wanted``; None if a text can have more tokens
+        than bytes.
     """
-    form = byte_form(tokenizer)
+    form = token_lengths.byte_form(tokenizer)
     if form is None:
         return None
     sizes, wanted = folder / "bytes", folder / "wanted"
@@ -115,31 +102,33 @@ def write_wanted(
     return wanted
 
 
-def size_part(folder: Path, form: Form, part: Path) -> None:
-    """Write a part's problem_id and bytes."""
+def size_part(folder: Path, form: token_lengths.Form, part: Path) -> None:
+    """Write problem_id and bytes for each row of a part."""
     with atomic_part(folder / part.name, BYTES_SCHEMA) as write:
         for batch in record_batches(part, ["problem_id", "cot"]):
-            columns = [batch.column("problem_id"), count_bytes(batch.column("cot"), form)]
+            columns = [batch["problem_id"], token_lengths.count_bytes(batch["cot"], form)]
             write(pa.RecordBatch.from_arrays(columns, schema=BYTES_SCHEMA))
 
 
 def measure(
     parts: Sequence[Path], tokenizer: Path, wanted: Path | None, target: Path, context: StageContext
 ) -> dict[str, Any]:
-    """Write problem_id and cot_tokens of every part; only tokenizers is used if fastokens errs.
+    """Write problem_id and cot_tokens for each row of every part.
+
+    fastokens counts; if it is unavailable, fails or differs, tokenizers counts all parts.
 
     Args:
         parts: Parts with problem_id and cot.
         tokenizer: The tokenizer.json.
         wanted: Folder of the files with the column ``wanted``; None: all rows are wanted.
-        target: Gets a folder of the library's name, with one file per part. The folders are
+        target: Gets a folder named after the library, with one file per part. The folders are
             separate because a task of fastokens may still be writing when tokenizers starts.
         context: Has the data engine; gets a warning about a mismatch.
 
     Returns:
         ``library``: the library that counted; ``texts``: the number of counted responses. For
         fastokens also ``checked``: how many were counted by both libraries. For tokenizers also
-        ``mismatch``, if fastokens made an error.
+        ``mismatch``, if fastokens failed or differed.
 
     Raises:
         StageError: There is no tokenizer.
@@ -160,18 +149,18 @@ def measure(
 
 
 def _choose(file: Path) -> tuple[bool, str | None]:
-    """Return whether fastokens can be used, and its error if a warning should report it."""
+    """Return whether fastokens can be used, and the error to report in a warning, or None."""
     tokenizer = opened(file, fast=False)
     try:
-        with panics_as_errors():
+        with token_lengths.panics_as_errors():
             fast = opened(file, fast=True)
     except (ImportError, ValueError):
         return False, None  # not installed, or an unsupported kind of tokenizer
     except RuntimeError as error:
         return False, _raised(error)
     try:
-        with panics_as_errors():
-            mismatch = difference(fast, tokenizer, PROBES)
+        with token_lengths.panics_as_errors():
+            mismatch = token_lengths.difference(fast, tokenizer, token_lengths.PROBES)
     except Exception as error:  # fastokens has no error of its own
         mismatch = _raised(error)
     return mismatch is None, mismatch
@@ -200,11 +189,11 @@ def opened(file: Path, fast: bool) -> Any:
 
 @lru_cache(maxsize=2)
 def _opened(file: Path, changed_at: int, fast: bool) -> Any:
-    return open_fast(file) if fast else open_tokenizer(file)
+    return token_lengths.open_fast(file) if fast else token_lengths.open_tokenizer(file)
 
 
 def count_part(task: Task, part: Path) -> Counted:
-    """Write a part's problem_id and cot_tokens.
+    """Count the tokens of a part's responses, and write its problem_id and cot_tokens.
 
     Args:
         task: The settings.
@@ -236,15 +225,16 @@ def count_part(task: Task, part: Path) -> Counted:
 
 
 def _lengths(task: Task, texts: list[str]) -> tuple[list[int], int, str | None]:
-    """Return the tokens per text, how many texts were counted twice, and the mismatch or None."""
+    """Return tokens per text, how many texts both libraries counted, and the mismatch or None."""
     tokenizer = opened(task.tokenizer, fast=False)
     if not task.fast:
-        return count_tokens(tokenizer, texts), 0, None
-    sample = [text for text in texts if is_checked(text)]
+        return token_lengths.count_tokens(tokenizer, texts), 0, None
+    sample = [text for text in texts if token_lengths.is_checked(text)]
     try:
-        with panics_as_errors():
+        with token_lengths.panics_as_errors():
             fast = opened(task.tokenizer, fast=True)  # another machine may lack it
-            mismatch = difference(fast, tokenizer, sample)
-            return ([], 0, mismatch) if mismatch else (count_fast(fast, texts), len(sample), None)
+            if mismatch := token_lengths.difference(fast, tokenizer, sample):
+                return [], 0, mismatch
+            return token_lengths.count_fast(fast, texts), len(sample), None
     except Exception as error:  # fastokens has no error of its own
         return [], 0, _raised(error)

@@ -15,17 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pcl_reasoner.curate.records import (
-    MALFORMED_MESSAGES,
-    MALFORMED_METADATA,
-    MALFORMED_UTF8,
-    Malformed,
-    Refused,
-    Row,
-    make_row,
-    parse_json,
-    to_json,
-)
+from pcl_reasoner.curate.records import Malformed, Reason, Refused, Row, parse_json, row_of, to_json
 
 
 def wrong_columns(schema: pa.Schema) -> str | None:
@@ -76,25 +66,21 @@ def read_batch(batch: pa.RecordBatch) -> list[Row | Refused]:
         return [_read(record) for record in batch.to_pylist()]
     except UnicodeDecodeError as error:
         if batch.num_rows == 1:
-            return [Refused(MALFORMED_UTF8, error.object)]
+            return [Refused(Reason.MALFORMED_UTF8, error.object)]
         single_rows = (batch.slice(index, 1) for index in range(batch.num_rows))
         return [record for row in single_rows for record in read_batch(row)]
 
 
 def _read(record: dict[str, Any]) -> Row | Refused:
     try:
-        problem, cot = _question_and_response(_parsed(record["messages"], MALFORMED_MESSAGES))
-        metadata = _parsed(record["metadata"], MALFORMED_METADATA)
+        turns = _parsed(record["messages"], Reason.MALFORMED_MESSAGES)
+        problem, cot = _question_and_response(turns)
+        metadata = _parsed(record["metadata"], Reason.MALFORMED_METADATA)
         if not isinstance(metadata, dict) or "expected_answer" not in metadata:
-            raise Malformed(MALFORMED_METADATA)
+            raise Malformed(Reason.MALFORMED_METADATA)
         others = {name: record[name] for name in record if name not in ("messages", "metadata")}
-        return make_row(
-            problem,
-            cot,
-            _text(metadata["expected_answer"]),
-            _text(metadata.get("problem_source")),
-            to_json(others),
-        )
+        answer, source = _text(metadata["expected_answer"]), _text(metadata.get("problem_source"))
+        return row_of(problem, cot, answer, source, to_json(others))
     except Malformed as error:
         # Not to_json, which does not escape the lone surrogates that the record may have.
         return Refused(str(error), json.dumps(record, default=str))
@@ -111,13 +97,13 @@ def _parsed(value: Any, reason: str) -> Any:
 def _question_and_response(messages: Any) -> tuple[Any, Any]:
     """Return the contents of the first user turn and of the first assistant turn after it."""
     if not isinstance(messages, list) or not all(isinstance(turn, dict) for turn in messages):
-        raise Malformed(MALFORMED_MESSAGES)
+        raise Malformed(Reason.MALFORMED_MESSAGES)
     roles = [turn.get("role") for turn in messages]
     try:
         user = roles.index("user")
         assistant = roles.index("assistant", user + 1)
     except ValueError as error:
-        raise Malformed(MALFORMED_MESSAGES) from error
+        raise Malformed(Reason.MALFORMED_MESSAGES) from error
     return messages[user].get("content"), messages[assistant].get("content")
 
 

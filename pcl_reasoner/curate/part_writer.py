@@ -1,7 +1,7 @@
 """Record batches of any size -> a Parquet part with row groups of similar size.
 
-A sample: 5 000 batches of 256 rows and 400 KB become about 60 row groups of 32 MiB. On request the
-same rows are also written as JSON lines: part-00000.parquet, part-00000.jsonl.
+A sample: 5 000 batches, each of 256 rows and 400 KB, become about 60 row groups of 32 MiB. The
+rows can also be written as JSON lines: part-00000.parquet, part-00000.jsonl.
 """
 
 import json
@@ -24,7 +24,7 @@ def atomic_part(
 ) -> Iterator[Callable[[pa.RecordBatch], None]]:
     """Open a part for writing; it gets its name only when it is complete.
 
-    Its row groups depend only on the batches: equal batches, equal bytes.
+    Equal batches give equal bytes, because the row groups depend only on the batches.
 
     Args:
         path: The part, ``….parquet``.

@@ -31,7 +31,7 @@ BATCH_BYTES = 16 << 20
 
 
 def counts_of(read: int, kept: int, dropped: Mapping[str, int], info: dict[str, Any]) -> Counts:
-    """Return counts of rows; reasons for which no row was dropped are left out."""
+    """Return a stage's Counts in rows; reasons for which no row was dropped are left out."""
     reasons = {reason: count for reason, count in sorted(dropped.items()) if count}
     return Counts(unit="rows", read=read, kept=kept, dropped=reasons, info=info)
 
@@ -46,12 +46,8 @@ def workspace(
     # Absolute, because workers on other machines have another working directory.
     folder = output.absolute() / ".workspace"
     folder.mkdir()
-    memory = context.placement.duckdb_memory
-    settings = {
-        "memory_limit": memory,
-        "threads": context.placement.threads,
-        "temp_directory": str(folder),
-    }
+    memory, threads = context.placement.duckdb_memory, context.placement.threads
+    settings = {"memory_limit": memory, "threads": threads, "temp_directory": str(folder)}
     try:
         with duckdb.connect(":memory:", config=settings) as connection:
             yield connection, folder
@@ -66,7 +62,7 @@ def workspace(
 
 
 def parts_of(folder: Path, columns: Sequence[str]) -> list[Path]:
-    """Return an artifact's Parquet files in source order; all have the given columns.
+    """Return an artifact's Parquet files in source order; check that each has the columns.
 
     Raises:
         StageError: There are no files, or one cannot be read or lacks a column.
@@ -126,10 +122,7 @@ def record_batches(
     groups = range(file.num_row_groups) if row_groups is None else row_groups
     if not groups:
         return  # pyarrow reports a file without row groups as broken
-    found = [file.metadata.row_group(index) for index in groups]
-    rows = sum(group.num_rows for group in found)
-    size = sum(group.total_byte_size for group in found) // max(rows, 1)
-    at_once = min(BATCH_ROWS, max(1, BATCH_BYTES // max(size, 1)))
+    at_once = _rows_at_once([file.metadata.row_group(index) for index in groups])
     batches = file.iter_batches(at_once, row_groups=list(groups), columns=columns)
     while True:
         with reading(path):
@@ -139,16 +132,23 @@ def record_batches(
         yield batch
 
 
+def _rows_at_once(groups: Sequence[pq.RowGroupMetaData]) -> int:
+    """Return the number of rows per batch, from the mean size of a row in the row groups."""
+    rows = sum(group.num_rows for group in groups)
+    size = sum(group.total_byte_size for group in groups) // max(rows, 1)
+    return min(BATCH_ROWS, max(1, BATCH_BYTES // max(size, 1)))
+
+
 def split_part(
     beside: Path, column: str, true: Path, false: Path | None, part: Path
 ) -> tuple[int, int]:
-    """Copy a part's rows into two folders, by a boolean column of its file of results.
+    """Copy a part's rows into two folders, by a boolean column of the part's results.
 
     Args:
-        beside: Folder of the parts' files of results.
-        column: Boolean column of that file; the file's other columns are added to the rows.
-        true: Folder that gets the rows for which it is true, in a file of the part's name.
-        false: The same for the other rows; None: they are not copied.
+        beside: Folder with a file of results per part; the file is named like the part.
+        column: Boolean column of the results; their other columns are added to the rows.
+        true: Folder for the rows in which the column is true; the new file is named like the part.
+        false: Folder for the other rows; None: they are not copied.
         part: The part.
 
     Returns:
@@ -197,7 +197,7 @@ def split_parts(
 
 
 def write_beside(table: pa.Table, folder: Path, part: Path) -> None:
-    """Write the results for a part's rows to a file of the part's name."""
+    """Write the results for a part's rows to a file that is named like the part."""
     import pyarrow.parquet as pq
 
     folder.mkdir(exist_ok=True)

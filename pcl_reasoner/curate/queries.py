@@ -40,7 +40,7 @@ def _count_per_problem(
 def _columns_per_row(
     connection: DuckDBPyConnection, table: str, columns: str, part: Path, **values: int
 ) -> pa.Table:
-    """Return columns of a part joined with a table that has one row per problem, row by row."""
+    """Join a part with a table of one row per problem; return columns in the part's row order."""
     return connection.sql(
         f"SELECT {columns} FROM read_parquet($parts, file_row_number = true)"
         f" JOIN {table} USING (problem_id) ORDER BY file_row_number",
@@ -72,7 +72,7 @@ def pass_columns(connection: DuckDBPyConnection, part: Path, divisor: int) -> pa
     Args:
         connection: Has the table ``passes``.
         part: The part.
-        divisor: Samples per problem and round. For 16, 12 rows are 12/16 and 20 rows are 20/32.
+        divisor: Samples per round. If it is 16, 12 rows mean 12/16, and 20 rows mean 20/32.
     """
     columns = (
         "pass_count, pass_count % $divisor = 0 AS all_correct, (pass_count"
@@ -82,7 +82,7 @@ def pass_columns(connection: DuckDBPyConnection, part: Path, divisor: int) -> pa
 
 
 def totals(connection: DuckDBPyConnection, table: str, column: str, parts: Sequence[Path]) -> None:
-    """Create a table: the total of a column, and the number of texts, per problem.
+    """Create a table with, for each problem, the total of a column and the number of texts.
 
     Args:
         connection: DuckDB.
@@ -98,7 +98,7 @@ def totals(connection: DuckDBPyConnection, table: str, column: str, parts: Seque
 def wanted_column(
     connection: DuckDBPyConnection, part: Path, minimum: int, inclusive: bool
 ) -> pa.Table:
-    """Return wanted (bool) per row of a part: at one token per byte its problem would be long.
+    """Return wanted (bool) per row of a part: True if its problem has enough bytes to be long.
 
     Args:
         connection: Has the table ``sizes``.
@@ -111,9 +111,9 @@ def wanted_column(
 
 
 def _long(inclusive: bool) -> str:
-    """Return the SQL condition that a problem is long.
+    """Return the SQL condition for a long problem.
 
-    It compares integers, so that rounding decides nothing at the threshold.
+    It compares integers, so that rounding cannot change the result.
     """
     return f"coalesce(total {'>=' if inclusive else '>'} texts * $minimum, false)"
 
@@ -181,7 +181,10 @@ def find_answered(connection: DuckDBPyConnection, parts: Sequence[Path]) -> None
 
 
 def unique_figures(connection: DuckDBPyConnection, parts: Sequence[Path]) -> dict[str, int]:
-    """Count rows, rows with a ground truth, their problems, and problems with several answers."""
+    """Count all rows, the rows with a ground truth (``answered``), and the problems of these rows.
+
+    ``conflicting`` counts the problems whose rows have different ground truths.
+    """
     counts = connection.execute(
         "SELECT (SELECT count(*) FROM read_parquet($parts)), sum(rows)::BIGINT, count(*),"
         " count(*) FILTER (answers > 1) FROM (SELECT count(*) AS rows,"

@@ -15,6 +15,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from enum import StrEnum, auto
 from typing import Any
 
 import pyarrow as pa
@@ -22,22 +23,26 @@ import pyarrow as pa
 from pcl_reasoner.core.schemas import ROWS
 from pcl_reasoner.curate import normalise_problem, problem_id
 
-MALFORMED_JSON = "malformed_json"
-"""A JSONL line that is not exactly one JSON object; an empty line is one of these."""
-MALFORMED_TOO_LONG = "malformed_too_long"
-"""A JSONL line of more than 64 MiB. It is not parsed; its quarantine record has its first 4 KiB."""
-MALFORMED_DUPLICATE_KEY = "malformed_duplicate_key"
-"""A key occurs twice in one JSON object, so the intended value is unknown."""
-MALFORMED_UTF8 = "malformed_utf8"
-"""Bytes that are not UTF-8, or text with a lone surrogate, which UTF-8 cannot encode."""
-MALFORMED_MESSAGES = "malformed_messages"
-"""The turns are not a list, or have no user turn or no assistant turn after it."""
-MALFORMED_PROBLEM = "malformed_problem"
-"""The problem is null, not a string, or blank."""
-MALFORMED_RESPONSE = "malformed_response"
-"""The response is null, not a string, or blank."""
-MALFORMED_METADATA = "malformed_metadata"
-"""The metadata are null, not a JSON object, or have no expected_answer."""
+
+class Reason(StrEnum):
+    """Why a source record is malformed."""
+
+    MALFORMED_JSON = auto()
+    """A JSONL line that is not exactly one JSON object, e.g. an empty line."""
+    MALFORMED_TOO_LONG = auto()
+    """A JSONL line of more than 64 MiB, not parsed; its quarantine record has its first 4 KiB."""
+    MALFORMED_DUPLICATE_KEY = auto()
+    """A key occurs twice in one JSON object, so the intended value is unknown."""
+    MALFORMED_UTF8 = auto()
+    """Bytes that are not UTF-8, or text with a lone surrogate, which UTF-8 cannot encode."""
+    MALFORMED_MESSAGES = auto()
+    """The turns are not a list, or have no question, or no response after the question."""
+    MALFORMED_PROBLEM = auto()
+    """The problem is null, not a string, or blank."""
+    MALFORMED_RESPONSE = auto()
+    """The response is null, not a string, or blank."""
+    MALFORMED_METADATA = auto()
+    """The metadata are null, not a JSON object, or have no expected_answer."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +61,8 @@ class Refused:
     """A source record that does not become a row.
 
     Args:
-        reason: One of the MALFORMED constants, or the name of the filter that drops the record.
-        raw: The record as read (for a filter: its problem), for quarantined.jsonl.
+        reason: One of Reason, or the name of the filter that drops the record.
+        raw: The text for quarantined.jsonl: the record as read or, for a filter, its problem.
     """
 
     reason: str
@@ -65,10 +70,10 @@ class Refused:
 
 
 class Malformed(Exception):
-    """Raised by the parsers of one record; its message is one of the MALFORMED constants."""
+    """Raised by functions that parse one record; its message is a value of Reason."""
 
 
-def make_row(problem: Any, cot: Any, ground_truth: str, problem_source: str, extra: str) -> Row:
+def row_of(problem: Any, cot: Any, ground_truth: str, problem_source: str, extra: str) -> Row:
     """Check the fields that every format has, and make a row of them.
 
     Raises:
@@ -76,19 +81,19 @@ def make_row(problem: Any, cot: Any, ground_truth: str, problem_source: str, ext
             as UTF-8.
     """
     if not isinstance(problem, str) or not problem.strip() or not normalise_problem(problem):
-        raise Malformed(MALFORMED_PROBLEM)
+        raise Malformed(Reason.MALFORMED_PROBLEM)
     # strip() would copy, and a response may have 64 MiB.
     if not isinstance(cot, str) or not cot or cot.isspace():
-        raise Malformed(MALFORMED_RESPONSE)
+        raise Malformed(Reason.MALFORMED_RESPONSE)
     truth = ground_truth if ground_truth.strip() else ""
     row = Row(problem, cot, truth, problem_source, extra)
     if any(map(has_lone_surrogate, vars(row).values())):
-        raise Malformed(MALFORMED_UTF8)
+        raise Malformed(Reason.MALFORMED_UTF8)
     return row
 
 
 def has_lone_surrogate(text: str) -> bool:
-    """True if a text has half of a surrogate pair, which UTF-8 cannot encode; JSON can have it."""
+    """True if a text has half of a surrogate pair: JSON can contain it, UTF-8 cannot encode it."""
     if text.isascii():
         return False
     pieces = (text[start : start + 65536] for start in range(0, len(text), 65536))
@@ -101,11 +106,11 @@ def has_lone_surrogate(text: str) -> bool:
 
 
 def parse_json(text: str, reason: str, numbers_as_text: bool = False) -> Any:
-    """Parse JSON strictly: each key occurs once, without NaN and infinity.
+    """Parse JSON strictly: repeated keys, NaN and infinity are errors.
 
     Args:
         text: The JSON.
-        reason: The MALFORMED constant for text that is not JSON.
+        reason: The Reason for text that is not JSON.
         numbers_as_text: Keep a number's digits as text: 1.50 becomes "1.50", at any length.
 
     Raises:
@@ -123,7 +128,7 @@ def parse_json(text: str, reason: str, numbers_as_text: bool = False) -> Any:
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) < len(pairs):
-        raise Malformed(MALFORMED_DUPLICATE_KEY)
+        raise Malformed(Reason.MALFORMED_DUPLICATE_KEY)
     return record
 
 

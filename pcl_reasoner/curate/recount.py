@@ -1,6 +1,6 @@
-"""Recounts a released set of graded responses, and compares it with the published figures.
+"""Counts the responses of a released, graded set, and shows the published counts beside them.
 
-A sample row; its columns may have other names, and a reward above 0 means correct:
+A sample row. Its columns may have other names. A reward above 0 means a correct response:
 
     {"problem": "What is 6·7?", "response": "<think>…</think>\\boxed{42}", "reward": 1}
 
@@ -28,10 +28,17 @@ PUBLISHED: Mapping[str, int] = {
 }
 """Published figures of V1.5's data.
 
-Source: the data card (6 068; 48 512 / 8 is 6 064) and arXiv 2601.14716.
+Source: arXiv 2601.14716 and the data card. But 6 068 problems x 8 responses are 48 544 rows.
 """
 
 ENDINGS = (".parquet", ".jsonl", ".jsonl.zst", ".jsonl.gz")
+
+_BY_PROBLEM = (
+    "SELECT count(*) AS texts, count(*) FILTER (is_correct) AS corrects,"
+    " count(*) FILTER (NOT is_correct) AS incorrects FROM graded"
+    " WHERE problem <> '' GROUP BY problem"
+)
+"""Query that counts each problem's responses in the view ``graded``."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +59,7 @@ class Recounted:
 def recount(
     source: Path, problem: str = "problem", reward: str = "reward", memory: str = "1GB"
 ) -> list[Recounted]:
-    """Count rows, problems, and correct and incorrect responses; also for mixed problems alone.
+    """Count rows, problems, correct and incorrect responses: of all problems, and of mixed ones.
 
     Args:
         source: A file, or a folder of Parquet or JSONL files.
@@ -82,7 +89,7 @@ def recount(
 
 
 def released_files(source: Path) -> list[Path]:
-    """Return the data files of a released set, which are all of one kind.
+    """Return the data files of a released set: all Parquet, or all JSONL.
 
     Raises:
         InputError: There are no data files, or both Parquet and JSONL files.
@@ -115,11 +122,6 @@ def _figures(connection: Any, rows: Any, problem: str, reward: str) -> dict[str,
     truth = f"TRY_CAST({_quoted(reward)}::VARCHAR AS BOOLEAN)"
     graded = rows.project(f"{text} AS problem, coalesce({number} > 0, {truth}) AS is_correct")
     graded.create_view("graded")
-    by_problem = (
-        "SELECT count(*) AS texts, count(*) FILTER (is_correct) AS corrects,"
-        " count(*) FILTER (NOT is_correct) AS incorrects FROM graded"
-        " WHERE problem <> '' GROUP BY problem"
-    )
     mixed = "FILTER (corrects > 0 AND incorrects > 0)"
     every = "(SELECT count(*) FROM graded)"
     counted = connection.sql(
@@ -130,7 +132,7 @@ def _figures(connection: Any, rows: Any, problem: str, reward: str) -> dict[str,
         " count(*) FILTER (corrects > 0 AND incorrects = 0) AS all_correct_problems,"
         " count(*) FILTER (corrects = 0 AND incorrects > 0) AS all_incorrect_problems,"
         " sum(texts - corrects - incorrects) AS without_reward,"
-        f" {every} - coalesce(sum(texts), 0) AS without_problem FROM ({by_problem})"
+        f" {every} - coalesce(sum(texts), 0) AS without_problem FROM ({_BY_PROBLEM})"
     )
     figures = zip(counted.columns, counted.fetchall()[0], strict=True)
     return {name: int(value or 0) for name, value in figures}

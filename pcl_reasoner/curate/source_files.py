@@ -1,12 +1,12 @@
 """The files of a source, and the pieces of files that are converted one by one.
 
 A sample piece, the second of a large math.jsonl: the lines that start in bytes 268435456 to
-536870911. The first of these lines is line 5210:
+536870911. The first of these lines has the 0-based number 5210:
 
     Piece(index=1, path=…/math.jsonl, name="math.jsonl", first=5210, start=1 << 28, stop=1 << 29)
 
-Pieces depend only on the files, never on the number of workers. So the parts that convert makes of
-the pieces do not depend on it either.
+Pieces depend only on the files, never on the number of workers. ``convert`` writes one part per
+piece, so its parts do not depend on the number of workers either.
 """
 
 import io
@@ -25,7 +25,7 @@ from pcl_reasoner.curate.parts import BATCH_BYTES, BATCH_ROWS, open_parquet, rea
 PIECE_BYTES = 1 << 28
 """Approximate size of a piece: uncompressed bytes of Parquet, or bytes of a JSONL file."""
 LINE_BYTES = 1 << 26
-"""A longer line is quarantined unparsed: it is not a record, and must not fill the memory."""
+"""Maximum bytes of a line. A longer line is no record, and is quarantined without parsing."""
 
 COMPRESSIONS = {".zst": "zstd", ".gz": "gzip"}
 PATTERNS = {
@@ -33,8 +33,6 @@ PATTERNS = {
     "conversations": ("*.jsonl", *(f"*.jsonl{ending}" for ending in COMPRESSIONS)),
 }
 """Format -> patterns of its files' names."""
-
-Block = tuple[Path, int, int]
 
 
 @dataclass(frozen=True)
@@ -45,9 +43,9 @@ class Piece:
         index: Index of the piece in the source, from 0; the piece's part has this number.
         path: The file.
         name: Path of the file, relative to the source.
-        first: 0-based row or line in the file of the piece's first record.
+        first: 0-based number, within the file, of the piece's first row or line.
         start: First row group. For JSONL, the first byte at which a line of the piece may start.
-        stop: Row group or byte after the last; None: the end of the file.
+        stop: Row group or byte after the piece's last one; None: the end of the file.
     """
 
     index: int
@@ -58,15 +56,13 @@ class Piece:
     stop: int | None
 
 
-def source_files(source: Path, format: str) -> list[tuple[Path, str]]:
+def files_of(source: Path, format: str) -> list[tuple[Path, str]]:
     """Return the source's files with their names, in source order.
 
     Raises:
         StageError: There are no files, or Parquet files have wrong columns; the message names all
             of these files.
     """
-    from pcl_reasoner.curate import nemotron
-
     patterns = PATTERNS[format]
     files = {path for pattern in patterns for path in source.rglob(pattern) if path.is_file()}
     if source.is_file():
@@ -75,17 +71,21 @@ def source_files(source: Path, format: str) -> list[tuple[Path, str]]:
         wanted = " or ".join(patterns)
         found = f"no {wanted} file in it" if source.exists() else "no such file or folder"
         raise StageError(f"{source}: {found}, expected {format} data. Check the source's path.")
-    names = {
-        path: path.name if path == source else path.relative_to(source).as_posix() for path in files
-    }
-    ordered = sorted(names.items(), key=lambda item: item[1])
+    root = source.parent if source.is_file() else source
+    named = [(path, path.relative_to(root).as_posix()) for path in files]
+    ordered = sorted(named, key=lambda item: item[1])
     if format == "nemotron":
-        wrong = [
-            (path, nemotron.wrong_columns(open_parquet(path).schema_arrow)) for path, _ in ordered
-        ]
-        if errors := [f"{path}: {error}." for path, error in wrong if error]:
-            raise StageError("\n".join([*errors, "Choose other files or another format."]))
+        _check_columns([path for path, _ in ordered])
     return ordered
+
+
+def _check_columns(paths: Sequence[Path]) -> None:
+    """Reject Parquet files with wrong columns, all in one error."""
+    from pcl_reasoner.curate import nemotron
+
+    wrong = [(path, nemotron.wrong_columns(open_parquet(path).schema_arrow)) for path in paths]
+    if errors := [f"{path}: {error}." for path, error in wrong if error]:
+        raise StageError("\n".join([*errors, "Choose other files or another format."]))
 
 
 def unread_files(source: Path, files: Sequence[tuple[Path, str]]) -> list[str]:
@@ -108,12 +108,9 @@ def unread_files(source: Path, files: Sequence[tuple[Path, str]]) -> list[str]:
 
 
 def pieces_of(
-    files: Sequence[tuple[Path, str]],
-    format: str,
-    engine: DataEngine,
-    progress: Progress,
+    files: Sequence[tuple[Path, str]], format: str, engine: DataEngine, progress: Progress
 ) -> list[Piece]:
-    """Cut the files of a source into pieces. The lines of JSONL files that are cut are counted.
+    """Cut the files of a source into pieces; to cut a JSONL file, count its lines.
 
     Args:
         files: Path and name of each file, in source order.
@@ -170,13 +167,13 @@ def line_spans(
 
 
 def _edges(path: Path) -> list[int]:
-    """Return the bytes at which the pieces of a JSONL file start."""
+    """Return the byte offsets at which the pieces of a JSONL file start."""
     size = 0 if path.suffix in COMPRESSIONS else path.stat().st_size
     return list(range(0, max(size, 1), PIECE_BYTES))
 
 
-def count_lines(block: Block) -> int:
-    """Count the newlines of a file between two bytes."""
+def count_lines(block: tuple[Path, int, int]) -> int:
+    """Count the newlines in a block: (file, first byte, byte after the last)."""
     path, start, stop = block
     found = 0
     with path.open("rb") as handle:
@@ -196,10 +193,7 @@ def read_lines(piece: Piece) -> Iterator[list[tuple[bytes, bool]]]:
         StageError: A compressed file is incomplete.
     """
     with open_lines(piece.path) as handle, reading(piece.path, "compressed file"):
-        position = piece.start
-        if piece.start:
-            handle.seek(piece.start - 1)
-            position += _skip_line(handle) - 1
+        position = _seek_line(handle, piece.start)
         batch: list[tuple[bytes, bool]] = []
         size = 0
         while piece.stop is None or position < piece.stop:
@@ -215,6 +209,14 @@ def read_lines(piece: Piece) -> Iterator[list[tuple[bytes, bool]]]:
                 yield batch
                 batch, size = [], 0
         yield batch
+
+
+def _seek_line(handle: BinaryIO, start: int) -> int:
+    """Go to the first line that starts at this byte or later, and return the line's byte offset."""
+    if not start:
+        return 0
+    handle.seek(start - 1)
+    return start - 1 + _skip_line(handle)
 
 
 def _skip_line(handle: BinaryIO) -> int:

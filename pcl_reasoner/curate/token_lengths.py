@@ -3,11 +3,9 @@
 A sample record: ``"<think>6·7 = 42</think>"`` has 12 tokens, and a problem whose three texts have
 10, 12 and 14 tokens has a mean of 12.0.
 
-``tokenizers`` defines a count. ``fastokens`` is checked against it: on PROBES before the first
-text, then on one text in CHECKED_OF, chosen by a hash of the text.
+The counts of ``tokenizers`` are the reference. ``fastokens`` is checked against them: first on
+the texts in PROBES, then on one text in 1 000, chosen by a hash of the text.
 """
-
-from __future__ import annotations
 
 import json
 import unicodedata
@@ -16,13 +14,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from tokenizers import Tokenizer
 
 from pcl_reasoner.core.errors import StageError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from tokenizers import Tokenizer
 
 CHARACTERS_AT_ONCE = 1 << 20
 """Maximum characters encoded in one call; an encoding takes about 100 bytes per token."""
@@ -49,8 +48,6 @@ def open_tokenizer(file: Path) -> Tokenizer:
     Raises:
         StageError: The file does not exist or cannot be read.
     """
-    from tokenizers import Tokenizer
-
     try:
         tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # tokenizers raises a bare Exception
@@ -90,7 +87,7 @@ def panics_as_errors() -> Iterator[None]:
 
 
 def count_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
-    """Return the tokens per text, without special tokens that a template would add.
+    """Return each text's number of tokens; no special tokens are added.
 
     Args:
         tokenizer: A tokenizer without truncation and padding.
@@ -103,13 +100,11 @@ def count_tokens(tokenizer: Tokenizer, texts: Sequence[str]) -> list[int]:
 
 
 def count_fast(fast: Any, texts: Sequence[str]) -> list[int]:
-    """Return the same counts as `count_tokens`, with ``fastokens``.
+    """Return each text's number of tokens like `count_tokens`, but count with ``fastokens``.
 
     Raises:
         Exception: fastokens cannot encode a text, e.g. at a limit of its regular expressions.
     """
-    import numpy as np
-
     lengths: list[int] = []
     for group in _groups(texts):
         _, offsets = fast.encode_batch_flat(group, add_special_tokens=False)
@@ -131,7 +126,7 @@ def _groups(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def is_checked(text: str) -> bool:
-    """Return True for one text in CHECKED_OF, whatever its file and row."""
+    """Return True for one text in 1 000 (CHECKED_OF), chosen by the text's hash alone."""
     return zlib.crc32(text.encode("utf-8")) % CHECKED_OF == 0
 
 
@@ -139,8 +134,8 @@ def difference(fast: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> str | N
     """Describe the first text for which the two tokenizers differ; None if there is none.
 
     Args:
-        fast: Tokenizer of fastokens.
-        tokenizer: Tokenizer of tokenizers, which defines the tokens.
+        fast: A tokenizer in the library ``fastokens``.
+        tokenizer: The same tokenizer in the library ``tokenizers``, which is the reference.
         texts: Texts to encode with both.
     """
     for text in texts:
@@ -155,7 +150,7 @@ def difference(fast: Any, tokenizer: Tokenizer, texts: Sequence[str]) -> str | N
 
 
 def byte_form(file: Path) -> Form | None:
-    """Return the form of a text in which each token has at least one byte, or None.
+    """Return the form (NFC or raw) in which a text has at least as many bytes as tokens, or None.
 
     Tokens of a byte-level BPE are pieces of the text's bytes, after NFC if the tokenizer
     normalises. For other kinds of tokenizer (which add a space, split compatibility characters …)
@@ -168,29 +163,22 @@ def byte_form(file: Path) -> Form | None:
         return None
     steps = config.get("pre_tokenizer") or {}
     steps = steps["pretokenizers"] if steps.get("type") == "Sequence" else [steps]
-    if not _is_byte_level(steps):
+    kinds = [step.get("type") for step in steps]
+    spaces = any(step.get("add_prefix_space") for step in steps)
+    if kinds.count("ByteLevel") != 1 or set(kinds) - {"Split", "ByteLevel"} or spaces:
         return None
     if normaliser is None:
         return "raw"
     return "NFC" if normaliser == {"type": "NFC"} else None
 
 
-def _is_byte_level(steps: Sequence[dict[str, Any]]) -> bool:
-    kinds = [step.get("type") for step in steps]
-    spaces = any(step.get("add_prefix_space") for step in steps)
-    return kinds.count("ByteLevel") == 1 and set(kinds) <= {"Split", "ByteLevel"} and not spaces
-
-
 def count_bytes(texts: pa.StringArray, form: Form) -> pa.Array:
-    """Return the UTF-8 bytes (int64) per text in a form; a text has at most as many tokens.
+    """Return each text's number of UTF-8 bytes (int64), an upper bound on its number of tokens.
 
     Args:
         texts: The texts.
         form: The result of ``byte_form``.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     sizes = pc.binary_length(texts).cast(pa.int64())
     if form == "raw":
         return sizes

@@ -1,4 +1,4 @@
-"""Stage ``unique``: rows -> problems, each once."""
+"""Stage ``unique``: keeps one row per problem."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +21,7 @@ def unique(
 
     Args:
         config: Whether JSON lines are also written.
-        inputs: ``rows``: lengths' folder.
+        inputs: ``rows``: the artifact of ``lengths``.
         output: Gets problems.parquet, and problems.jsonl if ``config`` asks for it.
         context: Has the memory limit and the threads.
 

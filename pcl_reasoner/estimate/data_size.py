@@ -1,6 +1,6 @@
 """Computes segments, rows and steps of training from the recipe's numbers, without its data.
 
-{"segments": 666000, "segment_tokens": 8169, "rows": 166049, "steps_per_epoch": 1297, …}
+{"segments": 666000, "segment_tokens": 8169, "rows": 166049, "global_rows": 128, …}
 """
 
 import math
@@ -11,11 +11,14 @@ from typing import Any
 
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.estimate.time_estimate import Rows
+from pcl_reasoner.pack.config import PackConfig
+from pcl_reasoner.runner.plan import PlannedStage
+from pcl_reasoner.runner.recipe import Recipe
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.sizes import derived_sizes
 
 EXACT_FILL, NEXT_FIT_FILL = 0.9999, 0.80
-"""Shares of a row that are not padding, as measured in docs/walk/packing.md."""
+"""Share of a row that is not padding, with exact fill and next-fit; see docs/walk/packing.md."""
 ASSUMED_SHARE = 0.4
 """Assumed share of a row that a segment fills, if no mean length is given or published."""
 
@@ -25,11 +28,12 @@ class DataSize:
     """Size of the training data.
 
     Args:
-        segments: Responses.
+        segments: Number of segments; each is one response with its prompt.
         segment_tokens: Mean tokens of a segment, its prompt included.
         rows: Rows per epoch.
-        rows_before: Rows per epoch that ``rows`` is compared with: the published rows, packed by
-            next-fit; without them, or with ``one_segment_per_row``, one row per segment.
+        rows_before: Rows per epoch to compare ``rows`` with: the published number (packed by
+            next-fit), or one row per segment if none is published or the user gives ``segments``.
+            With ``one_segment_per_row`` it equals ``rows``.
         row_tokens: Tokens per row, padding included.
         global_rows: Rows per optimizer step.
         epochs: Passes over the rows.
@@ -52,37 +56,29 @@ class DataSize:
         """Tokens of all segments, per epoch."""
         return round(self.segments * self.segment_tokens)
 
-    @property
-    def saved(self) -> int:
-        """Rows per epoch that packing saves."""
-        return self.rows_before - self.rows
-
     def as_rows(self) -> Rows:
-        """Segment length and fill of the rows."""
+        """Mean tokens per segment, and share of a row that is not padding."""
         return Rows(self.segment_tokens, min(1.0, self.tokens / (self.rows * self.row_tokens)))
 
 
 def data_size(
-    published: Mapping[str, Any],
-    train: TrainConfig,
-    one_segment_per_row: bool,
-    segments: int | None = None,
-    segment_tokens: float | None = None,
+    planned: PlannedStage, segments: int | None = None, segment_tokens: float | None = None
 ) -> DataSize:
-    """Work out rows and steps.
+    """Work out rows and steps of a train stage from the numbers that its recipe publishes.
 
     Args:
-        published: The recipe's ``published`` block.
-        train: The settings of the train stage.
-        one_segment_per_row: The setting of the pack stage.
+        planned: The train stage.
         segments: The user's number in place of the published one; None for the published one.
-        segment_tokens: The user's mean; None to derive it from the published numbers.
+        segment_tokens: The user's mean tokens per segment; None to derive it from the published
+            numbers.
 
     Raises:
-        InputError: The number of segments is neither given nor published, or a mean segment is
-            longer than a row.
+        InputError: The number of segments is neither given nor published, or their mean length
+            is greater than a row's length.
     """
-    counts = published_counts(published)
+    train = planned.spec.config
+    assert isinstance(train, TrainConfig)
+    counts = published_counts(planned.recipe.published)
     notes: list[str] = []
     published_rows = counts.pop("pack", None)
     stage, published_segments = list(counts.items())[-1] if counts else ("", None)
@@ -90,24 +86,18 @@ def data_size(
     if segment_tokens is None:
         segment_tokens, note = _mean(published_segments, published_rows, row_tokens)
         notes.append(note)
+    _check_mean(segment_tokens, row_tokens)
     if segments is not None:
-        published_rows = None  # they hold other segments
+        published_rows = None  # these rows contain other segments
     elif published_segments is None:
         raise InputError("the recipe publishes no number of responses. Give it with --segments.")
     else:
         segments = published_segments
         notes.append(f"segments: published, after {stage}")
-    if segment_tokens > row_tokens:
-        raise InputError(
-            f"--segment-tokens {segment_tokens:g}: longer than a row, which has {row_tokens:,} "
-            "tokens. Longer segments are not trained on; give the mean of the others."
-        )
     rows = before = segments
-    if not one_segment_per_row:
-        rows, before = (
-            _exact_fill(segments * segment_tokens, row_tokens),
-            published_rows or segments,
-        )
+    if not _one_segment_per_row(planned.recipe):
+        rows = exact_fill(segments * segment_tokens, row_tokens)
+        before = published_rows or segments
         compared = ", compared with the published rows" if published_rows else ""
         notes.append(f"rows: by exact fill, 99.99 % full{compared}")
     return DataSize(
@@ -123,17 +113,27 @@ def data_size(
     )
 
 
-def packed_instead(size: DataSize) -> int:
-    """Rows per epoch that packing by exact fill needs."""
-    return _exact_fill(size.tokens, size.row_tokens)
+def _check_mean(segment_tokens: float, row_tokens: int) -> None:
+    if segment_tokens > row_tokens:
+        raise InputError(
+            f"--segment-tokens {segment_tokens:g}: longer than a row, which has {row_tokens:,} "
+            "tokens. Longer segments are not trained on; give the mean of the others."
+        )
 
 
-def _exact_fill(tokens: float, row_tokens: int) -> int:
+def _one_segment_per_row(recipe: Recipe) -> bool:
+    configs = [spec.config for spec in recipe.stages.values()]
+    packs = [config for config in configs if isinstance(config, PackConfig)]
+    return bool(packs) and packs[-1].one_segment_per_row
+
+
+def exact_fill(tokens: float, row_tokens: int) -> int:
+    """Estimate the number of rows that packing by exact fill needs."""
     return math.ceil(tokens / (row_tokens * EXACT_FILL))
 
 
 def _mean(segments: int | None, rows: int | None, row_tokens: int) -> tuple[float, str]:
-    """Mean tokens per segment from published counts, and its source."""
+    """Mean tokens per segment, from published counts or else assumed, and the mean's source."""
     if rows is None or segments is None:
         source = f"ASSUMED, {ASSUMED_SHARE:.0%} of a row; set it with --segment-tokens"
         return ASSUMED_SHARE * row_tokens, f"tokens per segment: {source}"
@@ -142,10 +142,10 @@ def _mean(segments: int | None, rows: int | None, row_tokens: int) -> tuple[floa
 
 
 def published_counts(published: Mapping[str, Any]) -> dict[str, int]:
-    """Read a recipe's ``published.funnel``: each stage and its last number.
+    """Return stage -> number of records, from a recipe's ``published.funnel``.
 
-    ``25 909 x 8`` is a product, and ``a + b`` is a sum. ``666 K`` counts thousands. From
-    ``30 215, then 27 174`` the last number is taken.
+    A number there is a text: ``25 909 x 8`` is a product, ``a + b`` is a sum, and ``666 K`` means
+    thousands. In ``30 215, then 27 174`` the part after the comma counts.
     """
     funnel: Sequence[Mapping[str, Any]] = published.get("funnel") or ()
     return {
@@ -156,7 +156,7 @@ def published_counts(published: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _number(text: str) -> int | None:
-    """The number that a count ends with; None if it has no digits."""
+    """Compute the number that a funnel's text means; None if the text has no digits."""
     last = text.rpartition(",")[2]
     terms = re.findall(r"(\d[\d ]*)(K\b)?", last)
     if not terms:

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from pcl_reasoner.estimate.chips import Chip
-from pcl_reasoner.estimate.data_size import DataSize, packed_instead
+from pcl_reasoner.estimate.data_size import DataSize, exact_fill
 from pcl_reasoner.estimate.memory_estimate import fullest, stage_memory
-from pcl_reasoner.estimate.time_estimate import StepTime, mfu, step_time
+from pcl_reasoner.estimate.time_estimate import mfu, step_time
 from pcl_reasoner.estimate.training_size import Training
 from pcl_reasoner.train.layout import batch_problems, layout_problems
 
@@ -19,12 +19,13 @@ class Choice:
 
     Args:
         title: The configuration's description.
-        job: The training.
+        job: Shape, layout and settings of the training.
         steps: Optimizer steps.
         stage: The pipeline stage that takes most memory, from 0.
         bytes: Memory per device of that stage.
         fits: Whether that memory is within the limit.
         step: Seconds per step, by part.
+        seconds: Seconds per step, all parts together.
         hours: Hours of all steps.
         mfu: Model FLOPs utilisation.
     """
@@ -35,7 +36,8 @@ class Choice:
     stage: int
     bytes: int
     fits: bool
-    step: StepTime
+    step: dict[str, float]
+    seconds: float
     hours: float
     mfu: float
 
@@ -50,6 +52,7 @@ def choice(title: str, job: Training, chip: Chip, size: DataSize) -> Choice:
     rows = size.as_rows()
     stage, memory_bytes = fullest(job)
     step = step_time(job, chip, rows)
+    seconds = sum(step.values())
     return Choice(
         title=title,
         job=job,
@@ -58,8 +61,9 @@ def choice(title: str, job: Training, chip: Chip, size: DataSize) -> Choice:
         bytes=memory_bytes,
         fits=memory_bytes <= memory_limit(job, chip),
         step=step,
-        hours=size.steps * step.total / SECONDS_PER_HOUR,
-        mfu=mfu(job, chip, rows, step.total),
+        seconds=seconds,
+        hours=size.steps * seconds / SECONDS_PER_HOUR,
+        mfu=mfu(job, chip, rows, seconds),
     )
 
 
@@ -69,7 +73,7 @@ def layout_title(job: Training) -> str:
 
 
 def possible_layouts(job: Training) -> Iterator[tuple[int, int, int]]:
-    """Yield each (data, tensor, stages) that uses all devices and divides the model evenly.
+    """Yield each (data, tensor, stages) that uses all devices and splits the model evenly.
 
     A rank needs at least as many micro-batches per step as there are stages. Without a pipeline
     MindFormers takes exactly one micro-batch. All stages have the same number of layers.
@@ -98,10 +102,10 @@ def _divisors(number: int) -> list[int]:
 
 
 def least_recompute(job: Training, chip: Chip) -> Training:
-    """Recompute as few layers in each stage as memory allows; all if no number fits.
+    """Return the training with as few recomputed layers in each stage as memory allows.
 
-    Swapping of activations is turned off: with it, MindFormers reads a ``recompute`` list as
-    layer numbers.
+    All layers are recomputed if memory does not suffice. Swapping of activations is turned off,
+    because with swapping MindFormers reads a ``recompute`` list as layer numbers.
 
     Args:
         job: The training; its own recomputed layers are ignored.
@@ -122,13 +126,13 @@ def least_recompute(job: Training, chip: Chip) -> Training:
 
 
 def recompute_settings(job: Training, other: Training) -> str:
-    """The launch-file settings that give ``job`` the recomputation of ``other``."""
+    """Launch-file settings, as text, with which ``job`` recomputes the same layers as ``other``."""
     off = ", swap false" if job.swap_attention and not other.swap_attention else ""
     return f"recompute {list(other.recomputed)}{off}"
 
 
 def compare(job: Training, chip: Chip, size: DataSize) -> list[Choice]:
-    """Estimate all possible layouts, each with as few recomputed layers as fit.
+    """Estimate all possible layouts, each with as few recomputed layers as memory allows.
 
     Layouts that fit come first, by hours. The others follow, by memory.
     """
@@ -140,8 +144,8 @@ def compare(job: Training, chip: Chip, size: DataSize) -> list[Choice]:
 def nearest_fit(job: Training, chip: Chip, size: DataSize) -> Choice | None:
     """Find the smallest change that makes a training fit into memory.
 
-    Tried in this order: more recomputed layers, moments in host memory as well, another layout.
-    None if the training fits already, or if nothing fits.
+    Changes are tried in this order: other recomputed layers; in addition, the optimizer's moments
+    in host memory; another layout. Returns None if the training already fits or no change helps.
     """
     if fullest(job)[1] <= memory_limit(job, chip):
         return None
@@ -158,7 +162,7 @@ def nearest_fit(job: Training, chip: Chip, size: DataSize) -> Choice | None:
 
 
 def changes(job: Training, chip: Chip, size: DataSize) -> list[Choice]:
-    """Single changes that fit into memory and save hours, the largest saving first."""
+    """Estimate single changes; return those that fit into memory and save hours, best first."""
     now = choice("now", job, chip, size)
     better = [one for one in _trials(job, chip, size) if one.fits and one.hours < now.hours]
     return sorted(better, key=lambda one: one.hours)
@@ -171,7 +175,7 @@ def _trials(job: Training, chip: Chip, size: DataSize) -> Iterator[Choice]:
         yield choice("swap_optimizer off", replace(job, swap_optimizer=False), chip, size)
     if not job.sequence_parallel and job.tensor > 1:
         yield choice("sequence_parallel on", replace(job, sequence_parallel=True), chip, size)
-    rows = packed_instead(size)
+    rows = exact_fill(size.tokens, size.row_tokens)
     if rows < size.rows:
         packed = replace(size, rows=rows, steps=max(1, round(size.steps * rows / size.rows)))
         title = "pack.one_segment_per_row false: several responses per row, fewer steps"

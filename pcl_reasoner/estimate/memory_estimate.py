@@ -1,11 +1,11 @@
-"""Estimates the memory of a device, by pipeline stage and kind.
+"""Estimates the memory of a device, by pipeline stage and by content (weights, gradients …).
 
     {"weights": 1 365 172 224, "weights in the compute type": 1 950 351 360, "gradients": …}
 
 Parameters and moments are exact: their slices equal the slices in the front-end parallel compile.
 The rest is what MindFormers' graph must keep, counted from its operators' inputs.
 docs/cluster/plan.md has each formula. Memory that a device's kernels, collectives and allocator
-take on top is not included.
+need in addition is not included.
 """
 
 from dataclasses import dataclass
@@ -16,28 +16,22 @@ from pcl_reasoner.losses.chunks import chunk_length, chunked_bytes
 FLOAT32 = 4
 MOMENTS = 2
 ASCEND_STATISTICS = 16
-"""float32 numbers per head and token that Ascend's attention keeps: two, eight copies of each."""
+"""float32 numbers per head and token that Ascend's attention keeps: eight copies of two numbers."""
 ATTENTION_OUTPUT = "attention's output"
-ACTIVATIONS = (
-    "inputs of recomputed layers",
-    "activations of kept layers",
-    "one layer, made again",
-    "gradients of activations",
-    "final norm",
-    "logits",
-)
+STATES = ("weights", "weights in the compute type", "gradients", "moments")
+"""Contents of memory whose size does not depend on the rows; all others are activations."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A kind of parameter of one pipeline stage.
+    """All parameters with the same name in a pipeline stage, e.g. ``wq`` of every layer.
 
     Args:
         name: The parameter's name, without the layer's number.
-        count: Parameters of this kind in the stage.
-        slice_size: Numbers in one parameter's tensor-parallel slice on a rank.
-        first: Rows of that slice; optimizer sharding cuts along them.
-        shardable: Whether MindFormers allows optimizer sharding of it.
+        count: Number of parameters of this name in the stage.
+        slice_size: Elements in one parameter's tensor-parallel slice on a rank.
+        first: Rows of that slice; optimizer sharding divides a slice by rows.
+        shardable: Whether MindFormers allows optimizer sharding of these parameters.
     """
 
     name: str
@@ -47,11 +41,11 @@ class Parameter:
     shardable: bool
 
     def held(self, job: Training) -> int:
-        """Numbers of one parameter that a rank holds after optimizer sharding."""
+        """Elements of one parameter on a rank, after optimizer sharding."""
         return self.slice_size // job.data if self.is_sharded(job) else self.slice_size
 
     def is_sharded(self, job: Training) -> bool:
-        """Whether data-parallel ranks share it; the threshold counts the complete matrix."""
+        """Whether ranks shard the parameter; its complete size must reach ``shard_threshold``."""
         large = self.slice_size * job.tensor * FLOAT32 >= job.shard_threshold
         shared = self.shardable and job.optimizer_shard and job.data > 1
         return shared and large and self.first % job.data == 0
@@ -98,17 +92,17 @@ def stage_parameters(job: Training, stage: int) -> list[Parameter]:
 
 
 def parameters_held(job: Training, stage: int) -> int:
-    """Numbers that a rank of a stage holds: its slices after optimizer sharding."""
+    """Parameter elements on a rank of a stage, after optimizer sharding."""
     return sum(one.count * one.held(job) for one in stage_parameters(job, stage))
 
 
 def slice_numbers(job: Training, stage: int) -> int:
-    """Numbers in a rank's slices of a stage, before optimizer sharding."""
+    """Parameter elements on a rank of a stage, before optimizer sharding."""
     return sum(one.count * one.slice_size for one in stage_parameters(job, stage))
 
 
 def sharded_numbers(job: Training, stage: int) -> int:
-    """Numbers in the slices that are gathered from data-parallel ranks at each step."""
+    """Elements in the slices that each step gathers from the data-parallel ranks."""
     sharded = (one for one in stage_parameters(job, stage) if one.is_sharded(job))
     return sum(one.count * one.slice_size for one in sharded)
 
@@ -161,13 +155,8 @@ def kept_per_layer(job: Training) -> int:
     return sum(size for name, size in layer_activations(job).items() if name not in absent)
 
 
-def in_flight(job: Training, stage: int) -> int:
-    """Micro-batches whose activations a stage keeps at once; forward and backward alternate."""
-    return min(job.stages - stage, job.micro_batches)
-
-
 def stage_memory(job: Training, stage: int) -> dict[str, int]:
-    """Bytes per device of a stage, by kind.
+    """Return the bytes on each device of a pipeline stage, by content: weights, gradients, ….
 
     Args:
         job: The training.
@@ -177,8 +166,12 @@ def stage_memory(job: Training, stage: int) -> dict[str, int]:
     tensors = layer_activations(job)
     recomputed = job.recomputed[stage]
     kept = job.stage_layers[stage] - recomputed
-    flight, last = in_flight(job, stage), stage == job.stages - 1
-    # Without completely recomputed layers, only the tensors of ``select_recompute``.
+    last = stage == job.stages - 1
+    # Micro-batches whose activations the stage keeps at once; forward and backward alternate.
+    flight = min(job.stages - stage, job.micro_batches)
+    # When most gradients exist at once: those of gate, up, product and two hidden states.
+    gradients = 3 * tensors["product"] + 2 * tensors["input of gate and up"]
+    # If no layer is recomputed completely, only the tensors of ``select_recompute`` are.
     remade = tensors if recomputed else job.selected
     return {
         "weights": FLOAT32 * held,
@@ -187,15 +180,15 @@ def stage_memory(job: Training, stage: int) -> dict[str, int]:
         "moments": 0 if job.swap_optimizer else MOMENTS * FLOAT32 * held,
         "inputs of recomputed layers": flight * recomputed * stream_bytes(job),
         "activations of kept layers": flight * kept * kept_per_layer(job),
-        "one layer, made again": sum(tensors[name] for name in remade),
-        "gradients of activations": _gradient_buffers(job, tensors),
+        "one recomputed layer": sum(tensors[name] for name in remade),
+        "gradients of activations": gradients,
         "final norm": _final_norm(job) if last else 0,
         "logits": logits_bytes(job) if last else 0,
     }
 
 
 def _compute_copies(job: Training, stage: int) -> int:
-    """Bytes of complete slices in the compute type: gathered once per step and kept for it."""
+    """Bytes of complete slices in the compute type; a step gathers or casts each once."""
     if job.compute_bytes == FLOAT32:
         return FLOAT32 * sharded_numbers(job, stage)
     matrices = [one for one in stage_parameters(job, stage) if one.shardable]
@@ -214,11 +207,6 @@ def _gradients(job: Training, stage: int, held: int) -> int:
     return FLOAT32 * slice_numbers(job, stage) + shards
 
 
-def _gradient_buffers(job: Training, tensors: dict[str, int]) -> int:
-    """Bytes of gradients at the moment with most alive: gate, up, product and two hidden states."""
-    return 3 * tensors["product"] + 2 * tensors["input of gate and up"]
-
-
 def _final_norm(job: Training) -> int:
     """Bytes of the final norm's input and output.
 
@@ -230,10 +218,10 @@ def _final_norm(job: Training) -> int:
 
 
 def logits_bytes(job: Training) -> int:
-    """Peak bytes of a micro-batch's log-probabilities, without the weights' float32 gradient.
+    """Peak bytes for a micro-batch's log-probabilities, without the weights' float32 gradient.
 
-    Without ``logits_chunk_tokens`` all tokens count as one chunk; the model does the same where
-    its operators are sharded across ranks.
+    Without ``logits_chunk_tokens`` all tokens count as one chunk, as in a model whose operators are
+    sharded across ranks.
     """
     tokens = job.chunk_tokens or job.micro_tokens
     step = chunk_length(tokens, job.micro_rows, job.row_tokens) * job.micro_rows
@@ -243,12 +231,12 @@ def logits_bytes(job: Training) -> int:
 
 
 def memory(job: Training) -> list[dict[str, int]]:
-    """Bytes per device by kind, one mapping per stage."""
+    """Return the result of ``stage_memory`` for every pipeline stage."""
     return [stage_memory(job, stage) for stage in range(job.stages)]
 
 
 def fullest(job: Training) -> tuple[int, int]:
-    """(stage, bytes) of the stage that takes most memory."""
+    """Return (index, bytes per device) of the pipeline stage that takes most memory."""
     totals = [sum(kinds.values()) for kinds in memory(job)]
     most = max(totals)
     return totals.index(most), most

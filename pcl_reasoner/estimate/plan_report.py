@@ -1,19 +1,17 @@
-"""Formats a plan as lines and rows for a terminal, and as one JSON value.
+"""Formats a plan as lines and rows for a terminal, as one JSON value, and as a chart.
 
 {"stage": "v15_opg/train", "memory": {"fits": true, "fullest_stage": 1, …}, "hours": 29.2, …}
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core.artifact import write_atomically
-from pcl_reasoner.estimate import serving_report
 from pcl_reasoner.estimate.chips import Chip
 from pcl_reasoner.estimate.data_size import DataSize, data_size
-from pcl_reasoner.estimate.layout_chart import layout_chart
 from pcl_reasoner.estimate.layouts import (
     SECONDS_PER_HOUR,
     Choice,
@@ -24,12 +22,12 @@ from pcl_reasoner.estimate.layouts import (
     memory_limit,
     nearest_fit,
 )
-from pcl_reasoner.estimate.memory_estimate import ACTIVATIONS, memory
-from pcl_reasoner.estimate.serving_report import SamplingEstimate, plan_serving
+from pcl_reasoner.estimate.memory_estimate import STATES, memory
+from pcl_reasoner.estimate.serving_report import SamplingEstimate, estimate_sampling
 from pcl_reasoner.estimate.serving_size import workloads
 from pcl_reasoner.estimate.time_estimate import mfu, share_for
 from pcl_reasoner.estimate.training_size import GIB, Training, read_training
-from pcl_reasoner.pack.config import PackConfig
+from pcl_reasoner.report.charts import Bar, alone, bar_chart
 from pcl_reasoner.runner.plan import PlannedStage
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.sizes import Sizes, derived_sizes, size_lines
@@ -37,6 +35,17 @@ from pcl_reasoner.train.sizes import Sizes, derived_sizes, size_lines
 MOST_STAGES = 8
 """Largest number of pipeline stages that a table shows side by side."""
 WORTH_MOST = 3
+CHART_PARTS = (
+    ("compute", "compute"),
+    ("tensor communication", "tensor"),
+    ("pipeline bubble", "bubble"),
+    ("everything else", "rest"),
+)
+"""(label, CSS class of the colour) of each part of the chart's hours."""
+_CHART_STYLE = (
+    "text{font:12px sans-serif;fill:#333} .grid{stroke:#ddd} .over{opacity:.3} "
+    ".compute{fill:#3b6ea5} .tensor{fill:#7fb3d5} .bubble{fill:#e0a458} .rest{fill:#8a8a8a}"
+)
 
 
 @dataclass(frozen=True)
@@ -48,13 +57,13 @@ class Planned:
         hosts: Hosts in the launch file.
         chip: The device.
         size: Rows and steps.
-        sizes: Sizes that follow from them, as MindFormers gets them.
-        derived: The same sizes as text lines.
+        sizes: Sizes that MindFormers gets; they follow from rows and settings.
+        derived: ``sizes`` as lines of text.
         now: The estimate of the launch file's own layout.
-        nearest: The nearest configuration that fits, if the launch file's own does not.
+        nearest: The smallest change that makes the training fit; None if needless or impossible.
         better: Changes that save hours, the largest saving first.
         layouts: All layouts of the same number of devices.
-        measured_hours: Hours of a real run, or None.
+        measured_hours: Hours of a real run, given by the user; or None.
         sampling: The recipe's sampling and evaluation.
         dry_run: Memory figures of MindSpore's own dry run, in bytes; empty without one.
     """
@@ -75,10 +84,7 @@ class Planned:
 
 
 def plan_training(
-    planned: PlannedStage,
-    config: Mapping[str, Any],
-    chip: Chip,
-    options: Mapping[str, Any],
+    planned: PlannedStage, config: Mapping[str, Any], chip: Chip, options: Mapping[str, Any]
 ) -> Planned:
     """Estimate a train stage.
 
@@ -90,14 +96,15 @@ def plan_training(
             ``response_tokens`` and ``dry_run``, each a value or None.
 
     Raises:
-        InputError: The number of segments is neither given nor published, or a mean segment is
-            longer than a row.
+        InputError: The number of segments is neither given nor published, or their mean length
+            is greater than a row's length.
     """
     job = read_training(config)
-    size = size_of(planned, options["segments"], options["segment_tokens"])
+    size = data_size(planned, options["segments"], options["segment_tokens"])
     settings = planned.spec.config
     assert isinstance(settings, TrainConfig)
     sizes = derived_sizes(settings, size.rows)
+    draws = workloads(planned.recipe, options["response_tokens"])
     return Planned(
         stage=planned.title,
         hosts=len(planned.recipe.launch.placement.hosts),
@@ -110,36 +117,13 @@ def plan_training(
         better=changes(job, chip, size)[:WORTH_MOST],
         layouts=compare(job, chip, size),
         measured_hours=options["measured_hours"],
-        sampling=plan_serving(job, chip, workloads(planned.recipe, options["response_tokens"])),
+        sampling=[estimate_sampling(job, chip, workload) for workload in draws],
         dry_run=options["dry_run"] or {},
     )
 
 
-def size_of(
-    planned: PlannedStage, segments: int | None = None, segment_tokens: float | None = None
-) -> DataSize:
-    """Work out rows and steps of a train stage from the numbers that its recipe publishes.
-
-    Args:
-        planned: The train stage.
-        segments: The user's number, in place of the published one.
-        segment_tokens: The user's mean tokens per segment, in place of the published or assumed.
-
-    Raises:
-        InputError: The number of segments is neither given nor published, or a mean segment is
-            longer than a row.
-    """
-    config = planned.spec.config
-    assert isinstance(config, TrainConfig)
-    configs = [spec.config for spec in planned.recipe.stages.values()]
-    packs = [one for one in configs if isinstance(one, PackConfig)]
-    one_segment_per_row = bool(packs) and packs[-1].one_segment_per_row
-    published = planned.recipe.published
-    return data_size(published, config, one_segment_per_row, segments, segment_tokens)
-
-
 def gib(size: float) -> str:
-    """Bytes as GiB with one digit."""
+    """Format bytes as GiB with one decimal place."""
     return f"{size / GIB:.1f}"
 
 
@@ -160,7 +144,7 @@ def headlines(found: Planned) -> list[str]:
 
 
 def memory_rows(job: Training) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """(headings, rows) of GiB by kind and stage; with many stages, the first seven and the last."""
+    """(headings, rows): GiB by content and stage; with over 8 stages, the first 7 and the last."""
     stages = memory(job)
     shown = list(range(job.stages))
     if job.stages > MOST_STAGES:
@@ -184,17 +168,14 @@ def memory_verdict(found: Planned) -> str:
     )
     if now.fits:
         return f"{fullest}: fits"
-    near = found.nearest
-    change = (
-        f"the nearest that fits: {near.title} ({gib(near.bytes)} GiB)"
-        if near
-        else "no layout of these devices fits"
-    )
+    change = "no layout of these devices fits"
+    if near := found.nearest:
+        change = f"the nearest that fits: {near.title} ({gib(near.bytes)} GiB)"
     return f"{fullest}: DOES NOT FIT, {gib(now.bytes - limit)} GiB over; {change}"
 
 
 def notes(found: Planned) -> list[str]:
-    """Warn of settings without effect, and compare with MindSpore's own dry run."""
+    """Warn of settings without effect; compare the estimate with MindSpore's own dry run."""
     job = found.now.job
     lines = []
     if found.dry_run:
@@ -215,11 +196,9 @@ def notes(found: Planned) -> list[str]:
 
 def data_lines(size: DataSize, derived: list[str]) -> list[str]:
     """Describe segments, rows and steps, their sources, and the sizes that follow from them."""
-    saved = (
-        f", {size.saved:,} ({size.saved / size.rows_before:.1%}) fewer than {size.rows_before:,}"
-        if size.saved > 0
-        else ""
-    )
+    fewer = size.rows_before - size.rows
+    share = f"{fewer / size.rows_before:.1%}"
+    saved = f", {fewer:,} ({share}) fewer than {size.rows_before:,}" if fewer > 0 else ""
     return [
         f"{size.segments:,} segments of {size.segment_tokens:,.0f} tokens = {size.tokens:,} tokens "
         f"per epoch; {size.rows:,} rows{saved}, {size.as_rows().filled:.1%} full",
@@ -230,21 +209,15 @@ def data_lines(size: DataSize, derived: list[str]) -> list[str]:
 
 def time_rows(one: Choice) -> list[tuple[str, str, str, str]]:
     """(part, seconds per step, hours, share), one row per part and the total."""
-    total = one.step.total
-    rows = [*one.step.parts().items(), ("total", total)]
+    hours = one.steps / SECONDS_PER_HOUR
     return [
-        (
-            name,
-            f"{seconds:.2f}",
-            f"{one.steps * seconds / SECONDS_PER_HOUR:.1f}",
-            f"{seconds / total:.1%}",
-        )
-        for name, seconds in rows
+        (name, f"{seconds:.2f}", f"{hours * seconds:.1f}", f"{seconds / one.seconds:.1%}")
+        for name, seconds in {**one.step, "total": one.seconds}.items()
     ]
 
 
 def time_lines(found: Planned) -> list[str]:
-    """Describe the MFU, the assumed shares, and the share that a measured run implies."""
+    """Describe the MFU, the assumed shares of the chip's speed, and a measured run's share."""
     shares = ", ".join(f"{name} {share:.0%}" for name, share in found.chip.assumed.items())
     lines = [
         f"MFU {found.now.mfu:.1%}; assumed shares of the chip's figures: {shares}",
@@ -307,13 +280,7 @@ def as_json(found: Planned) -> dict[str, Any]:
         "stage": found.stage,
         "chip": asdict(found.chip),
         "training": {**asdict(job), "selected": sorted(job.selected)},
-        "memory": {
-            "limit_bytes": memory_limit(job, found.chip),
-            "fullest_stage": found.now.stage + 1,
-            "fits": found.now.fits,
-            "stages": memory(job),
-            "of_activations": list(ACTIVATIONS),
-        },
+        "memory": _memory(found),
         "data": {**asdict(found.size), "tokens": found.size.tokens},
         "sizes": asdict(found.sizes),
         "now": _choice(found.now),
@@ -321,8 +288,19 @@ def as_json(found: Planned) -> dict[str, Any]:
         "changes": [_choice(one) for one in found.better],
         "layouts": [_choice(one) for one in found.layouts],
         "measured_hours": found.measured_hours,
-        "sampling": serving_report.as_json(found.sampling),
+        "sampling": [{**one.pop("workload"), **one} for one in map(asdict, found.sampling)],
         "dry_run_bytes": dict(found.dry_run),
+    }
+
+
+def _memory(found: Planned) -> dict[str, Any]:
+    stages = memory(found.now.job)
+    return {
+        "limit_bytes": memory_limit(found.now.job, found.chip),
+        "fullest_stage": found.now.stage + 1,
+        "fits": found.now.fits,
+        "stages": stages,
+        "of_activations": [kind for kind in stages[0] if kind not in STATES],
     }
 
 
@@ -335,10 +313,27 @@ def _choice(one: Choice) -> dict[str, Any]:
         "bytes": one.bytes,
         "fits": one.fits,
         "steps": one.steps,
-        "seconds_per_step": one.step.parts(),
+        "seconds_per_step": one.step,
         "hours": one.hours,
         "mfu": one.mfu,
     }
+
+
+def layout_chart(choices: Sequence[Choice]) -> str:
+    """Draw the hours of each layout as SVG; a layout that does not fit into memory is pale.
+
+    Args:
+        choices: The layouts, one bar each, from the top.
+    """
+    named = [name for name, _ in CHART_PARTS[:-1]]
+    bars = []
+    for one in choices:
+        seconds = [one.step[name] for name in named]
+        seconds.append(one.seconds - sum(seconds))
+        hours = [one.steps * part / SECONDS_PER_HOUR for part in seconds]
+        note = f"{one.hours:.0f} h, {one.bytes / GIB:.0f} GiB"
+        bars.append(Bar(one.title, hours, note, "" if one.fits else "over"))
+    return alone(bar_chart("Hours by parallel layout", CHART_PARTS, bars, "h"), _CHART_STYLE)
 
 
 def write(found: Planned, folder: Path) -> list[Path]:

@@ -1,11 +1,11 @@
-"""Estimates the hours in which servers draw responses, from the figures of the chip.
+"""Estimates the hours that servers need to generate responses, from the chip's speed and memory.
 
     {"responses": 48512, "tokens": 24264.0, "at_once": 32, "seconds_per_token": 0.0187, "hours":
     11.9}
 
-docs/cluster/plan.md has each formula. For each token, decoding reads all weights and the keys and
-values of every response. Its time is the time of this reading, or of the matrix products if they
-take longer. Nothing was measured here.
+docs/cluster/plan.md has each formula. A decoding step, which draws one token per response, reads
+all weights and the keys and values of every response. Its time is the time of this reading or of
+the computation, whichever is longer. Nothing was measured.
 """
 
 import math
@@ -53,35 +53,27 @@ class Workload:
 
 @dataclass(frozen=True)
 class Cost:
-    """The time that drawing takes.
+    """The time that a stage needs to draw its responses.
 
     Args:
-        workload: The responses and the servers.
         at_once: Responses that a server decodes at once.
         fitting: Responses whose keys and values fit into a server's memory.
         seconds_per_token: Seconds per decoding step, which draws a token of each response at once.
         decode_hours: Hours to decode all tokens.
         prefill_hours: Hours to prefill all prompts.
         longest_hours: Hours of the longest allowed response, alone on a server.
+        hours: Hours of decoding and prefill.
+        device_hours: Device-hours of the servers' devices; idle devices of a node do not count.
     """
 
-    workload: Workload
     at_once: int
     fitting: int
     seconds_per_token: float
     decode_hours: float
     prefill_hours: float
     longest_hours: float
-
-    @property
-    def hours(self) -> float:
-        """Hours of decoding and prefill."""
-        return self.decode_hours + self.prefill_hours
-
-    @property
-    def device_hours(self) -> float:
-        """Device-hours of the servers' devices; idle devices of a node do not count."""
-        return self.hours * self.workload.servers * self.workload.devices
+    hours: float
+    device_hours: float
 
 
 def weight_numbers(model: Training) -> int:
@@ -93,18 +85,18 @@ def weight_numbers(model: Training) -> int:
 
 
 def weight_bytes(model: Training, devices: int) -> float:
-    """Bytes per device of ``weight_numbers``, the embedding excluded."""
+    """Bytes per device of the weights that ``weight_numbers`` counts."""
     return SERVED_BYTES * weight_numbers(model) / devices
 
 
 def token_bytes(model: Training, devices: int) -> float:
-    """Bytes per device of one token's keys and values; a head is never cut, only copied."""
+    """Bytes per device of a token's keys and values; a single key-value head is never split."""
     ranks = min(devices, model.key_heads)
     return 2 * SERVED_BYTES * model.layers * model.keys / ranks
 
 
 def fitting_responses(model: Training, chip: Chip, workload: Workload) -> int:
-    """Responses whose keys and values fit beside the weights, each at half of its tokens."""
+    """Number of responses that fit beside the weights; each has its prompt and half its tokens."""
     embedding = SERVED_BYTES * model.vocabulary * model.hidden / workload.devices
     weights = weight_bytes(model, workload.devices) + embedding
     free = MEMORY_SHARE * chip.memory_bytes - weights
@@ -113,7 +105,7 @@ def fitting_responses(model: Training, chip: Chip, workload: Workload) -> int:
 
 
 def token_seconds(model: Training, chip: Chip, workload: Workload, at_once: int) -> float:
-    """Seconds to decode one token of each response: the longer of reading and the products."""
+    """Seconds to decode one token per response: the slower of memory reads and computation."""
     context = workload.prompt_tokens + workload.tokens / 2
     keys = at_once * context * token_bytes(model, workload.devices)
     reading = (weight_bytes(model, workload.devices) + keys) / chip.memory
@@ -123,7 +115,7 @@ def token_seconds(model: Training, chip: Chip, workload: Workload, at_once: int)
 
 
 def cost(model: Training, chip: Chip, workload: Workload) -> Cost | None:
-    """Estimate a stage; None if a server cannot hold the weights and one response.
+    """Estimate a stage's hours; None if weights and one response do not fit into a server's memory.
 
     Args:
         model: The model's shape; its training settings are ignored.
@@ -137,17 +129,20 @@ def cost(model: Training, chip: Chip, workload: Workload) -> Cost | None:
     at_once = min(requested, fitting, MOST_AT_ONCE)
     seconds = token_seconds(model, chip, workload, at_once)
     rounds = workload.responses / (workload.servers * at_once)
+    decode = rounds * workload.tokens * seconds / SECONDS_PER_HOUR
     prompt = workload.prompt_tokens
     products = 2.0 * weight_numbers(model) * prompt / chip.matrix
     attention = 2.0 * model.layers * model.hidden * prompt * prompt / chip.attention
-    longest = replace(workload, tokens=workload.longest)
     prefill = workload.responses * (products + attention) / (workload.servers * workload.devices)
+    hours = decode + prefill / SECONDS_PER_HOUR
+    alone = token_seconds(model, chip, replace(workload, tokens=workload.longest), 1)
     return Cost(
-        workload=workload,
         at_once=at_once,
         fitting=fitting,
         seconds_per_token=seconds,
-        decode_hours=rounds * workload.tokens * seconds / SECONDS_PER_HOUR,
+        decode_hours=decode,
         prefill_hours=prefill / SECONDS_PER_HOUR,
-        longest_hours=workload.longest * token_seconds(model, chip, longest, 1) / SECONDS_PER_HOUR,
+        longest_hours=workload.longest * alone / SECONDS_PER_HOUR,
+        hours=hours,
+        device_hours=hours * workload.servers * workload.devices,
     )

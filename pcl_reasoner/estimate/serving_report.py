@@ -1,8 +1,7 @@
-"""Formats the cost of sampling and evaluation as rows for a terminal and as JSON values."""
+"""Formats the cost of sampling and evaluation as rows and lines for a terminal."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from pcl_reasoner.estimate.chips import Chip
 from pcl_reasoner.estimate.serving_estimate import MOST_AT_ONCE, Cost, Workload, cost
@@ -19,40 +18,28 @@ class SamplingEstimate:
 
     Args:
         workload: The responses and the servers.
-        cost: The time that it takes; None if a server cannot do it.
-        problem: Why a server cannot do it; empty if it can.
-        fuller: The cost with as many responses at once as memory and MOST_AT_ONCE allow; None if
-            that is not more than in ``cost``.
+        problem: Why a server cannot run the model; empty if it can.
+        cost: The time that the responses take; None if a server cannot run the model.
+        with_more_at_once: The cost with as many responses at once as memory and MOST_AT_ONCE allow;
+            None if ``cost`` already has as many.
     """
 
     workload: Workload
-    cost: Cost | None = None
     problem: str = ""
-    fuller: Cost | None = None
+    cost: Cost | None = None
+    with_more_at_once: Cost | None = None
 
 
-def plan_serving(
-    model: Training, chip: Chip, workloads: Sequence[Workload]
-) -> list[SamplingEstimate]:
-    """Estimate stages that draw responses.
-
-    Args:
-        model: The model's shape.
-        chip: The device.
-        workloads: The responses and the servers of each stage.
-    """
-    return [_estimate(model, chip, workload) for workload in workloads]
-
-
-def _estimate(model: Training, chip: Chip, workload: Workload) -> SamplingEstimate:
+def estimate_sampling(model: Training, chip: Chip, workload: Workload) -> SamplingEstimate:
+    """Estimate a stage that draws responses; ``model`` gives only the model's shape."""
     if model.heads % workload.devices:
         problem = f"{model.heads} heads cannot be shared by {workload.devices} devices"
-        return SamplingEstimate(workload, problem=problem)
+        return SamplingEstimate(workload, problem)
     now = cost(model, chip, workload)
     fuller = cost(model, chip, replace(workload, under_way=workload.servers * MOST_AT_ONCE))
     if now is None or fuller is None:
-        return SamplingEstimate(workload, problem="they cannot hold the weights and one response")
-    return SamplingEstimate(workload, now, "", fuller if fuller.at_once > now.at_once else None)
+        return SamplingEstimate(workload, "they cannot hold the weights and one response")
+    return SamplingEstimate(workload, "", now, fuller if fuller.at_once > now.at_once else None)
 
 
 def rows(estimates: Sequence[SamplingEstimate]) -> list[tuple[str, ...]]:
@@ -100,29 +87,8 @@ def _lines(one: SamplingEstimate) -> Iterator[str]:
             f"the longest response, of {workload.longest:,} tokens, takes "
             f"{one.cost.longest_hours:.1f} h alone on a server"
         )
-    if one.cost and one.fuller:
+    if one.cost and (more := one.with_more_at_once):
         yield (
-            f"with {one.fuller.at_once} responses at once per server in place of "
-            f"{one.cost.at_once} (concurrency): {one.fuller.hours:.1f} h"
+            f"with {more.at_once} responses at once per server in place of "
+            f"{one.cost.at_once} (concurrency): {more.hours:.1f} h"
         )
-
-
-def as_json(estimates: Sequence[SamplingEstimate]) -> list[dict[str, Any]]:
-    """The complete estimate as JSON values, in seconds and hours."""
-    return [
-        {
-            **asdict(one.workload),
-            "notes": list(one.workload.notes),
-            "problem": one.problem,
-            "cost": _cost(one.cost),
-            "with_more_at_once": _cost(one.fuller),
-        }
-        for one in estimates
-    ]
-
-
-def _cost(one: Cost | None) -> dict[str, Any] | None:
-    if one is None:
-        return None
-    values = {key: value for key, value in asdict(one).items() if key != "workload"}
-    return {**values, "hours": one.hours, "device_hours": one.device_hours}

@@ -1,6 +1,6 @@
 """Number and length of the responses that a recipe's stages draw, and the number of servers.
 
-Read from the recipe's own numbers: ``published.funnel`` (responses) and ``published.mean_tokens``
+Numbers come from ``published.funnel`` or benchmark files, lengths from ``published.mean_tokens``:
 
     mean_tokens: {evaluate: {aime24: 22535, aime25: 25993}}
 
@@ -15,14 +15,13 @@ from typing import Any
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.estimate.data_size import published_counts
 from pcl_reasoner.estimate.serving_estimate import Workload
-from pcl_reasoner.evaluate.config import EvaluateConfig
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.runner.recipe import Recipe, StageSpec
 
 PROMPT_TOKENS = 200
 """Assumed tokens of a problem with its system turn."""
 QUESTIONS = 30
-"""Assumed questions of a benchmark whose file is not on this machine: one year of AIME."""
+"""Assumed number of questions, as in one year of AIME, if a benchmark's file is missing."""
 ASSUMED_SHARE = 0.2
 """Assumed mean response length, as a share of the longest, if no mean is published."""
 ASSUMPTIONS = (
@@ -30,7 +29,7 @@ ASSUMPTIONS = (
     "full (in fact the last long responses of a stage run on emptier servers), no time for "
     "collectives, scheduling or shared prefixes"
 )
-"""Assumptions that hold for every stage."""
+"""Line of the report with the assumptions for every stage."""
 
 
 def workloads(recipe: Recipe, response_tokens: float | None = None) -> list[Workload]:
@@ -40,7 +39,7 @@ def workloads(recipe: Recipe, response_tokens: float | None = None) -> list[Work
 
     Args:
         recipe: The recipe.
-        response_tokens: The user's mean tokens per response, in place of the published or assumed.
+        response_tokens: The user's mean tokens per response; None: the published or assumed mean.
     """
     found = (
         _workload(recipe, spec, spec.config, response_tokens)
@@ -53,14 +52,14 @@ def workloads(recipe: Recipe, response_tokens: float | None = None) -> list[Work
 def _workload(
     recipe: Recipe, spec: StageSpec, config: SamplingConfig, response_tokens: float | None
 ) -> Workload | None:
-    evaluated = isinstance(config, EvaluateConfig)
-    counted = _evaluated(recipe, spec, config) if evaluated else _sampled(recipe, spec)
-    if counted is None:
+    counts = published_counts(recipe.published)
+    if spec.inputs.get("benchmark"):
+        responses, origin = _evaluated(recipe, spec, config)
+    elif spec.name in counts:
+        responses, origin = counts[spec.name], "responses: published"
+    else:
         return None
-    responses, origin = counted
-    tokens, length = _tokens(recipe.published, spec, config)
-    if response_tokens:
-        tokens, length = response_tokens, "given"
+    tokens, length = _tokens(recipe.published, spec, config, response_tokens)
     servers, devices = _servers(recipe.launch.placement)
     return Workload(
         stage=f"{recipe.name}/{spec.name}",
@@ -76,13 +75,8 @@ def _workload(
     )
 
 
-def _sampled(recipe: Recipe, spec: StageSpec) -> tuple[int, str] | None:
-    count = published_counts(recipe.published).get(spec.name)
-    return None if count is None else (count, "responses: published")
-
-
 def _evaluated(recipe: Recipe, spec: StageSpec, config: SamplingConfig) -> tuple[int, str]:
-    """n responses per question; questions are counted if their file is on this machine."""
+    """(number of responses, its source); 30 questions are assumed if a benchmark has no file."""
     counts, assumed = 0, []
     for name in spec.inputs["benchmark"]:
         source = recipe.sources.get(name)
@@ -100,8 +94,11 @@ def _evaluated(recipe: Recipe, spec: StageSpec, config: SamplingConfig) -> tuple
 
 
 def _tokens(
-    published: Mapping[str, Any], spec: StageSpec, config: SamplingConfig
+    published: Mapping[str, Any], spec: StageSpec, config: SamplingConfig, given: float | None
 ) -> tuple[float, str]:
+    """Mean tokens of a response, and the source of this number."""
+    if given:
+        return given, "given"
     means: Mapping[str, Mapping[str, float]] = published.get("mean_tokens") or {}
     if spec.name in means:
         return fmean(means[spec.name].values()), "published"
@@ -113,7 +110,7 @@ def _tokens(
 
 
 def _servers(placement: Placement) -> tuple[int, int]:
-    """(servers, devices per server): started by a stage, named by URL, or one server per host."""
+    """(servers, devices per server): from ``sampling``, else a server per URL, else per host."""
     started = placement.sampling
     if started is not None:
         return started.servers, started.devices or placement.server_devices

@@ -1,9 +1,9 @@
-"""Estimates the seconds of an optimizer step, by part, from the figures of the chip.
+"""Estimates the seconds of an optimizer step, by part, from the chip's speed.
 
     {"compute": 61.2, "tensor communication": 16.9, "pipeline bubble": 7.3, "optimizer": 0.3, …}
 
-docs/cluster/plan.md has each formula. The number of tensor-parallel collectives equals the count of
-the front-end parallel compile. Nothing here was measured on an NPU.
+docs/cluster/plan.md has each formula. The number of tensor-parallel collectives is the one that the
+front-end parallel compile shows. Nothing here was measured on an NPU.
 """
 
 from dataclasses import dataclass, replace
@@ -22,9 +22,9 @@ from pcl_reasoner.estimate.memory_estimate import (
 from pcl_reasoner.estimate.training_size import Training
 
 FORWARD_AND_BACK, ATTENTION_BACK = 3.0, 2.5
-"""In units of a forward pass: forward and backward of matrix products, and attention's backward.
+"""Costs in units of one forward pass: matrix products, forward and backward; attention, backward.
 
-A backward pass has two products per forward product; attention's also recomputes its scores."""
+A backward pass has two products per forward product; attention also recomputes its scores."""
 PASSES, RECOMPUTE_PASSES = 8, 3
 """Tensor-parallel collectives per layer, and additional ones of a recomputed layer."""
 ADAM_PASSES = 7
@@ -33,7 +33,7 @@ ADAM_PASSES = 7
 
 @dataclass(frozen=True)
 class Rows:
-    """Segment length and fill of the rows.
+    """Mean segment length, and share of a row that is not padding.
 
     Args:
         segment_tokens: Mean tokens per segment.
@@ -44,34 +44,6 @@ class Rows:
     filled: float
 
 
-@dataclass(frozen=True)
-class StepTime:
-    """Seconds per step, by part."""
-
-    compute: float
-    tensor_communication: float
-    bubble: float
-    pipeline_sends: float
-    optimizer: float
-    swap: float
-
-    @property
-    def total(self) -> float:
-        """Seconds per step, all parts together."""
-        return sum(self.parts().values())
-
-    def parts(self) -> dict[str, float]:
-        """Seconds by the name of the part."""
-        return {
-            "compute": self.compute,
-            "tensor communication": self.tensor_communication,
-            "pipeline bubble": self.bubble,
-            "pipeline sends": self.pipeline_sends,
-            "optimizer": self.optimizer,
-            "swap": self.swap,
-        }
-
-
 def layer_matrix_numbers(job: Training) -> int:
     """Number of weights in the matrix products of one complete layer."""
     attention = 2 * job.hidden * job.hidden + 2 * job.hidden * job.keys
@@ -79,8 +51,9 @@ def layer_matrix_numbers(job: Training) -> int:
 
 
 def row_attention(job: Training, rows: Rows) -> float:
-    """Operations of one layer's attention, forward over one row: 2 H L^2 per causal segment of L.
+    """Operations of one layer's attention in the forward pass of one row.
 
+    A causal segment of L tokens takes 2 H L^2 operations; H is the hidden size.
     All segments are assumed to be equally long, which gives the lowest cost.
     """
     real = job.row_tokens * rows.filled
@@ -88,7 +61,7 @@ def row_attention(job: Training, rows: Rows) -> float:
 
 
 def stage_seconds(job: Training, chip: Chip, rows: Rows, stage: int) -> tuple[float, float]:
-    """Seconds of (compute, tensor communication) per micro-batch in a stage, both passes."""
+    """(compute, tensor communication) seconds of a stage per micro-batch, forward and backward."""
     layers, recomputed = job.stage_layers[stage], job.recomputed[stage]
     matrix = 2.0 * layer_matrix_numbers(job) * job.micro_tokens / job.tensor / chip.matrix
     attention = row_attention(job, rows) * job.micro_rows / job.tensor / chip.attention
@@ -98,7 +71,11 @@ def stage_seconds(job: Training, chip: Chip, rows: Rows, stage: int) -> tuple[fl
         # Forward, gradients of hidden states and of weights, and recomputed logits of each chunk.
         head = 2.0 * job.vocabulary * job.hidden * job.micro_tokens / job.tensor / chip.matrix
         compute += 4 * head
-    return compute, tensor_passes(job, stage) * _tensor_pass(job, chip)
+    # One AllGather or ReduceScatter of a micro-batch's activations, in a ring.
+    rate = chip.node if job.tensor <= chip.devices_per_node else chip.network
+    activations = job.micro_tokens * job.hidden * job.compute_bytes
+    seconds = activations * (job.tensor - 1) / job.tensor / rate
+    return compute, tensor_passes(job, stage) * seconds
 
 
 def tensor_passes(job: Training, stage: int) -> float:
@@ -119,15 +96,10 @@ def tensor_passes(job: Training, stage: int) -> float:
     return passes
 
 
-def _tensor_pass(job: Training, chip: Chip) -> float:
-    """Seconds of one AllGather or ReduceScatter of a micro-batch's activations, in a ring."""
-    activations = job.micro_tokens * job.hidden * job.compute_bytes
-    rate = chip.node if job.tensor <= chip.devices_per_node else chip.network
-    return activations * (job.tensor - 1) / job.tensor / rate
+def step_time(job: Training, chip: Chip, rows: Rows) -> dict[str, float]:
+    """Estimate the seconds of one optimizer step, by part.
 
-
-def step_time(job: Training, chip: Chip, rows: Rows) -> StepTime:
-    """Estimate one optimizer step: forward and backward passes alternate, nothing overlaps.
+    Assumed: forward and backward passes alternate; computation waits for all communication.
 
     Args:
         job: The training.
@@ -137,18 +109,18 @@ def step_time(job: Training, chip: Chip, rows: Rows) -> StepTime:
     by_stage = [stage_seconds(job, chip, rows, stage) for stage in range(job.stages)]
     compute, communication = max(by_stage, key=sum)
     sends = 2 * stream_bytes(job) / chip.network if job.stages > 1 else 0.0
-    return StepTime(
-        compute=job.micro_batches * compute,
-        tensor_communication=job.micro_batches * communication,
-        bubble=(job.stages - 1) * (compute + communication),
-        pipeline_sends=job.micro_batches * sends,
-        optimizer=max(_optimizer(job, chip, stage) for stage in range(job.stages)),
-        swap=max(_swap(job, chip, stage, by_stage[stage][0]) for stage in range(job.stages)),
-    )
+    return {
+        "compute": job.micro_batches * compute,
+        "tensor communication": job.micro_batches * communication,
+        "pipeline bubble": (job.stages - 1) * (compute + communication),
+        "pipeline sends": job.micro_batches * sends,
+        "optimizer": max(_optimizer(job, chip, stage) for stage in range(job.stages)),
+        "swap": max(_swap(job, chip, stage, one[0]) for stage, one in enumerate(by_stage)),
+    }
 
 
 def _optimizer(job: Training, chip: Chip, stage: int) -> float:
-    """Seconds of AdamW's memory passes and of the collectives between data-parallel ranks."""
+    """Seconds of AdamW's reads and writes, and of the collectives between data-parallel ranks."""
     local = ADAM_PASSES * FLOAT32 * parameters_held(job, stage) / chip.memory
     if job.data == 1:
         return local
@@ -161,10 +133,10 @@ def _optimizer(job: Training, chip: Chip, stage: int) -> float:
 
 
 def _swap(job: Training, chip: Chip, stage: int, compute: float) -> float:
-    """Seconds of swapping that delay a step.
+    """Seconds by which swapping delays a step.
 
-    Moments are moved in and out. For attention's outputs, only the part that the stage's compute
-    does not hide counts.
+    Moments are moved in and out. Moving attention's outputs overlaps with the stage's computation,
+    so only the time by which it is longer counts.
     """
     seconds = 2 * moments_bytes(job, stage) / chip.swap if job.swap_optimizer else 0.0
     kept = job.stage_layers[stage] - job.recomputed[stage]
@@ -188,17 +160,17 @@ def mfu(job: Training, chip: Chip, rows: Rows, seconds: float) -> float:
 
 
 def share_for(job: Training, chip: Chip, rows: Rows, seconds: float) -> float | None:
-    """The share of the chip's peak at which matrix products make a step take ``seconds``.
+    """Find the share of the chip's peak that matrix products reach if a step takes ``seconds``.
 
-    Attention's share is scaled in proportion. None if a step takes longer even with matrix
-    products at their full peak.
+    Attention's share changes in proportion. None if a step is estimated to take longer even with
+    matrix products at their full peak.
     """
     low, high = 1e-4, 1.0
 
     def step(share: float) -> float:
         attention = share * chip.attention / chip.matrix
         slower = replace(chip, matrix=share * chip.peak, attention=attention * chip.peak)
-        return step_time(job, slower, rows).total
+        return sum(step_time(job, slower, rows).values())
 
     if step(high) > seconds:
         return None

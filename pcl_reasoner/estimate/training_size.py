@@ -18,11 +18,8 @@ from pcl_reasoner.train.layout import stage_layers
 
 GIB = 2**30
 _COMPUTE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
-_SELECTABLE = {
-    "gate, activated": "feed_forward.w1.activation.silu",
-    "product": "feed_forward.mul",
-}
-"""Tensors that MindFormers can recompute on their own, and the operators that make them."""
+_SELECTABLE = {"gate, activated": "feed_forward.w1.activation.silu", "product": "feed_forward.mul"}
+"""Tensor that MindFormers can recompute alone -> the operator that computes it."""
 
 
 @dataclass(frozen=True)
@@ -41,20 +38,20 @@ class Training:
         data: Data-parallel ranks.
         tensor: Tensor-parallel ranks.
         stages: Pipeline stages.
-        stage_layers: Layers of each stage.
+        stage_layers: Number of layers, per stage.
         row_tokens: Tokens per row.
         micro_rows: Rows per micro-batch of a rank.
         micro_batches: Micro-batches per step of a rank.
         compute_bytes: Bytes per number in matrix products.
-        sequence_parallel: Whether activations that are not cut over heads are cut over tokens.
-        optimizer_shard: Whether data-parallel ranks share parameters and moments.
-        gradient_shard: Whether they share accumulated gradients too.
-        shard_threshold: Bytes below which a matrix is not shared.
-        recomputed: Layers of each stage that the backward pass recomputes completely.
-        selected: Names of single tensors that are recomputed in the other layers.
-        swap_attention: Whether attention's outputs of the other layers are swapped to host memory.
+        sequence_parallel: Whether tensor-parallel ranks split the residual stream by tokens.
+        optimizer_shard: Whether data-parallel ranks shard parameters and moments.
+        gradient_shard: Whether data-parallel ranks shard accumulated gradients, too.
+        shard_threshold: Bytes below which a matrix is not sharded.
+        recomputed: Number of layers, per stage, that the backward pass recomputes completely.
+        selected: Names of single tensors that the remaining layers recompute.
+        swap_attention: Whether the remaining layers swap attention's outputs to host memory.
         swap_optimizer: Whether moments are in host memory.
-        chunk_tokens: Tokens of a rank whose logits exist at the same time; None for all.
+        chunk_tokens: Tokens per chunk of logits on a rank; None: no chunks.
         entropy: Whether entropies are computed.
         limit_bytes: Bytes of a device that MindSpore may take.
     """
@@ -109,7 +106,7 @@ class Training:
 
     @property
     def sequence_parts(self) -> int:
-        """Ranks that share the tokens of activations that are not cut over heads."""
+        """Number of parts into which tensor-parallel ranks split the residual stream's tokens."""
         return self.tensor if self.sequence_parallel else 1
 
     def with_layout(self, data: int, tensor: int, stages: int) -> Training:
@@ -137,6 +134,7 @@ def read_training(config: Mapping[str, Any]) -> Training:
     stages = parallel["pipeline_stage"]
     layers = tuple(stage_layers(model["num_layers"], stages, model.get("offset", 0)))
     recompute = config.get("recompute_config") or {}
+    memory: str = config["context"]["max_device_memory"]
     swap = bool((config.get("swap_config") or {}).get("swap"))
     return Training(
         layers=model["num_layers"],
@@ -165,12 +163,12 @@ def read_training(config: Mapping[str, Any]) -> Training:
         swap_optimizer=bool(config["optimizer"].get("swap")),
         chunk_tokens=model.get("logits_chunk_tokens"),
         entropy=bool(model.get("entropy")),
-        limit_bytes=memory_bytes(config["context"]["max_device_memory"]),
+        limit_bytes=round(float(memory.removesuffix("GB")) * GIB),  # MindSpore's GB is 2^30 bytes
     )
 
 
 def compute_type(config: Mapping[str, Any]) -> str:
-    """The number type of matrix products: ``bfloat16``, ``float16`` or ``float32``."""
+    """The data type of matrix products: ``bfloat16``, ``float16`` or ``float32``."""
     found: str = config["model"]["model_config"]["compute_dtype"]
     return found
 
@@ -196,15 +194,12 @@ def recomputed_layers(
     if not swap:
         pairs = zip(setting, layers, strict=True)
         return tuple(min(int(recomputed), count) for recomputed, count in pairs)
-    ends = accumulate(layers)
-    return tuple(
-        len(set(setting) & set(range(end - count, end)))
-        for end, count in zip(ends, layers, strict=True)
-    )
+    spans = [range(end - count, end) for end, count in zip(accumulate(layers), layers, strict=True)]
+    return tuple(len(set(setting) & set(span)) for span in spans)
 
 
 def selected_tensors(setting: bool | list[str]) -> frozenset[str]:
-    """Tensors that MindFormers' ``select_recompute`` recomputes; True selects both of them."""
+    """Tensors that MindFormers' ``select_recompute`` recomputes; True: all of ``_SELECTABLE``."""
     if isinstance(setting, bool):
         return frozenset(_SELECTABLE) if setting else frozenset()
     return frozenset(
@@ -212,8 +207,3 @@ def selected_tensors(setting: bool | list[str]) -> frozenset[str]:
         for tensor, operator in _SELECTABLE.items()
         if any(re.fullmatch(pattern, operator) for pattern in setting)
     )
-
-
-def memory_bytes(setting: str) -> int:
-    """Convert ``58GB`` to bytes; MindSpore's GB is 2^30 bytes."""
-    return round(float(setting.removesuffix("GB")) * GIB)

@@ -5,35 +5,33 @@
     {"id": 60, "problem": "Every …", "solution": "\\boxed{204}", "url": "…"}   math-ai/aime24
     {"ID": "2024-II-4", "Problem": "Let …", "Solution": "…", "Answer": 33}    Maxwell-Jia/AIME_2024
 
-A benchmark with the name of one whose fingerprints are shipped must be that benchmark, because its
+If fingerprints are shipped for a benchmark's name, its questions must match them, because its
 scores are shown beside published ones.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pcl_reasoner.contamination.fields import ANSWER_FIELDS, ID_FIELDS, PROBLEM_FIELDS, first_of
+from pcl_reasoner.contamination.ngrams import QuestionGrams, question_grams
+from pcl_reasoner.contamination.text import strip_template
 from pcl_reasoner.core.errors import StageError
-
-if TYPE_CHECKING:
-    from pcl_reasoner.contamination.ngrams import QuestionGrams
+from pcl_reasoner.grade.answers import last_boxed
 
 SOLUTION_FIELDS = ("solution", "Solution")
-"""If a record has no answer, the last box of its solution is the answer."""
+"""Fields with a solution. If a record has no answer, the last box of its solution is used."""
 SAME_QUESTION = 0.5
-"""Share of a shipped question's n-grams that a question must have to count as the same question.
-Copies of a benchmark differ in LaTeX, in the source of figures and in misprints."""
+"""Share of a shipped question's n-grams that another question must have to count as equal.
+Copies of a benchmark differ in LaTeX, in the code of their figures and in misprints."""
 SAME_SET = 0.9
 """Share of a shipped benchmark's questions that must be recognised. Some public copies of AIME 2024
 reword two of its thirty problems."""
-_WINDOW_TOKENS, _GRAMS = 256, (8, True)
-"""The settings of the shipped fingerprints; files with other settings are refused when read."""
+_GRAMS = (8, True)
+"""Length of an n-gram, and whether numbers are masked: the settings of the shipped fingerprints."""
 
 
 @dataclass(frozen=True)
@@ -47,27 +45,8 @@ class Question:
 
     @property
     def key(self) -> str:
-        """Unique over all benchmarks of a stage."""
+        """``benchmark/id``: unique over all benchmarks of a stage."""
         return f"{self.benchmark}/{self.id}"
-
-
-def parse_lines(lines: Iterable[str], file: str) -> list[tuple[int, Any]]:
-    """JSON lines -> (1-based line number, value); blank lines are skipped.
-
-    Raises:
-        StageError: A line is not JSON. Skipping it would change the score unnoticed.
-    """
-    values = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            values.append((number, json.loads(line)))
-        except ValueError as error:
-            raise StageError(
-                f"{file}, line {number}: not JSON ({error}). Correct the line."
-            ) from error
-    return values
 
 
 def read_benchmark(name: str, path: Path) -> list[Question]:
@@ -76,15 +55,9 @@ def read_benchmark(name: str, path: Path) -> list[Question]:
     Raises:
         StageError: There is no such file, a record lacks a field, or an id occurs twice.
     """
-    import pyarrow.parquet as pq
-
     found: list[Question] = []
     for file in _files(path):
-        if file.suffix == ".parquet":
-            records = list(enumerate(pq.read_table(file).to_pylist(), 1))
-        else:
-            records = parse_lines(file.read_text(encoding="utf-8").split("\n"), file.name)
-        found += questions_of(name, file.name, records)
+        found += questions_of(name, file.name, _records(file))
     twice = [one for one, count in Counter(question.id for question in found).items() if count > 1]
     if twice:
         raise StageError(
@@ -94,8 +67,28 @@ def read_benchmark(name: str, path: Path) -> list[Question]:
     return found
 
 
+def _records(file: Path) -> Iterator[tuple[int, Any]]:
+    """Yield (row or line number from 1, record) of a file; blank lines are skipped."""
+    if file.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        yield from enumerate(pq.read_table(file).to_pylist(), 1)
+        return
+    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
+        if line.strip():
+            yield number, _parsed(line, f"{file.name}, line {number}")
+
+
+def _parsed(line: str, where: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        # Skipping the line would change the score unnoticed.
+        raise StageError(f"{where}: not JSON ({error}). Correct the line.") from error
+
+
 def _files(path: Path) -> list[Path]:
-    """A benchmark's files; subfolders are searched too, because data sets of the hub have them."""
+    """Return a benchmark's files, also from subfolders, which data sets of the hub have."""
     if path.is_file():
         return [path]
     files = [
@@ -111,50 +104,39 @@ def _files(path: Path) -> list[Path]:
 
 
 def check_shipped(name: str, questions: Sequence[Question]) -> list[str]:
-    """Check that a benchmark with the name of a shipped one is that benchmark.
+    """Check a benchmark's questions against the fingerprints that are shipped for its name.
 
     Args:
-        name: E.g. ``aime24``; under a name that is not shipped nothing is checked.
+        name: E.g. ``aime24``; without fingerprints for this name, nothing is checked.
         questions: All questions of the benchmark.
 
     Returns:
-        Ids of questions that were not recognised. They are so few that they are taken for reworded
-        copies of the missing questions.
+        Ids of the questions that match no fingerprint. They are so few that they are accepted as
+        reworded ones.
 
     Raises:
-        StageError: It is another benchmark, or an incomplete one.
+        StageError: Too few questions match, or the shipped benchmark has more or fewer questions.
     """
-    from pcl_reasoner.contamination.fingerprints import shipped_names
+    from pcl_reasoner.contamination import fingerprints
 
-    if name not in shipped_names():
+    if name not in fingerprints.shipped_names():
         return []
-    shipped = _shipped(name)
+    # Loading refuses a file that was made with other settings.
+    file, settings = fingerprints.SHIPPED / f"{name}.json", fingerprints.Settings(256, *_GRAMS)
+    shipped = [one.grams for one in fingerprints.load(file, settings, None)]
     unrecognised = _not_recognised(shipped, questions)
     found = len(questions) - len(unrecognised)
     if len(questions) != len(shipped) or found < SAME_SET * len(shipped):
         raise StageError(
-            f"benchmark {name}: has {len(questions)} questions, of which {found} are those of "
-            f"{name}, which has {len(shipped)} (compared by n-grams with the shipped "
-            "fingerprints). Its scores would be shown beside published ones: take another file or "
-            "revision, or give it another name."
+            f"benchmark {name}: has {len(questions)} questions; {found} match a question of the "
+            f"shipped {name}, which has {len(shipped)} (compared by n-grams). Its scores would be "
+            "shown beside published ones: take another file or revision, or give it another name."
         )
     return unrecognised
 
 
-def _shipped(name: str) -> list[QuestionGrams]:
-    """The n-grams of a shipped benchmark's questions."""
-    from pcl_reasoner.contamination import fingerprints
-
-    file = fingerprints.SHIPPED / f"{name}.json"
-    settings = fingerprints.Settings(_WINDOW_TOKENS, *_GRAMS)
-    return [one.grams for one in fingerprints.load(file, settings, None)]
-
-
 def _not_recognised(shipped: Iterable[QuestionGrams], questions: Sequence[Question]) -> list[str]:
-    """Ids of questions that match no shipped one; a shipped one matches one question at most."""
-    from pcl_reasoner.contamination.ngrams import question_grams
-    from pcl_reasoner.contamination.text import strip_template
-
+    """Return ids of unmatched questions; each shipped question matches at most one question."""
     remaining, unrecognised = list(shipped), []
     for question in questions:
         grams = question_grams(strip_template(question.problem), *_GRAMS)
@@ -168,7 +150,7 @@ def _not_recognised(shipped: Iterable[QuestionGrams], questions: Sequence[Questi
 
 
 def _share(shipped: QuestionGrams, grams: QuestionGrams) -> float:
-    """Share of a shipped question's n-grams that a question has; 1 if all words are the same."""
+    """Return the share of a shipped question's n-grams that a question has; 1 for equal words."""
     if shipped.text_hash == grams.text_hash:
         return 1.0
     return len(shipped.grams & grams.grams) / max(len(shipped.grams), 1)
@@ -184,7 +166,7 @@ def questions_of(benchmark: str, file: str, records: Iterable[tuple[int, Any]]) 
             or SOLUTION_FIELDS, and optionally one of ID_FIELDS).
 
     Raises:
-        StageError: There are none, one lacks a field, or an id occurs twice.
+        StageError: There are no records, a record lacks a field, or an id occurs twice.
     """
     found: dict[str, Question] = {}
     for number, value in records:
@@ -204,24 +186,15 @@ def _question(benchmark: str, file: str, number: int, value: Any) -> Question:
     problem = first_of(value, PROBLEM_FIELDS)
     if not isinstance(problem, str) or not problem.strip():
         raise StageError(f"{where}: no text in problem (or question); keys: {', '.join(value)}.")
-    answer = _answer(value)
+    answer, solution = first_of(value, ANSWER_FIELDS), first_of(value, SOLUTION_FIELDS)
+    if answer is None and isinstance(solution, str):
+        answer = last_boxed(solution)
     if not isinstance(answer, str | int | float) or isinstance(answer, bool) or answer == "":
         raise StageError(
             f"{where}: answer must be text or a number, got {answer!r}. Give the ground truth as "
             "answer."
         )
     identity = first_of(value, ID_FIELDS)
-    # The id that the contamination check gives, so that its hits can be matched.
+    # The same id as in the contamination check, so that its hits can be matched.
     question_id = f"{Path(file).stem}:{number - 1}" if identity is None else str(identity)
     return Question(benchmark, question_id, problem, str(answer))
-
-
-def _answer(value: Mapping[str, Any]) -> Any:
-    """The ground truth: the answer field, or the last box of the solution."""
-    from pcl_reasoner.grade.answers import last_boxed
-
-    answer = first_of(value, ANSWER_FIELDS)
-    if answer is not None:
-        return answer
-    solution = first_of(value, SOLUTION_FIELDS)
-    return last_boxed(solution) if isinstance(solution, str) else None

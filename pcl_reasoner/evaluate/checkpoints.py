@@ -1,10 +1,10 @@
 """Evaluates checkpoints outside a run: a folder of weights, or a recipe's exported model.
 
     argument "v15_opg"           the model and settings of that recipe's last evaluate stage
-    argument "step800=/w/800"    a folder, named step800, with the settings of the options
+    argument "step800=/w/800"    a folder, shown as step800; the options give its settings
 
-Responses are kept under a hash of model, benchmarks and settings. A second call grades and shows
-them again, and an interrupted call resumes.
+Responses are kept under a hash of model, benchmarks and settings. A second call grades them
+again without sampling, and an interrupted call resumes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,19 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from pcl_reasoner.core import artifact
 from pcl_reasoner.core.errors import InputError, join_errors
 from pcl_reasoner.core.schema import Placement, Source
 from pcl_reasoner.core.stage import Progress, StageContext
-from pcl_reasoner.evaluate.config import EvaluateConfig
-from pcl_reasoner.evaluate.stage import evaluate
+from pcl_reasoner.core.validation import validation_messages
+from pcl_reasoner.evaluate.stage import EvaluateConfig, evaluate
+from pcl_reasoner.runner.plan import FINGERPRINT_DIGITS, make_plan
+from pcl_reasoner.runner.recipe import load_recipe
 from pcl_reasoner.runner.sources import HashCache, content_of, fetch
 from pcl_reasoner.stages import inputs_of
 
-DIGITS = 8
 DEFAULT_FILES = {"aime24": "data/aime_2024.jsonl", "aime25": "data/aime_2025.jsonl"}
-"""Where the recipes expect the questions, whose text is not shipped."""
-_HUB = "hub:"
+"""Files in which the recipes expect the questions. No question text is shipped."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +34,9 @@ class Checkpoint:
     """A model to evaluate.
 
     Args:
-        name: Its name in the results.
-        model: Hugging Face folder.
-        config: How it is sampled.
+        name: The model's name in the results.
+        model: The model's Hugging Face folder.
+        config: Settings of the stage ``evaluate``.
     """
 
     name: str
@@ -43,7 +45,7 @@ class Checkpoint:
 
 
 def model_of(argument: str) -> tuple[str, Path] | None:
-    """Parse ``name=folder`` or a folder as name and folder; None: it has no config.json."""
+    """Read ``name=folder`` or ``folder`` as (name, folder); None if folder lacks config.json."""
     name, equals, folder = argument.partition("=")
     path = Path(folder if equals else argument).expanduser()
     if not (path / "config.json").is_file():
@@ -54,68 +56,60 @@ def model_of(argument: str) -> tuple[str, Path] | None:
 def recipe_inputs(
     name: str, runs: Path, **where: Any
 ) -> tuple[Path, EvaluateConfig, dict[str, Path]]:
-    """Find what a recipe's last evaluate stage reads: its model, settings and benchmarks.
+    """Return the model folder, settings and benchmark paths of a recipe's last evaluate stage.
 
     Args:
         name: A recipe, as for load_recipe.
         runs: Folder of all runs.
-        where: Launch file, profile and seed, as for load_recipe.
+        where: Further arguments of load_recipe: launch, profile and seed.
 
     Raises:
-        InputError: The recipe has no such stage, or the model does not exist yet.
+        InputError: The recipe has no stage ``evaluate``, or the model does not exist yet.
     """
-    from pcl_reasoner.runner.plan import make_plan
-    from pcl_reasoner.runner.recipe import load_recipe
-
     recipe = load_recipe(name, **where)
-    stages = [
-        stage
+    evaluations = [
+        (stage.inputs, stage.spec.config)
         for stage in make_plan(recipe, runs).stages
         if isinstance(stage.spec.config, EvaluateConfig) and stage.recipe.name == recipe.name
     ]
-    if not stages:
+    if not evaluations:
         raise InputError(f"recipe {name} has no stage evaluate. Give a folder with weights.")
-    stage = stages[-1]
-    model = stage.inputs["model"].path
-    if not (model / "config.json").is_file():
-        origin = stage.inputs["model"].origin
+    inputs, config = evaluations[-1]
+    paths = {role: planned.path for role, planned in inputs.items()}
+    if not (paths["model"] / "config.json").is_file():
+        origin = inputs["model"].origin
         raise InputError(
             f"recipe {name}: its model does not exist yet ({origin}). Make it first: "
             f"pclr-ms run {name} --until {origin.rpartition('/')[2]}"
         )
-    assert isinstance(stage.spec.config, EvaluateConfig)
-    paths = {role: planned.path for role, planned in stage.inputs.items()}
-    return model, stage.spec.config, inputs_of(paths, "benchmark")
+    return paths["model"], config, inputs_of(paths, "benchmark")
 
 
 def with_settings(config: EvaluateConfig, settings: Sequence[str], n: int | None) -> EvaluateConfig:
-    """Apply ``key=value`` settings and a number of responses to a configuration.
+    """Return a configuration changed by ``key=value`` settings and by ``n``, if it is given.
 
     Raises:
-        InputError: A key is unknown or a value is not allowed; all such problems are in one error.
+        InputError: Keys are unknown or values are not allowed; one error reports all of them.
     """
     import yaml
-    from pydantic import ValidationError
 
-    values = config.model_dump()
-    for argument in settings:
-        key, _, value = argument.partition("=")
-        values[key] = yaml.safe_load(value)
+    pairs = [argument.partition("=") for argument in settings]
+    values = {key: yaml.safe_load(value) for key, _, value in pairs}
     if n is not None:
         values["n"] = n
     try:
-        return EvaluateConfig(**values)
+        return EvaluateConfig(**{**config.model_dump(), **values})
     except ValidationError as error:
-        problems = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
-        raise join_errors([f"--set {problem}" for problem in problems]) from error
+        messages = validation_messages(error, lambda _: "--set", "", EvaluateConfig)
+        raise join_errors(list(messages)) from error
 
 
 def benchmark_files(names: Sequence[str], runs: Path) -> dict[str, Path]:
-    """Find benchmarks: paths, hub repositories, or aime24 and aime25 where the recipes expect them.
+    """Find the files of benchmarks; those in hub repositories are downloaded.
 
     Args:
         names: ``path``, ``name=path``, ``name=hub:OWNER/NAME@REVISION`` (followed by ``:FILES`` if
-            not all files are wanted), ``aime24`` or ``aime25``.
+            not all files are wanted), ``aime24`` or ``aime25`` (DEFAULT_FILES).
         runs: Folder of all runs; files fetched from the hub are kept in it.
 
     Returns:
@@ -124,15 +118,16 @@ def benchmark_files(names: Sequence[str], runs: Path) -> dict[str, Path]:
     Raises:
         InputError: A path does not exist (question text is not shipped), or a hub name is
             incomplete.
-        StageError: The hub does not answer or does not have it.
+        StageError: The hub does not answer, or lacks the repository or files.
     """
     found = {}
     for argument in names:
         name, equals, file = argument.partition("=")
         location = file if equals else argument
-        if location.startswith(_HUB):
-            repository = location.removeprefix(_HUB)
-            found[name if equals else _hub_name(repository)] = _fetched(argument, repository, runs)
+        if location.startswith("hub:"):
+            source = _hub_source(argument, location.removeprefix("hub:"))
+            hub_name = str(source.hub).rpartition("/")[2]
+            found[name if equals else hub_name] = fetch(hub_name, source, runs)
             continue
         path = Path(file if equals else DEFAULT_FILES.get(argument, argument)).expanduser()
         if not path.exists():
@@ -145,12 +140,7 @@ def benchmark_files(names: Sequence[str], runs: Path) -> dict[str, Path]:
     return found
 
 
-def _hub_name(repository: str) -> str:
-    return repository.partition("@")[0].rpartition("/")[2]
-
-
-def _fetched(argument: str, repository: str, runs: Path) -> Path:
-    """The folder of a hub repository, which is fetched if it does not exist yet."""
+def _hub_source(argument: str, repository: str) -> Source:
     identity, _, rest = repository.partition("@")
     revision, _, files = rest.partition(":")
     if "/" not in identity or not revision:
@@ -158,8 +148,7 @@ def _fetched(argument: str, repository: str, runs: Path) -> Path:
             f"--benchmark {argument}: a hub repository is hub:OWNER/NAME@REVISION, e.g. "
             "aime24=hub:math-ai/aime24@main; a commit hash instead of main never changes."
         )
-    source = Source(hub=identity, revision=revision, files=files or None)
-    return fetch(_hub_name(repository), source, runs)
+    return Source(hub=identity, revision=revision, files=files or None)
 
 
 def generate(
@@ -188,7 +177,7 @@ def generate(
         "benchmarks": {name: content_of(path, memory) for name, path in benchmarks.items()},
     }
     memory.save()
-    digits = artifact.fingerprint(identity)[:DIGITS]
+    digits = artifact.fingerprint(identity)[:FINGERPRINT_DIGITS]
     folder = output / f"{checkpoint.name}-{digits}"
     folder.mkdir(parents=True, exist_ok=True)
     context = StageContext(checkpoint.name, folder / artifact.QUARANTINED, placement, progress)

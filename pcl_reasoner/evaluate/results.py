@@ -5,13 +5,14 @@
      "accuracy": [1.0, 0.0], "finish_reason": ["stop", "length"]}
 
 QwQ's scripts write one line per sample; LLMEval and this project write one line per question.
-``accuracy`` is there if the file was scored. Only the verdict and the end of each response are
-kept, because a file with 64 samples per question has some hundred megabytes.
+Scored files also have ``accuracy``. This project's lines also have the name of their ``benchmark``.
+Only the verdict and the end of each response are kept, because a file with 64 samples per question
+has several hundred megabytes.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -27,61 +28,78 @@ RESPONSE = ("gen", "response", "responses", "output", "completion")
 RECORDED = ("accuracy", "acc", "score")
 
 CountTokens = Callable[[str], int]
+Graded = tuple[Question, list[Sample]]
+"""A question with its graded samples, in the order of sample_index."""
+Refused = tuple[int, str, str]
+"""(line number, reason, start of the line) of a line that could not be read."""
+_AIME = re.compile(r"aime[-_ ]?(?:20)?(24|25)", re.IGNORECASE)
 
 
-@dataclass
-class Results:
-    """A file's questions with their samples, in the file's order.
-
-    Args:
-        questions: By id; if the file has no ids, by a hash of the prompt.
-        samples: By the same id.
-        refused: (line number, reason, start of the line) of each line that could not be read.
-    """
-
-    questions: dict[str, Question] = field(default_factory=dict)
-    samples: dict[str, list[Sample]] = field(default_factory=dict)
-    refused: list[tuple[int, str, str]] = field(default_factory=list)
+def benchmark_of(path: Path) -> str:
+    """Return the benchmark that a file's name gives: aime24, aime25, or the name without suffix."""
+    found = _AIME.search(path.name)
+    return f"aime{found[1]}" if found else path.stem
 
 
-def read_results(path: Path, benchmark: str, count_tokens: CountTokens | None = None) -> Results:
+def read_results(
+    path: Path, benchmark: str | None = None, count_tokens: CountTokens | None = None
+) -> tuple[dict[str, dict[str, Graded]], list[Refused]]:
     """Read and grade a result file.
 
     Args:
         path: JSON lines.
-        benchmark: Name for its questions; lines that name another benchmark are skipped.
-        count_tokens: Gives a response's length; None: lengths are not known.
+        benchmark: Read only lines with this benchmark or without one. None: read all lines; those
+            without a benchmark get the result of ``benchmark_of``.
+        count_tokens: Text -> number of tokens; None: lengths stay unknown.
+
+    Returns:
+        Benchmark -> question id -> graded question (the id is a hash of the prompt if the file has
+        none); and the lines that could not be read.
 
     Raises:
-        InputError: No line has a question, an answer and a response; or two lines give one
-            question different answers.
+        InputError: No line has a question, an answer and a response; all lines name other
+            benchmarks; or two lines give one question different answers.
     """
-    results = Results()
+    refused: list[Refused] = []
+    found: dict[str, dict[str, Graded]] = {}
+    others = set()
     with path.open("rb") as handle:
         for number, raw in enumerate(handle, 1):
             if not raw.strip():
                 continue
             try:
-                name, question, responses = _parse(raw, benchmark)
+                question, responses = _parse(raw, benchmark or benchmark_of(path))
             except ValueError as error:
-                results.refused.append((number, str(error), raw[:200].decode("utf-8", "replace")))
+                refused.append((number, str(error), raw[:200].decode("utf-8", "replace")))
                 continue
-            if name in (None, benchmark):
-                _add(results, f"{path.name}, line {number}", question, responses, count_tokens)
-    if not results.samples:
+            if benchmark not in (None, question.benchmark):
+                others.add(question.benchmark)
+                continue
+            graded = found.setdefault(question.benchmark, {})
+            _add(graded, f"{path.name}, line {number}", question, responses, count_tokens)
+    if others and not found:
         raise InputError(
-            f"{path}: no result in it ({len(results.refused)} lines refused"
-            f"{f', the first: {results.refused[0][1]}' if results.refused else ''}). Expected JSON "
-            f"lines with {PROMPT[0]}, {ANSWER[0]} and {RESPONSE[0]}."
+            f"{path}: no result of benchmark {benchmark} in it; its lines name "
+            f"{', '.join(sorted(others))}. Leave out --benchmark, or give one of these."
         )
-    return results
+    if not found:
+        raise InputError(
+            f"{path}: no result in it ({len(refused)} lines refused"
+            f"{f', the first: {refused[0][1]}' if refused else ''}). Expected JSON lines with "
+            f"{PROMPT[0]}, {ANSWER[0]} and {RESPONSE[0]}."
+        )
+    return found, refused
 
 
-def _parse(raw: bytes, benchmark: str) -> tuple[Any, Question, list[tuple[Any, Any, Any]]]:
-    """Parse a line as the benchmark that it names (or None), a question, and its responses.
+def _parse(raw: bytes, benchmark: str) -> tuple[Question, list[tuple[Any, Any, Any]]]:
+    """Parse a line into a question and its responses.
+
+    Args:
+        raw: The line.
+        benchmark: The question's benchmark if the line names none.
 
     Returns:
-        Each response comes with its recorded score and its finish reason, or None for either.
+        The question, and (response, recorded score or None, finish reason or None) per response.
 
     Raises:
         ValueError: The line is not a result; the message gives the reason.
@@ -101,40 +119,33 @@ def _parse(raw: bytes, benchmark: str) -> tuple[Any, Question, list[tuple[Any, A
     reasons = _spread(value.get("finish_reason"), len(responses))
     identity = value.get("id")
     name = sha256(prompt.encode()).hexdigest()[:12] if identity is None else str(identity)
-    question = Question(benchmark, name, prompt, str(answer))
-    return value.get("benchmark"), question, list(zip(responses, recorded, reasons, strict=True))
+    question = Question(str(value.get("benchmark") or benchmark), name, prompt, str(answer))
+    return question, list(zip(responses, recorded, reasons, strict=True))
 
 
 def _spread(value: Any, count: int) -> list[Any]:
-    """One value per response: a list of that length, or a single response's value; else None."""
+    """Return a list of ``count`` values; all are None if ``value`` has another number of them."""
     if isinstance(value, list) and len(value) == count:
         return value
     return [value if count == 1 and not isinstance(value, list) else None] * count
 
 
 def _add(
-    results: Results,
+    graded: dict[str, Graded],
     where: str,
     question: Question,
     responses: Sequence[tuple[Any, Any, Any]],
     count_tokens: CountTokens | None,
 ) -> None:
-    earlier = results.questions.setdefault(question.id, question)
+    earlier, samples = graded.setdefault(question.id, (question, []))
     if earlier.answer != question.answer:
         raise InputError(
             f"{where}: the answer {question.answer!r}, and {earlier.answer!r} earlier in the file, "
             "to the same question. Correct the one that is incorrect."
         )
-    samples = results.samples.setdefault(question.id, [])
     for response, recorded, reason in responses:
         text = response if isinstance(response, str) else ""
         finish_reason = reason if isinstance(reason, str) else ""
         tokens = count_tokens(text) if count_tokens else None
         score = float(recorded) if isinstance(recorded, int | float) else None
         samples.append(grade_sample(text, question.answer, finish_reason, tokens, score))
-
-
-def in_order(results: Results) -> Iterator[tuple[Question, list[Sample]]]:
-    """Questions with their samples, in the file's order."""
-    for name, question in results.questions.items():
-        yield question, results.samples[name]

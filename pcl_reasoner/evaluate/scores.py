@@ -16,22 +16,22 @@ NORMAL_95 = 1.96
 
 
 def average(correct: Sequence[Sequence[float]]) -> float:
-    """avg@n: the mean over problems of the mean over a problem's samples.
+    """Return avg@n: the mean over problems of the mean over each problem's samples.
 
-    Not the mean over all samples: there a problem with missing samples would count less.
+    The mean over all samples would give a problem with missing samples less weight.
 
     Args:
-        correct: For each problem, whether each of its samples is correct, or its score; none
-            may be empty.
+        correct: For each problem, whether each of its samples is correct, or each sample's score;
+            every problem has a sample.
     """
     return sum(_means(correct)) / len(correct)
 
 
 def standard_error(correct: Sequence[Sequence[bool]]) -> float | None:
-    """Standard error of avg@n over problems: std(problem means, ddof=1) / sqrt(problems).
+    """Return avg@n's standard error over problems: std(problem means, ddof=1) / sqrt(problems).
 
-    Problems are the random draw; samples of one problem depend on each other. None for a single
-    problem, because its spread is not known.
+    The problems count as random, because samples of one problem are not independent. None for a
+    single problem, which has no standard deviation.
 
     Args:
         correct: As in ``average``.
@@ -40,11 +40,11 @@ def standard_error(correct: Sequence[Sequence[bool]]) -> float | None:
 
 
 def sampling_error(correct: Sequence[Sequence[bool]]) -> float | None:
-    """Standard error of avg@n over samples, with the problems fixed.
+    """Return avg@n's standard error over samples, with the problems fixed.
 
-    It says how much another run on the same problems would differ. It is the square root of the sum
-    over problems of p(1 − p) / (n − 1), divided by the number of problems. None if a problem has
-    only one sample.
+    It measures how much another run on the same problems would differ, as
+    √(Σ p(1 − p) / (n − 1)) / P: a sum over the P problems, each with n samples and a share p of
+    correct ones. None if a problem has only one sample.
 
     Args:
         correct: As in ``average``.
@@ -61,7 +61,7 @@ def sampling_error(correct: Sequence[Sequence[bool]]) -> float | None:
 def within_budget(
     correct: Sequence[Sequence[bool]], lengths: Sequence[Sequence[int]], budget: int
 ) -> float:
-    """avg@n if responses longer than a budget were cut off, and so were incorrect.
+    """Return avg@n with every response that is longer than a budget counted as incorrect.
 
     Args:
         correct: As in ``average``.
@@ -76,15 +76,15 @@ def within_budget(
 def paired_difference(
     first: Sequence[Sequence[bool]], second: Sequence[Sequence[bool]]
 ) -> tuple[float, float | None, float | None]:
-    """Second minus first on the same problems, and its two standard errors.
+    """Return the difference of avg@n, second − first, on the same problems, with its errors.
 
     Args:
         first: As in ``average``.
         second: The same problems in the same order, answered by another model.
 
     Returns:
-        The difference; its standard error over problems, with each problem's samples as one
-        cluster; its standard error over samples. An error is None if it is not known.
+        (difference, standard error over problems, standard error over samples). The error over
+        problems treats each problem's samples as one cluster. An error is None if it is not known.
     """
     differences = [b - a for a, b in zip(_means(first), _means(second), strict=True)]
     errors = [error for error in map(sampling_error, (first, second)) if error is not None]
@@ -93,21 +93,21 @@ def paired_difference(
 
 
 def interval_95(score: float, error: float | None) -> list[float] | None:
-    """95 % interval: score ± 1.96 standard errors, cut to [0, 1]; None without an error."""
+    """Return the 95 % interval: score ± 1.96 · error, cut to [0, 1]; None if ``error`` is None."""
     if error is None:
         return None
     return [max(0.0, score - NORMAL_95 * error), min(1.0, score + NORMAL_95 * error)]
 
 
 def pass_at(correct: Sequence[Sequence[bool]], k: int) -> float:
-    """pass@k: the mean over problems of 1 − C(n − c, k) / C(n, k), for c correct of n samples.
+    """Return pass@k: the mean over problems of 1 − C(n − c, k) / C(n, k), with c of n correct.
 
     This is the chance that k samples drawn without replacement contain a correct one. It has no
     bias, unlike 1 − (1 − c/n)^k.
 
     Args:
         correct: As in ``average``; every problem has at least k samples.
-        k: Samples per try.
+        k: Number of samples drawn.
 
     Raises:
         ValueError: A problem has fewer than k samples.
@@ -124,7 +124,7 @@ def pass_at(correct: Sequence[Sequence[bool]], k: int) -> float:
 
 
 def majority(answers: Sequence[Sequence[str | None]], correct: Sequence[Sequence[bool]]) -> float:
-    """maj@n: the share of problems whose most frequent answer is correct.
+    """Return maj@n: the share of problems whose most frequent answer is correct.
 
     Samples without an answer do not vote. Among equally frequent answers the first one counts. A
     problem without any answer is incorrect.
@@ -133,21 +133,18 @@ def majority(answers: Sequence[Sequence[str | None]], correct: Sequence[Sequence
         answers: For each problem, its samples' answers; equal answers have equal spelling.
         correct: As in ``average``.
     """
-    won = [_elected(*pair) for pair in zip(answers, correct, strict=True)]
-    return sum(won) / len(won)
-
-
-def _elected(answers: Sequence[str | None], correct: Sequence[bool]) -> bool:
-    votes = Counter(answer for answer in answers if answer is not None)
-    if not votes:
-        return False
-    # most_common keeps the order of first appearance among equals.
-    winner = votes.most_common(1)[0][0]
-    return correct[list(answers).index(winner)]
+    won = 0
+    for given, right in zip(answers, correct, strict=True):
+        votes = Counter(answer for answer in given if answer is not None)
+        # most_common keeps the order of first appearance among equals.
+        if votes:
+            winner = votes.most_common(1)[0][0]
+            won += right[list(given).index(winner)]
+    return won / len(correct)
 
 
 def _error_of_mean(values: Sequence[float]) -> float | None:
-    """Standard error of the mean of independent values; None for a single one."""
+    """Return the standard error of the mean of independent values; None for a single value."""
     if len(values) < 2:
         return None
     mean = sum(values) / len(values)

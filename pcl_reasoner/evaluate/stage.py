@@ -11,12 +11,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
 
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.evaluate.benchmark import Question, check_shipped, read_benchmark
-from pcl_reasoner.evaluate.config import EvaluateConfig
-from pcl_reasoner.evaluate.summary import Sample, grade_sample, summary
+from pcl_reasoner.evaluate.results import Graded
+from pcl_reasoner.evaluate.summary import grade_sample, summary
+from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.stages import inputs_of
 
 if TYPE_CHECKING:
@@ -25,8 +28,13 @@ if TYPE_CHECKING:
 _LOG = "generations.partial.jsonl"
 
 
-Graded = tuple[Question, list[Sample]]
-"""A question with its graded samples, in the order of sample_index."""
+class EvaluateConfig(SamplingConfig):
+    """How a model is evaluated: the sampling fields, with more responses per question."""
+
+    n: int = Field(32, gt=0)
+    """Responses per question; scores are averages over them."""
+
+    model_role: ClassVar[str] = "model"
 
 
 def evaluate(
@@ -37,10 +45,11 @@ def evaluate(
     Args:
         config: The sampling fields.
         inputs: ``model`` (a Hugging Face folder), ``benchmark`` or several ``benchmark.<name>``.
-            Optional: ``contamination``, a check of the training data; scores without the questions
-            that it found there are then added.
-        output: The stage's folder; responses of a killed run in it are kept.
-        context: ``placement.server_urls`` names the servers.
+            Optional: ``contamination``, the check of the training data; then scores without
+            contaminated questions are added.
+        output: The stage's folder; responses that a killed run left in it are kept.
+        context: ``placement.server_urls`` names the servers, or ``placement.sampling`` says how to
+            start one.
 
     Raises:
         StageError: A benchmark cannot be read, or the engine fails.
@@ -59,9 +68,7 @@ def evaluate(
     written = output / "scores.json"
     # The log is deleted last: without it, an existing scores.json means that all is written.
     if (output / _LOG).exists() or not written.exists():
-        check = inputs.get("contamination")
-        contaminated = contaminated_questions(check) if check else None
-        _answer_and_grade(config, benchmarks, contaminated, inputs["model"], output, context)
+        _answer_and_grade(config, benchmarks, inputs, output, context)
     found = json.loads(written.read_text(encoding="utf-8"))
     total = sum(map(len, benchmarks.values())) * config.n
     info = {"engine": config.engine, "scores": found["benchmarks"], **found["responses"]}
@@ -71,8 +78,7 @@ def evaluate(
 def _answer_and_grade(
     config: EvaluateConfig,
     benchmarks: Mapping[str, Sequence[Question]],
-    contaminated: set[tuple[str, str]] | None,
-    model: Path,
+    inputs: Mapping[str, Path],
     output: Path,
     context: StageContext,
 ) -> None:
@@ -82,43 +88,49 @@ def _answer_and_grade(
 
     questions = [question for group in benchmarks.values() for question in group]
     problems = [Problem(question.key, question.problem) for question in questions]
-    sampling = describe(config, model)
-    records = generate(problems, config, model, output / _LOG, context)
+    sampling = describe(config, inputs["model"])
+    records = generate(problems, config, inputs["model"], output / _LOG, context)
     graded = _grade_all(config, questions, records, output / "generations.jsonl")
+    contaminated = _contaminated(inputs.get("contamination"))
     scores = {
         name: benchmark_scores([one for one in graded if one[0].benchmark == name], contaminated)
         for name in benchmarks
     }
     _write_per_problem(output / "per_problem.parquet", graded)
-    write_json(
-        output / "scores.json",
-        {"benchmarks": scores, "sampling": sampling, "responses": records.info()},
-    )
+    content = {"benchmarks": scores, "sampling": sampling, "responses": records.info()}
+    write_json(output / "scores.json", content)
     records.delete()
+
+
+def _contaminated(check: Path | None) -> set[tuple[str, str]] | None:
+    """Return (benchmark, id) of the questions that ``check`` found; None if there is no check."""
+    if check is None:
+        return None
+    with (check / "hits.jsonl").open(encoding="utf-8") as lines:
+        hits = [json.loads(line) for line in lines]
+    return {(hit["benchmark"], hit["benchmark_id"]) for hit in hits}
 
 
 def _grade_all(
     config: EvaluateConfig, questions: Sequence[Question], records: ResponseLog, file: Path
 ) -> list[Graded]:
-    """Grade question by question, and write the generations of each."""
+    """Grade the responses to each question, and write them to generations.jsonl (``file``)."""
     graded = []
     with file.open("w", encoding="utf-8") as handle:
         for question in questions:
-            keys = [(question.key, index) for index in range(config.n)]
-            found = list(records.read(keys))
+            found = list(records.read([(question.key, index) for index in range(config.n)]))
+            truth = question.answer
             samples = [
-                grade_sample(
-                    record["response"], question.answer, record["finish_reason"], record["n_tokens"]
-                )
-                for record in found
+                grade_sample(one["response"], truth, one["finish_reason"], one["n_tokens"])
+                for one in found
             ]
             graded.append((question, samples))
             line = {
                 "id": question.id,
                 "benchmark": question.benchmark,
                 "prompt": question.problem + config.suffix,
-                "answer": question.answer,
-                "gen": [record["response"] for record in found],
+                "answer": truth,
+                "gen": [one["response"] for one in found],
                 "accuracy": [float(sample.correct) for sample in samples],
                 "finish_reason": [sample.finish_reason for sample in samples],
             }
@@ -126,38 +138,27 @@ def _grade_all(
     return graded
 
 
-def contaminated_questions(check: Path) -> set[tuple[str, str]]:
-    """(benchmark, id) of the questions that a contamination check found in the training data.
-
-    The matching problems were removed from that data. But similar problems that the check did not
-    find are likelier for these questions than for others, and the base model's own training data
-    may contain them too.
-    """
-    with (check / "hits.jsonl").open(encoding="utf-8") as handle:
-        hits = [json.loads(line) for line in handle]
-    return {(hit["benchmark"], hit["benchmark_id"]) for hit in hits}
-
-
 def benchmark_scores(
     graded: Sequence[Graded], contaminated: set[tuple[str, str]] | None
 ) -> dict[str, Any]:
-    """A benchmark's scores, and those without contaminated questions if a check was given.
+    """Return a benchmark's scores; after a check, also its scores without contaminated questions.
+
+    Training problems that match a contaminated question were removed. But similar problems, which
+    the check did not find, are more likely for these questions than for others. The base model's
+    own training data may contain them, too.
 
     Args:
         graded: The benchmark's questions.
-        contaminated: (benchmark, id); None: no check was given.
+        contaminated: (benchmark, id) of the questions that the contamination check found in the
+            training data; None: no check was given.
     """
-    found = summary([samples for _, samples in graded])
+    figures = summary([samples for _, samples in graded])
     if contaminated is None:
-        return found
-    clean = [
-        samples
-        for question, samples in graded
-        if (question.benchmark, question.id) not in contaminated
-    ]
+        return figures
+    clean = [found for one, found in graded if (one.benchmark, one.id) not in contaminated]
     without = summary(clean) if clean else None
     left_out = len(graded) - len(clean)
-    return {**found, "contaminated_problems": left_out, "without_contaminated": without}
+    return {**figures, "contaminated_problems": left_out, "without_contaminated": without}
 
 
 def _write_per_problem(path: Path, graded: Sequence[Graded]) -> None:
@@ -166,14 +167,9 @@ def _write_per_problem(path: Path, graded: Sequence[Graded]) -> None:
 
     from pcl_reasoner.core.schemas import PER_PROBLEM
 
-    rows = [
-        {
-            "benchmark": question.benchmark,
-            "id": question.id,
-            "n": len(samples),
-            "correct": sum(sample.correct for sample in samples),
-            "avg": sum(sample.correct for sample in samples) / len(samples),
-        }
-        for question, samples in graded
-    ]
+    rows = []
+    for question, samples in graded:
+        n, correct = len(samples), sum(sample.correct for sample in samples)
+        names = {"benchmark": question.benchmark, "id": question.id}
+        rows.append({**names, "n": n, "correct": correct, "avg": correct / n})
     pq.write_table(pa.Table.from_pylist(rows, schema=PER_PROBLEM), path, compression="zstd")

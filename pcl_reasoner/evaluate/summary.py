@@ -4,11 +4,12 @@
      "sampling_error": 0.004, "sampling_interval": [0.89, 0.91], "pass_at": {"1": 0.90, …},
      "maj_at_n": 0.933, "by_budget": {"16384": 0.41, …}, "mean_length": 30560.0, …}
 
-``interval`` is over problems: the 95 % range of the score on other problems of this kind.
-``sampling_interval`` is over samples: the 95 % range of another run's score on the same problems.
-Failures count as incorrect.
+``interval`` is over problems: the 95 % interval if the problems were drawn again from the same
+distribution. ``sampling_interval`` is over samples: the 95 % interval for another run on the same
+problems. Failed responses count as incorrect.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from pcl_reasoner.evaluate import scores
 from pcl_reasoner.grade.answers import grade_by_rule, plain_integer
 
 BUDGETS = (16_384, 32_768, 65_536, 131_072)
-"""Limits on the response, in tokens, from V1's table of accuracy by budget."""
+"""Limits on the response length, in tokens, from V1's table of accuracy by budget."""
 END_CHARACTERS = 1500
 """Characters kept of a response's end, for a person to read."""
 
@@ -29,10 +30,10 @@ class Sample:
 
     Args:
         outcome: One of grade.answers.OUTCOMES.
-        answer: The content of its last box, integers spelled alike; None: it has none.
-        recorded: Its score in the file; None: it was not scored.
-        tokens: Its length; None without a tokenizer.
-        end: Its last characters.
+        answer: The content of the last box, integers in canonical form; None if there is none.
+        recorded: The response's score in the file; None if the file has none.
+        tokens: The response's length; None if it is not known.
+        end: The response's last END_CHARACTERS characters.
         finish_reason: As in the file; "" if the file has none.
     """
 
@@ -45,7 +46,7 @@ class Sample:
 
     @property
     def correct(self) -> bool:
-        """True if it was graded correct; no other outcome earns credit."""
+        """True only if the outcome is ``correct``."""
         return self.outcome == "correct"
 
     @property
@@ -61,14 +62,14 @@ def grade_sample(
     tokens: int | None = None,
     recorded: float | None = None,
 ) -> Sample:
-    """Grade a response by rule. A failed one (no text) counts as incorrect and is not left out.
+    """Grade a response by rule. A failed response (without text) counts as incorrect.
 
     Args:
         text: The response.
         truth: The ground truth.
         finish_reason: As in the file; "" if the file has none.
-        tokens: Its length; None: not known.
-        recorded: Its score in the file; None: it was not scored.
+        tokens: The response's length; None if it is not known.
+        recorded: The response's score in the file; None if the file has none.
     """
     verdict = grade_by_rule(text, truth, finish_reason or ("stop" if text else "error"))
     # Votes count answers, not spellings: 008 and 8 are the same answer.
@@ -77,7 +78,7 @@ def grade_sample(
 
 
 def summary(samples: Sequence[Sequence[Sample]]) -> dict[str, Any]:
-    """All figures of a benchmark; scores are fractions.
+    """Return a benchmark's entry of scores.json; all scores are fractions.
 
     Args:
         samples: For each problem, its graded samples. Either all have a length or none has.
@@ -89,7 +90,10 @@ def summary(samples: Sequence[Sequence[Sample]]) -> dict[str, Any]:
     outcomes = Counter(sample.outcome for sample in every)
     reasons = Counter(sample.finish_reason or "not said" for sample in every)
     tokens = [sample.tokens for sample in every if sample.tokens is not None]
+    # All budgets up to the first one that no response exceeds.
+    budgets = BUDGETS[: bisect_left(BUDGETS, max(tokens)) + 1] if tokens else ()
     n = min(map(len, correct))
+    powers_of_two = [2**power for power in range(n.bit_length())]
     score, error = scores.average(correct), scores.standard_error(correct)
     sampling = scores.sampling_error(correct)
     return {
@@ -101,24 +105,11 @@ def summary(samples: Sequence[Sequence[Sample]]) -> dict[str, Any]:
         "sampling_error": sampling,
         "sampling_interval": scores.interval_95(score, sampling),
         "pass_at_n": scores.pass_at(correct, n),
-        "pass_at": {str(k): scores.pass_at(correct, k) for k in _powers_of_two(n)},
+        "pass_at": {str(k): scores.pass_at(correct, k) for k in powers_of_two},
         "maj_at_n": scores.majority(answers, correct),
         "mean_length": sum(tokens) / len(tokens) if tokens else None,
-        "by_budget": _by_budget(correct, lengths, max(tokens)) if tokens else {},
+        "by_budget": {str(one): scores.within_budget(correct, lengths, one) for one in budgets},
         "finish_reasons": dict(sorted(reasons.items())),
         "outcomes": dict(sorted(outcomes.items())),
         "unfinished": outcomes["unfinished"] / len(every),
     }
-
-
-def _powers_of_two(n: int) -> list[int]:
-    return [2**power for power in range(n.bit_length()) if 2**power <= n]
-
-
-def _by_budget(
-    correct: Sequence[Sequence[bool]], lengths: Sequence[Sequence[int]], longest: int
-) -> dict[str, float]:
-    """Accuracy by budget, up to the first budget that no response exceeds."""
-    needed = [budget for budget in BUDGETS if budget < longest]
-    needed += [budget for budget in BUDGETS if budget >= longest][:1]
-    return {str(budget): scores.within_budget(correct, lengths, budget) for budget in needed}

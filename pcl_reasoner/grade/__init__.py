@@ -1,1 +1,1 @@
-"""Answer extraction, equivalence, judge, rewards, selection."""
+"""Grades responses by rule or by a judge model, and selects responses to train on."""

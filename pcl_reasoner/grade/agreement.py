@@ -1,7 +1,7 @@
-"""Compare rule and judge where both grade: how often they agree, and which responses they dispute.
+"""Compares the verdicts of the rule (answers.py) and the judge model on the same responses.
 
-disagreements.jsonl has one line per response. A person fills in ``correct``, and the file is then
-given back as ``human``:
+disagreements.jsonl has one line per response with different verdicts. A person fills in
+``correct`` and names the file under the key ``human`` of the stage ``grade``:
 
     {"problem_id": "9f0c…", "sample_index": 3, "ground_truth": "0.5", "answer": "\\\\frac{2}{4}",
      "rule": "correct", "judge": "incorrect", "judge_text": "… \\\\boxed{0}", "end": "…",
@@ -27,13 +27,13 @@ END_CHARACTERS = 1500
 
 
 def unsure(answer: str | None, ground_truth: str) -> bool:
-    """Whether a judge should check the rule's verdict.
+    """Return whether the rule's verdict is uncertain, so that a judge model should check it.
 
-    The rule is sure about a missing answer, about two integers, and about two equal texts. In all
-    other cases it depends on parsing LaTeX, which sometimes fails, in either direction.
+    The verdict is certain for a missing answer, for two integers, and for two equal texts. All
+    other answers are parsed as LaTeX. Parsing errors can make such a verdict wrong.
 
     Args:
-        answer: The content of the last box; None where there is none.
+        answer: The content of the last box; None if there is none.
         ground_truth: The correct answer.
     """
     if answer is None:
@@ -44,7 +44,7 @@ def unsure(answer: str | None, ground_truth: str) -> bool:
 
 @dataclass
 class Agreement:
-    """Verdicts of rule and judge on the same responses.
+    """Counts the verdicts of rule and judge on the same responses.
 
     Args:
         matrix: (rule says correct, judge says correct) -> number of responses.
@@ -57,39 +57,26 @@ class Agreement:
     def add(
         self, record: Mapping[str, Any], truth: str, rule: Verdict, correct: bool, text: str
     ) -> None:
-        """Count one response.
+        """Count a response that rule and judge graded, and keep it if their verdicts differ.
 
         Args:
             record: problem_id, sample_index, response.
-            truth: Its ground truth.
+            truth: The problem's ground truth.
             rule: The rule's verdict.
-            correct: The judge's verdict.
+            correct: Whether the judge graded the response correct.
             text: The judge's reply.
         """
         rule_correct = rule.outcome == "correct"
         self.matrix[rule_correct, correct] += 1
-        if rule_correct == correct:
-            return
-        self.disagreements.append(
-            {
-                "problem_id": record["problem_id"],
-                "sample_index": record["sample_index"],
-                "ground_truth": truth,
-                "answer": rule.answer,
-                "rule": rule.outcome,
-                "judge": "correct" if correct else "incorrect",
-                "judge_text": text,
-                "end": (record["response"] or "")[-END_CHARACTERS:],
-                "correct": None,
-            }
-        )
+        if rule_correct != correct:
+            self.disagreements.append(_disagreement(record, truth, rule, correct, text))
 
     def kappa(self) -> float | None:
-        """Cohen's kappa: agreement beyond what both shares of correct would give by chance.
+        """Return Cohen's kappa: the agreement of rule and judge beyond agreement by chance.
 
-        (o − e) / (1 − e): o is the share of responses on which both agree; e is the sum, over both
-        verdicts, of the product of the rule's and the judge's shares. None where no response was
-        graded by both, or where both give the same verdict to every response.
+        It is (o − e) / (1 − e). o is the share of responses with equal verdicts. e is the share
+        expected by chance, r·j + (1 − r)(1 − j). The rule grades a share r as correct, the judge
+        a share j. None if no response was graded by both, or if e = 1 (all verdicts are equal).
         """
         total = self.matrix.total()
         if not total:
@@ -101,7 +88,7 @@ class Agreement:
         return None if chance == 1 else (agreed - chance) / (1 - chance)
 
     def info(self) -> dict[str, Any]:
-        """For the manifest: the confusion matrix and kappa."""
+        """Return the number of responses, kappa and the confusion matrix, for the manifest."""
         names = {True: "correct", False: "not_correct"}
         matrix = {
             f"rule_{names[rule]}_judge_{names[judge]}": self.matrix[rule, judge]
@@ -110,14 +97,28 @@ class Agreement:
         }
         return {"both": self.matrix.total(), "kappa": self.kappa(), **matrix}
 
-    def write(self, path: Path) -> None:
-        """Write disagreements.jsonl."""
-        lines = (json.dumps(one, ensure_ascii=False) + "\n" for one in self.disagreements)
-        path.write_text("".join(lines), encoding="utf-8")
+
+def _disagreement(
+    record: Mapping[str, Any], truth: str, rule: Verdict, correct: bool, text: str
+) -> dict[str, Any]:
+    """Return a line of disagreements.jsonl; the arguments are those of Agreement.add."""
+    return {
+        "problem_id": record["problem_id"],
+        "sample_index": record["sample_index"],
+        "ground_truth": truth,
+        "answer": rule.answer,
+        "rule": rule.outcome,
+        "judge": "correct" if correct else "incorrect",
+        "judge_text": text,
+        "end": (record["response"] or "")[-END_CHARACTERS:],
+        "correct": None,
+    }
 
 
 def read_human(path: Path) -> dict[Key, bool]:
-    """Read human verdicts: response -> correct or not; lines with ``correct`` null are skipped.
+    """Read a file of human verdicts as (problem_id, sample_index) -> correct or not.
+
+    Lines with ``correct`` null are skipped.
 
     Raises:
         InputError: A line is malformed, or contradicts an earlier line about the same response.
@@ -127,18 +128,22 @@ def read_human(path: Path) -> dict[Key, bool]:
         if not line.strip():
             continue
         where = f"{path.name}, line {number}"
-        try:
-            value = json.loads(line)
-            key, correct = (value["problem_id"], value["sample_index"]), value["correct"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{where}: expected problem_id, sample_index and correct ({error!r}). Use the "
-                "file disagreements.jsonl and fill in correct with true or false."
-            ) from error
-        if correct is None:
-            continue
-        if not isinstance(correct, bool):
-            raise InputError(f"{where}: correct must be true, false or null, got {correct!r}.")
-        if found.setdefault(key, correct) != correct:
+        key, correct = _human_verdict(line, where)
+        if correct is not None and found.setdefault(key, correct) != correct:
             raise InputError(f"{where}: {key[0]}/{key[1]} has another verdict on an earlier line.")
     return found
+
+
+def _human_verdict(line: str, where: str) -> tuple[Key, bool | None]:
+    """Return a line's response key and human verdict; the verdict is None if not filled in."""
+    try:
+        value = json.loads(line)
+        key, correct = (value["problem_id"], value["sample_index"]), value["correct"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{where}: expected problem_id, sample_index and correct ({error!r}). Use the "
+            "file disagreements.jsonl and fill in correct with true or false."
+        ) from error
+    if correct is not None and not isinstance(correct, bool):
+        raise InputError(f"{where}: correct must be true, false or null, got {correct!r}.")
+    return key, correct

@@ -1,10 +1,10 @@
-"""Is a response correct? Compares the answer in its last box with the ground truth.
+"""Grades a response by rule: compares the answer in its last box with the ground truth.
 
     response      "<think>3 + 5 = 8</think><answer>\\\\boxed{008}</answer>"
     ground truth  "8"
     verdict       correct, answer "008"
 
-Only text after a closed think part counts. A response that was cut off while thinking has no
+Only the text after ``</think>`` counts. A response that was cut off while thinking has no
 answer, even if its last number is the correct one.
 """
 
@@ -19,15 +19,16 @@ from pcl_reasoner.grade.equivalence import equivalent
 Outcome = Literal["correct", "incorrect", "no_box", "unfinished", "timeout", "error"]
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
-"""Only ``correct`` earns a reward. ``timeout`` and ``error``: the request or the grading failed."""
+"""Possible verdicts; only ``correct`` earns a reward. ``no_box``: there is no boxed answer.
+``unfinished``: cut off without an answer. ``timeout``, ``error``: request or grading failed."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _ESCAPED_OR_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 _SPACING = re.compile(r"(?<!\\)\\[!,;: ]")
-"""It does not match the second backslash of a matrix's row end."""
+"""LaTeX's spacing commands. In ``\\\\``, which ends a matrix row, the second begins none."""
 _ASCII = {wide: wide - 0xFEE0 for wide in range(0xFF01, 0xFF5F)}
-"""Full-width digits, letters and punctuation, as used in Chinese text."""
+"""Full-width digits, letters and punctuation, as in Chinese text, -> ASCII."""
 _CHINESE_UNIT = re.compile(r"(?<=[0-9}])\s*[\u4e00-\u9fff]+$")
 _INTEGER = re.compile(r"([+-]?)([0-9]+|[0-9]{1,3}(?:,[0-9]{3})+)")
 
@@ -38,7 +39,7 @@ class Verdict:
 
     Args:
         outcome: One of OUTCOMES.
-        answer: The text in the last box; None where no answer was read.
+        answer: The text in the last box; None if there is none.
     """
 
     outcome: Outcome
@@ -50,32 +51,31 @@ class Verdict:
         return 1.0 if self.outcome == "correct" else 0.0
 
     def overridden(self, correct: bool) -> Verdict:
-        """The verdict of a judge or a person on the same answer."""
+        """Return a verdict with the same answer and the outcome that a judge or a person gave."""
         return Verdict("correct" if correct else "incorrect", self.answer)
 
 
 def grade_by_rule(response: str, ground_truth: str, finish_reason: str) -> Verdict:
-    """Grade one response without a judge.
+    """Grade one response by comparing its last boxed answer with the ground truth.
 
     Args:
         response: The complete response, think part included.
         ground_truth: The correct answer, plain or LaTeX.
-        finish_reason: As the server reported it: ``stop``, ``length``, ``error`` or ``timeout``.
+        finish_reason: Why sampling ended: ``stop``, ``length``, ``error`` or ``timeout``.
     """
     answered = after_thinking(response)
-    failure = why_no_answer(answered, finish_reason)
     answer = last_boxed(answered or "")
-    if failure is not None or answer is None:
+    if (failure := why_no_answer(answered, finish_reason)) or answer is None:
         return Verdict(failure or "no_box", None)
     return Verdict(_compare(answer, ground_truth), answer)
 
 
 def why_no_answer(answered: str | None, finish_reason: str) -> Outcome | None:
-    """The outcome of a response that has no answer; None where it has one.
+    """Return the outcome of a response that failed or has no answer; None if it has an answer.
 
     Args:
-        answered: The text after its think part; None where that was never closed.
-        finish_reason: As the server reported it.
+        answered: The text after ``</think>``; None if the think part was never closed.
+        finish_reason: As in grade_by_rule.
     """
     if finish_reason == "error":
         return "error"
@@ -89,7 +89,7 @@ def why_no_answer(answered: str | None, finish_reason: str) -> Outcome | None:
 
 
 def after_thinking(response: str) -> str | None:
-    """The text after the last ``</think>``; None where the think part was never closed."""
+    """Return the text after the last ``</think>``; None if absent or followed by ``<think>``."""
     _, closed, rest = response.rpartition("</think>")
     if not closed or "<think>" in rest:
         return None
@@ -97,10 +97,10 @@ def after_thinking(response: str) -> str | None:
 
 
 def last_boxed(text: str) -> str | None:
-    """The content of the last ``\\boxed{…}`` or ``\\fbox{…}``; None where there is none.
+    """Return the content of the last ``\\boxed{…}`` or ``\\fbox{…}``; None if there is none.
 
-    None too where the last box is empty or unclosed. Braces inside are matched in pairs; ``\\{``
-    and ``\\}`` are not counted.
+    Also None if the last box is empty or not closed. Braces inside are matched in pairs; the
+    escaped braces ``\\{`` and ``\\}`` are not counted.
     """
     starts = [match.end() for match in _BOX.finditer(text)]
     if not starts:
@@ -114,9 +114,9 @@ def last_boxed(text: str) -> str | None:
 
 
 def plain_integer(text: str) -> str | None:
-    """An integer in a unique form: ``+0,001,234`` -> ``1234``; None where it is no plain integer.
+    """Return an integer in canonical form: ``+0,001,234`` -> ``1234``; None for any other text.
 
-    It stays text: a model may write more digits than Python's int accepts.
+    The result is text, because a model may write more digits than Python's int accepts.
     """
     match = _INTEGER.fullmatch(_bare(text))
     if match is None:
@@ -126,7 +126,7 @@ def plain_integer(text: str) -> str | None:
 
 
 def _bare(text: str) -> str:
-    """A text in a plain form, for comparisons.
+    """Normalize a text for comparisons.
 
     Removes dollar signs, a text wrapper, LaTeX spacing and a final full stop. Replaces full-width
     characters, the Unicode minus sign, ``{,}`` and ``\\varnothing``.
@@ -141,7 +141,7 @@ def _bare(text: str) -> str:
 
 def _compare(answer: str, ground_truth: str) -> Outcome:
     if _CHINESE_UNIT.search(ground_truth.strip()) is None:
-        # "204元" where 204 is expected; if the ground truth has a unit, both units are compared.
+        # Accept "204元" if 204 is expected; if the ground truth has a unit, compare both units.
         answer = _CHINESE_UNIT.sub("", answer.strip())
     found, expected = plain_integer(answer), plain_integer(ground_truth)
     if found is not None and expected is not None:

@@ -1,9 +1,9 @@
-"""audit.html: the number of responses per verdict, and a few examples of each to read.
+"""Builds audit.html: the number of responses per verdict, and examples of each verdict.
 
 correct  18 301  37.7 %    9f0c…/3   ground truth 8   answer 008   "…</think><answer>\\\\boxed{008}"
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -13,7 +13,7 @@ from pcl_reasoner.grade.answers import OUTCOMES
 
 DISAGREEMENTS_SHOWN = 200
 EXAMPLES_EACH = 5
-"""Responses shown per verdict: the first ones."""
+"""Examples per verdict; the first responses are shown."""
 _END_CHARACTERS = 400
 
 _STYLE = (
@@ -24,23 +24,9 @@ _STYLE = (
 )
 
 
-@dataclass(frozen=True)
-class Example:
-    """One graded response for the page.
-
-    Args:
-        name: ``problem_id/sample_index``.
-        ground_truth: The correct answer.
-        answer: The answer that was found, if any.
-        response: The complete response; only its end is shown.
-        judge_text: The judge's reply; None when graded by rule.
-    """
-
-    name: str
-    ground_truth: str
-    answer: str | None
-    response: str
-    judge_text: str | None = None
+Example = tuple[str, str, str | None, str, str | None]
+"""A response on the page: ``problem_id/sample_index``, the ground truth, the answer in the box,
+the complete response (only its end is shown), and the judge's reply (None if there is none)."""
 
 
 @dataclass
@@ -48,22 +34,21 @@ class Audit:
     """Counts and examples, collected during grading."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, list[Example]] = field(default_factory=dict)
+    examples: defaultdict[str, list[Example]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, outcome: str, example: Example) -> None:
-        """Count one verdict; keep it as an example if its verdict has few."""
+        """Count a verdict; keep the response if it is among the first with this verdict."""
         self.outcomes[outcome] += 1
-        kept = self.examples.setdefault(outcome, [])
-        if len(kept) < EXAMPLES_EACH:
-            kept.append(example)
+        if self.outcomes[outcome] <= EXAMPLES_EACH:
+            self.examples[outcome].append(example)
 
     def page(self, agreement: Agreement) -> str:
-        """The complete HTML page, without external files.
+        """Return the complete HTML page, which needs no other files.
 
         Args:
-            agreement: Agreement of rule and judge; shown where both graded.
+            agreement: Verdicts of rule and judge; shown if both graded responses.
         """
-        total = sum(self.outcomes.values())
+        total = self.outcomes.total()
         rows = "".join(
             f"<tr><td>{outcome}</td><td class=n>{self.outcomes[outcome]}</td>"
             f"<td class=n>{100 * self.outcomes[outcome] / max(total, 1):.1f} %</td></tr>"
@@ -83,9 +68,29 @@ class Audit:
 
 
 def _agreement(agreement: Agreement) -> str:
-    """The confusion matrix, kappa, and a table of disagreements."""
+    """Return the HTML section on rule and judge; empty if no response was graded by both."""
     if not agreement.matrix:
         return ""
+    value = agreement.kappa()
+    kappa = "not defined: both say one thing only" if value is None else f"{value:.3f}"
+    shown = [
+        (
+            f"{one['problem_id']}/{one['sample_index']}: rule {one['rule']}, judge {one['judge']}",
+            *(one[name] for name in ("ground_truth", "answer", "end", "judge_text")),
+        )
+        for one in agreement.disagreements[:DISAGREEMENTS_SHOWN]
+    ]
+    count = len(agreement.disagreements)
+    return (
+        f"<h2>Rule and judge: {agreement.matrix.total()} responses graded by both</h2>"
+        f"{_confusion(agreement)}"
+        f"<p>Cohen's kappa: {kappa}. {count} disagreements, all in disagreements.jsonl: fill in "
+        f"correct, and give the file back as human.</p>{_table(shown) if shown else ''}"
+    )
+
+
+def _confusion(agreement: Agreement) -> str:
+    """Return the confusion matrix as HTML: the rule's verdicts in rows, the judge's in columns."""
     names = {True: "correct", False: "not correct"}
     rows = "".join(
         f"<tr><th>rule: {names[rule]}</th>"
@@ -93,34 +98,18 @@ def _agreement(agreement: Agreement) -> str:
         + "</tr>"
         for rule in (True, False)
     )
-    value = agreement.kappa()
-    kappa = "not defined: both say one thing only" if value is None else f"{value:.3f}"
-    shown = [
-        Example(
-            f"{one['problem_id']}/{one['sample_index']}: rule {one['rule']}, judge {one['judge']}",
-            one["ground_truth"],
-            one["answer"],
-            one["end"],
-            one["judge_text"],
-        )
-        for one in agreement.disagreements[:DISAGREEMENTS_SHOWN]
-    ]
-    count = len(agreement.disagreements)
     return (
-        f"<h2>Rule and judge: {agreement.matrix.total()} responses graded by both</h2>"
         f"<table><tr><th></th><th>judge: correct</th><th>judge: not correct</th></tr>{rows}</table>"
-        f"<p>Cohen's kappa: {kappa}. {count} disagreements, all in disagreements.jsonl: fill in "
-        f"correct, and give the file back as human.</p>{_table(shown) if shown else ''}"
     )
 
 
 def _table(examples: Sequence[Example]) -> str:
     rows = "".join(
-        f"<tr><td>{escape(example.name)}</td><td>{escape(example.ground_truth)}</td>"
-        f"<td>{escape('' if example.answer is None else example.answer)}</td>"
-        f"<td><pre>{escape(example.response[-_END_CHARACTERS:])}</pre></td>"
-        f"<td><pre>{escape(example.judge_text or '')}</pre></td></tr>"
-        for example in examples
+        f"<tr><td>{escape(name)}</td><td>{escape(ground_truth)}</td>"
+        f"<td>{escape(answer or '')}</td>"
+        f"<td><pre>{escape(response[-_END_CHARACTERS:])}</pre></td>"
+        f"<td><pre>{escape(judge_text or '')}</pre></td></tr>"
+        for name, ground_truth, answer, response, judge_text in examples
     )
     return (
         "<table><tr><th>response</th><th>ground truth</th><th>answer</th>"

@@ -10,9 +10,9 @@ from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import NOT_HASHED, FileName, StageConfig
 
 BOTH = ("cascade", "audit")
-"""Methods in which both rule and judge grade."""
+"""Methods with which the rule and the judge both grade."""
 JUDGE_LOG = "verdicts.partial.jsonl"
-"""File in a running stage's folder: the judge's verdicts (verdict_log.py)."""
+"""Name of the file with the judge's verdicts in a running stage's folder (judging.py)."""
 
 
 DropGroups = Literal["none", "all_incorrect", "both"]
@@ -24,9 +24,9 @@ class GradeConfig(StageConfig):
     renamed = {"judge_max_tokens": "judge_max_new_tokens"}
 
     method: Literal["rule", "judge", "cascade", "audit"] = "rule"
-    """``rule`` compares the boxed answer; ``judge`` asks a model, as the V1.5 paper does;
-    ``cascade`` asks the model where the rule is not sure; ``audit`` lets both grade all responses.
-    Where both grade, the judge's verdict counts."""
+    """``rule`` compares the boxed answer with the ground truth; ``judge`` asks a model, as the V1.5
+    paper does; ``cascade`` asks it only where the rule had to parse LaTeX; ``audit`` uses rule and
+    model for all responses. If both grade a response, the model's verdict counts."""
     human: FileName | None = None
     """File of human verdicts: a disagreements.jsonl with ``correct`` filled in."""
     last_tokens: int = Field(300, gt=0)
@@ -34,9 +34,9 @@ class GradeConfig(StageConfig):
     prompt: FileName | None = None
     """The judge's prompt file with {ground_truth} and {candidate}; None for the shipped one."""
     judge_model: str = "judge"
-    """The judge's name at its server."""
+    """Name by which the server offers the judge."""
     judge_temperature: float = Field(0.6, ge=0)
-    """0 is greedy: a repeated question then gives the same reply, even if it is unreadable."""
+    """0 takes the most likely token; asking again after an unreadable reply is then useless."""
     judge_top_p: float = Field(0.95, gt=0, le=1)
     """Sample only from the fewest most likely tokens whose summed probability reaches this."""
     judge_top_k: int = Field(20, ge=0)
@@ -50,9 +50,9 @@ class GradeConfig(StageConfig):
     judge_max_model_len: Annotated[int, NOT_HASHED] = Field(16384, gt=0)
     """The judge's context: maximum length of prompt and reply together, in tokens."""
     judge_concurrency: Annotated[int, NOT_HASHED] = Field(64, gt=0)
-    """Maximum questions in flight, over all servers together."""
+    """Maximum requests in flight, over all servers together."""
     judge_attempts: int = Field(3, gt=0)
-    """Maximum questions about one response, if the replies have no readable verdict."""
+    """Maximum number of questions about one response, if no reply has a readable verdict."""
     max_missing: float = Field(0.01, ge=0, le=1)
     """Largest share of the judged responses that may end without a readable verdict."""
     seed: int = 0
@@ -66,12 +66,13 @@ class GradeConfig(StageConfig):
         if started and "judge" not in context["roles"]:
             raise ValueError(
                 "the launch file's placement.judging starts the judge and needs its weights: "
-                "give the stage the input judge, a Hugging Face folder"
+                "give the stage the input judge, e.g. grade: {inputs: {judge: SOURCE}} with "
+                "sources: {SOURCE: {path: FOLDER, kind: model}}"
             )
         return self
 
     def request_urls(self, placement: Placement) -> list[str]:
-        """The judge's server URLs; empty where no judge grades."""
+        """Return the judge's server URLs; empty if no judge grades."""
         return [] if self.method == "rule" else placement.judge_urls
 
 
@@ -82,10 +83,11 @@ class SelectConfig(StageConfig):
     renamed_values = {"drop_groups": {"all_wrong": "all_incorrect"}}
 
     drop_groups: DropGroups = "both"
-    """Groups to drop (all responses to a problem): none, all incorrect, or also all correct."""
+    """Groups (all responses to a problem) to drop: ``none``; ``all_incorrect``: groups without a
+    correct response; ``both``: also groups with only correct responses."""
     max_response_tokens: int | None = Field(None, gt=0)
-    """Longer responses are dropped; None for no limit."""
+    """Responses with more tokens are dropped; None for no limit."""
     shuffle_rewards: bool = False
-    """A control experiment: exchange rewards among the responses of mixed groups."""
+    """A control experiment: exchange rewards among all responses of partly correct groups."""
     seed: int = 0
-    """Seed of that exchange."""
+    """Seed of the exchange of rewards."""

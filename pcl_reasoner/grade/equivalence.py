@@ -1,4 +1,4 @@
-"""Are two expressions mathematically equal? math-verify, in a process that can be killed.
+"""Compares two expressions with math-verify, in a worker process that can be killed.
 
 math-verify limits its own time with signals, which work only in a main thread and cannot stop a
 computation inside a C library. Therefore it runs without its own time limits in one worker process.
@@ -21,12 +21,12 @@ from pcl_reasoner.core.errors import StageError
 TIME_OUT_SECONDS = 10.0
 """Time limit of one comparison."""
 _START_SECONDS = 180.0
-"""Time limit of the worker's imports: seconds on an idle machine, but longer on a busy one."""
+"""Time limit of the worker's imports. They take a few seconds, but longer on a busy machine."""
 _MEMORY_BYTES = 4 << 30
-"""Address space of the worker: a tower of powers must not use up the machine's memory."""
+"""Limit on the worker's address space: an answer such as 9^9^9^9 must not use up all memory."""
 
 _REMEMBERED = 256
-"""Number of cached comparisons: responses to one problem often have the same answer."""
+"""Limit on cached comparisons. Responses to one problem often have equal answers."""
 
 Comparison = Literal["correct", "incorrect", "timeout", "error"]
 
@@ -47,7 +47,7 @@ def equivalent(answer: str, ground_truth: str, seconds: float = TIME_OUT_SECONDS
         if pair in _decided:
             return _decided[pair]
         found = _worker.compare(answer, ground_truth, seconds)
-        if found in ("correct", "incorrect"):  # a later attempt may finish in time
+        if found in ("correct", "incorrect"):  # others are not cached: a retry may succeed
             if len(_decided) >= _REMEMBERED:
                 _decided.clear()
             _decided[pair] = found
@@ -55,7 +55,7 @@ def equivalent(answer: str, ground_truth: str, seconds: float = TIME_OUT_SECONDS
 
 
 class _Worker:
-    """The worker process: started at the first comparison, and again after one that ended it."""
+    """The worker process. It is started by the first comparison, and again after it has ended."""
 
     def __init__(self) -> None:
         self.process: BaseProcess | None = None
@@ -104,7 +104,7 @@ class _Worker:
 
 
 def serve(pipe: Connection) -> None:
-    """The worker's loop: pairs of expressions in, True or False out, until the pipe closes."""
+    """Receive pairs of expressions and send whether they are equal, until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     # math-verify warns that its time is not limited; the parent process limits it.

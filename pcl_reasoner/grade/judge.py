@@ -1,4 +1,4 @@
-"""A judge model, behind any OpenAI-compatible server, says whether a response is correct.
+"""Asks a judge model, on an OpenAI-compatible server, whether a response is correct.
 
 prompt  … reference answer: 8 … candidate: "so the answer is \\\\boxed{008}" …
 reply   "The candidate's box holds 008, which is 8. \\\\boxed{1}"
@@ -25,7 +25,7 @@ class Judgement:
     """The judge's verdict on one response.
 
     Args:
-        correct: The verdict; None where no reply was readable.
+        correct: The verdict; None if no reply had a readable verdict.
         text: The judge's last reply.
         asked: How often the judge was asked.
     """
@@ -36,23 +36,22 @@ class Judgement:
 
 
 def fill_prompt(prompt: str, ground_truth: str, candidate: str) -> str:
-    """Insert both fields into the prompt; all other braces stay as they are."""
+    """Replace {ground_truth} and {candidate} in the prompt; other braces stay unchanged."""
     fields = {"{ground_truth}": ground_truth, "{candidate}": candidate}
     return re.sub(r"\{ground_truth\}|\{candidate\}", lambda found: fields[found[0]], prompt)
 
 
 def candidate_text(record: Mapping[str, Any], last_tokens: int) -> str | None:
-    """The end of a response's answer, as the judge reads it.
+    """Return what the judge reads of a response: the end of the text after ``</think>``.
 
-    The last ``last_tokens`` tokens are estimated in characters, from the response's own mean number
-    of characters per token. Only text after a closed think part counts, as in grading by rule.
+    ``last_tokens`` is converted to characters with the response's mean characters per token.
 
     Args:
         record: ``response`` is the complete response, ``n_tokens`` its length in tokens.
         last_tokens: Tokens at the end that the judge reads.
 
     Returns:
-        The text; None where the think part was never closed.
+        The text; None if the think part was never closed.
     """
     response, n_tokens = record["response"] or "", record["n_tokens"]
     answered = after_thinking(response)
@@ -62,7 +61,7 @@ def candidate_text(record: Mapping[str, Any], last_tokens: int) -> str | None:
 
 
 def read_reply(reply: str) -> bool | None:
-    """True for a last ``\\boxed{1}``, False for ``\\boxed{0}``, None for everything else.
+    """Return True if the last box is ``\\boxed{1}``, False for ``\\boxed{0}``, else None.
 
     If the judge thinks first, only the text after its think part is read.
     """
@@ -74,14 +73,14 @@ def read_reply(reply: str) -> bool | None:
 async def ask_judge(
     asker: Asker, name: str, prompt: str, thinking: bool, attempts: int
 ) -> Judgement:
-    """Ask about one response until a reply is readable, or ``attempts`` times.
+    """Ask about one response until a reply has a readable verdict, with another seed each time.
 
     Args:
-        asker: Sends requests to the judge's servers; its fleet's settings are the judge's.
+        asker: Sends requests to the servers; ``asker.fleet.settings`` has the sampling settings.
         name: The response's name, for errors.
         prompt: The filled prompt.
         thinking: Whether the judge thinks first, if its chat template supports the choice.
-        attempts: Maximum questions.
+        attempts: Maximum number of replies.
 
     Raises:
         StageError: No server answers, or one refuses the request.
@@ -90,22 +89,28 @@ async def ask_judge(
     text, correct, asked = "", None, 0
     while correct is None and asked < attempts:
         body = body_for(prompt, settings, thinking, settings.seed + asked)
-        try:
-            text = await asker.ask(body, _content)
-        except GivenUp as refusal:
-            raise StageError(
-                f"the judge does not answer about {name} ({refusal}). Check placement.judge_urls "
-                "or placement.judging, and the settings judge_*, then run again: earlier verdicts "
-                "are kept."
-            ) from refusal
+        text = await _reply(asker, name, body)
         correct, asked = read_reply(text), asked + 1
     return Judgement(correct, text, asked)
 
 
-def body_for(prompt: str, settings: SamplingConfig, thinking: bool, seed: int) -> dict[str, Any]:
-    """A question's JSON. It has every sampling field: a missing one would come from the weights.
+async def _reply(asker: Asker, name: str, body: dict[str, Any]) -> str:
+    """Return the judge's reply to one request; ``name`` is the response's name, for errors."""
+    try:
+        return await asker.ask(body, _content)
+    except GivenUp as refusal:
+        raise StageError(
+            f"the judge does not answer about {name} ({refusal}). Check placement.judge_urls "
+            "or placement.judging, and the settings judge_*, then run again: earlier verdicts "
+            "are kept."
+        ) from refusal
 
-    A chat template without a thinking mode ignores ``chat_template_kwargs``.
+
+def body_for(prompt: str, settings: SamplingConfig, thinking: bool, seed: int) -> dict[str, Any]:
+    """Return a request's JSON, with every sampling field.
+
+    For a missing field the server would use the default in the judge's model folder. A chat
+    template without a thinking mode ignores ``chat_template_kwargs``.
     """
     messages = [{"role": "user", "content": prompt}]
     request = Request(Prompt("", messages, []), 0, 1, seed, settings.max_new_tokens or 1)

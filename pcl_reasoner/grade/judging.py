@@ -1,16 +1,21 @@
 """Ask the judge about many responses, and keep its verdicts.
 
-judging.json: the judge's settings, its servers and figures about its verdicts:
+judging.json has the judge's settings and servers, and how many responses it judged:
 
     {"served_model": "Qwen3-32B", "temperature": 0.6, "top_k": 20, …, "thinking": true,
      "prompt_sha256": "5d1e…", "model_fingerprint": "77c0…", "servers": [{"url": "…", …}],
      "judged": 22990, "asked_again": 31, "unreadable": 4}
+
+The log of a running stage has one line per judged response:
+
+    {"problem_id": "9f0c…", "sample_index": 3, "correct": true, "text": "equal. \\\\boxed{1}",
+     "asked": 1}
 """
 
 import asyncio
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +29,8 @@ from pcl_reasoner.grade.answers import last_boxed, why_no_answer
 from pcl_reasoner.grade.config import JUDGE_LOG, GradeConfig
 from pcl_reasoner.grade.judge import Judgement, ask_judge, candidate_text, fill_prompt
 from pcl_reasoner.grade.reading import Responses
-from pcl_reasoner.grade.verdict_log import VerdictLog
 from pcl_reasoner.inference.addresses import Addresses, addresses
+from pcl_reasoner.inference.answer_log import AnswerLog, Record
 from pcl_reasoner.inference.asking import Asker
 from pcl_reasoner.inference.fleet import Fleet, Keys, connections
 from pcl_reasoner.inference.server import SupervisedServer, started
@@ -35,16 +40,50 @@ from pcl_reasoner.sample.generate import describe, log_beside
 REQUEST_SECONDS = 1800.0
 """Seconds to wait for a reply, including the time in the server's queue."""
 RETRIES = 4
-"""How often a question is sent again after a temporary failure."""
+"""How often a request is sent again after a temporary failure."""
+_TEXT_CHARACTERS = 2000
+"""Characters kept at the end of a judge's reply, where the verdict and its reasons are."""
 _DESCRIBED = (
     *("served_model", "temperature", "top_k", "top_p", "min_p", "repetition_penalty"),
     *("max_new_tokens", "max_model_len", "seed", "model_fingerprint", "template_sha256"),
 )
 
 
+class VerdictLog(AnswerLog):
+    """The judgements of a running stage.
+
+    Args:
+        path: The JSONL file; lines that a killed run left in it are kept.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.judgements: dict[Key, Judgement] = {}
+        super().__init__(path)
+
+    def note(self, answer: Record) -> None:
+        """Keep a judgement in memory."""
+        key = answer["problem_id"], answer["sample_index"]
+        self.judgements[key] = Judgement(answer["correct"], answer["text"], answer.get("asked", 1))
+
+    def judged(self, key: Key, judgement: Judgement) -> None:
+        """Append a judgement, and the number of failed requests since the previous judgement."""
+        kept = replace(judgement, text=judgement.text[-_TEXT_CHARACTERS:])
+        self.add([{"problem_id": key[0], "sample_index": key[1], **asdict(kept)}])
+
+    def info(self) -> dict[str, Any]:
+        """Count judged responses, repeated questions, unreadable verdicts and failed requests."""
+        found = self.judgements.values()
+        return {
+            "judged": len(found),
+            "asked_again": sum(one.asked - 1 for one in found),
+            "unreadable": sum(one.correct is None for one in found),
+            **({"retried": dict(sorted(self.retried.items()))} if self.retried else {}),
+        }
+
+
 @dataclass(frozen=True)
 class Judged:
-    """Result of judging: the judgements, the judge's settings and servers, and figures."""
+    """The judgement of each response, the judge's settings and servers, and counts."""
 
     judgements: dict[Key, Judgement]
     described: dict[str, Any]
@@ -58,26 +97,27 @@ def judge_all(
     context: StageContext,
     model: Path | None,
 ) -> Judged:
-    """Ask about every response that has an answer; in a cascade, only where the rule is not sure.
+    """Ask the judge about every response that has an answer; return its judgements.
 
-    An interrupted run resumes with the responses that have no judgement yet.
+    Method ``cascade`` asks only where the rule's verdict is uncertain (``unsure``). A resumed run
+    asks only about responses that have no judgement yet.
 
     Args:
-        config: The judge's settings.
+        config: The settings of the stage ``grade``.
         responses: The responses, with their ground truths.
-        output: The stage's folder, which holds the judgements of a killed run.
-        context: ``placement.judge_urls`` names the servers, or ``placement.judging`` says how
-            to start them. Their output is logged to ``logs`` beside the stage's folder.
-        model: The judge's model folder; None where it is not given.
+        output: The stage's folder; it has the log of judgements if an earlier run was killed.
+        context: ``placement.judge_urls`` names the judge's servers, or ``placement.judging`` says
+            how to start them. Their output is logged to ``logs`` beside the stage's folder.
+        model: The judge's model folder; None if the stage has no input ``judge``.
 
     Raises:
-        StageError: There is no judge, it does not answer, or too many replies are unreadable.
+        StageError: No server is configured or answers, or too many replies are unreadable.
     """
-    urls = _urls(config, context, model)
+    urls = _urls(config, context)
     prompt, settings = _prompt(config), judge_settings(config)
     log = VerdictLog(output / JUDGE_LOG)
     try:
-        questions = _questions(config, prompt, responses, log.judgements)
+        questions = _questions(config, prompt, responses, log)
         first = next(questions, None)
         if first is not None:
             server_log = log_beside(output, "judge")
@@ -92,30 +132,23 @@ def judge_all(
     return Judged(log.judgements, {**described, "servers": log.servers}, log.info())
 
 
-def _urls(config: GradeConfig, context: StageContext, model: Path | None) -> Addresses:
-    """The servers that are running already; empty where the stage starts them.
+def _urls(config: GradeConfig, context: StageContext) -> Addresses:
+    """Return the addresses of running servers; empty if the stage starts its own.
 
     Raises:
-        StageError: No server is configured, or the judge's weights are not given.
+        StageError: No server is configured.
     """
     urls = addresses(context.placement.judge_urls, context.placement)
-    serving = context.placement.judging
-    if not urls and not serving:
+    if not urls and not context.placement.judging:
         raise StageError(
             f"method {config.method} needs a server: set placement.judge_urls in the launch file, "
             "or have the stage start one: placement: {judging: {executable: /path/to/vllm}}."
-        )
-    if serving and model is None:
-        raise StageError(
-            "placement.judging starts the judge and needs its weights: give the stage the role "
-            "judge, e.g. grade: {inputs: {judge: SOURCE}} with sources: {SOURCE: {path: FOLDER, "
-            "kind: model}}."
         )
     return urls
 
 
 def judge_settings(config: GradeConfig) -> SamplingConfig:
-    """The judge's sampling: one reply per question; each further question adds 1 to the seed."""
+    """Return the judge's sampling settings, with one reply per request."""
     return SamplingConfig(
         n=1,
         temperature=config.judge_temperature,
@@ -133,23 +166,20 @@ def judge_settings(config: GradeConfig) -> SamplingConfig:
     )
 
 
+@dataclass
 class _Asking:
-    """The unanswered questions, and the servers that answer them."""
+    """Sends the remaining questions to the judge's servers, and logs the judgements."""
 
-    def __init__(
-        self,
-        config: GradeConfig,
-        settings: SamplingConfig,
-        questions: Iterator[tuple[Key, str]],
-        log: VerdictLog,
-        context: StageContext,
-    ) -> None:
-        self.config, self.settings = config, settings
-        self.questions, self.log, self.context = questions, log, context
-        self.reading, self.writing = asyncio.Lock(), asyncio.Lock()
+    config: GradeConfig
+    settings: SamplingConfig
+    questions: Iterator[tuple[Key, str]]
+    log: VerdictLog
+    context: StageContext
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def run(self, urls: Addresses, servers: list[SupervisedServer], total: int) -> None:
-        """Ask all questions, as many at a time as the servers accept."""
+        """Ask all questions, several at a time; ``total`` is shown as the number of responses."""
         keys = Keys("judge_urls", "judge_model", "judge_max_model_len")
         async with connections(self.settings, len(urls) + len(servers)) as http:
             fleet = Fleet(urls, self.settings, http, servers, keys)
@@ -169,7 +199,7 @@ class _Asking:
             self.context.progress.update(len(self.log.judgements), total, "judgements")
 
     async def _next(self) -> tuple[Key, str] | None:
-        # In a thread: a batch of long responses takes a while, and the servers are watched then.
+        # In a thread: reading a batch of long responses must not block requests to the servers.
         async with self.reading:
             return await asyncio.to_thread(next, self.questions, None)
 
@@ -177,7 +207,7 @@ class _Asking:
 def _describe(
     config: GradeConfig, settings: SamplingConfig, prompt: str, model: Path | None
 ) -> dict[str, Any]:
-    """The judge and its settings, for judging.json; without its weights, its name but no hashes."""
+    """Return the judge's settings for judging.json; with a model folder, also its hashes."""
     found = describe(settings, model) if model else settings.model_dump(mode="json")
     return {
         **{name: found[name] for name in _DESCRIBED if name in found},
@@ -189,17 +219,13 @@ def _describe(
 
 
 def _questions(
-    config: GradeConfig,
-    prompt: str,
-    responses: Responses,
-    judgements: Mapping[Key, Judgement],
+    config: GradeConfig, prompt: str, responses: Responses, log: VerdictLog
 ) -> Iterator[tuple[Key, str]]:
-    done = set(judgements)
-    for batch in responses.batches():
+    for batch in responses.with_truths():
         for record, truth in batch:
             key = (record["problem_id"], record["sample_index"])
             candidate = candidate_text(record, config.last_tokens)
-            if key in done or why_no_answer(candidate, record["finish_reason"]) is not None:
+            if key in log or why_no_answer(candidate, record["finish_reason"]) is not None:
                 continue
             if config.method == "cascade" and not unsure(last_boxed(candidate or ""), truth):
                 continue

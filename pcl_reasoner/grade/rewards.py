@@ -1,11 +1,12 @@
-"""Read rewards per response, check them, compute group figures and join both to responses.
+"""Reads and checks rewards, computes pass rates and advantages, and adds them to responses.
 
-A verdict: ("9f0c…", 3) -> reward 1.0. A group is all responses to one problem; its pass rate is
-the mean of their rewards. A missing reward is an error, never a 0.
+A reward belongs to a response: ("9f0c…", 3) -> 1.0. A group is all responses to one problem; its
+pass rate is the mean of their rewards. A missing reward is an error, never a 0.
 """
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ def checked_reward(reward: float | None, where: str) -> float:
 
     Args:
         reward: The value read from the file.
-        where: The reward's response, for the error.
+        where: The name of the response, for the error.
 
     Raises:
         StageError: The reward is missing, not a number or out of range.
@@ -37,27 +38,36 @@ def checked_reward(reward: float | None, where: str) -> float:
 
 
 def read_rewards(file: Path, names: Mapping[str, str] | None = None) -> dict[Key, float]:
-    """Read a file of verdicts as response -> reward.
+    """Read a file of verdicts as (problem_id, sample_index) -> reward.
 
     Args:
-        file: The grade stage's verdicts.parquet, or another Parquet or JSONL file with these
-            columns.
-        names: Maps a name in COLUMNS to the file's own column name, where it differs.
+        file: The grade stage's verdicts.parquet, or any Parquet or JSONL file with COLUMNS.
+        names: Name in COLUMNS -> the file's own column name, if it differs.
 
     Raises:
         InputError: The file lacks a column.
         StageError: A reward is missing or out of range, or a response has two verdicts.
     """
+    table = _read_table(file)
+    columns = [(names or {}).get(name, name) for name in COLUMNS]
+    require_columns(str(file), table.column_names, columns)
+    found: dict[Key, float] = {}
+    for problem, index, reward in zip(*(table[name].to_pylist() for name in columns), strict=True):
+        response = f"response {index} of problem {problem}"
+        if (str(problem), index) in found:
+            raise StageError(f"{file}: two verdicts on {response}.")
+        found[str(problem), index] = checked_reward(reward, f"{file}: {response}")
+    return found
+
+
+def _read_table(file: Path) -> Any:
+    """Read a Parquet or JSONL file as an Arrow table."""
     import pyarrow as pa
     import pyarrow.json
     import pyarrow.parquet
 
     read = pa.json.read_json if file.suffix == ".jsonl" else pa.parquet.read_table
-    table = read(str(file))
-    columns = [(names or {}).get(name, name) for name in COLUMNS]
-    require_columns(str(file), table.column_names, columns)
-    problems, indices, rewards = (table[name].to_pylist() for name in columns)
-    return rewards_by_key(zip(map(str, problems), indices, strict=True), rewards, str(file))
+    return read(str(file))
 
 
 def require_columns(where: str, have: list[str], need: Iterable[str]) -> None:
@@ -76,79 +86,32 @@ def require_columns(where: str, have: list[str], need: Iterable[str]) -> None:
         )
 
 
-def rewards_by_key(
-    keys: Iterable[Key], rewards: Iterable[float | None], where: str
-) -> dict[Key, float]:
-    """Index rewards by response.
-
-    Args:
-        keys: One key per verdict.
-        rewards: One reward per key, in [0, 1]; None where it is missing.
-        where: The file's name, for errors.
-
-    Raises:
-        StageError: A response has two verdicts, or a reward is missing or out of range.
-    """
-    found: dict[Key, float] = {}
-    for key, reward in zip(keys, rewards, strict=True):
-        if key in found:
-            raise StageError(f"{where}: two verdicts on response {key[1]} of problem {key[0]}.")
-        found[key] = checked_reward(reward, f"{where}: response {key[1]} of problem {key[0]}")
-    return found
-
-
-def rewards_of(
-    keys: Iterable[Key], by_key: Mapping[Key, float], where: str
-) -> npt.NDArray[np.float32]:
-    """The rewards of the given responses, in their order.
-
-    Args:
-        keys: [n] keys of responses.
-        by_key: The result of rewards_by_key.
-        where: The source of the responses, for errors.
-
-    Returns:
-        [n] float32.
-
-    Raises:
-        StageError: A response has no verdict.
-    """
-    wanted = list(keys)
-    missing = [key for key in wanted if key not in by_key]
-    if missing:
-        first = ", ".join(f"{problem}/{index}" for problem, index in missing[:5])
-        raise StageError(
-            f"{where}: {len(missing)} of {len(wanted)} responses have no verdict (first: {first}). "
-            "A missing reward is not a 0: grade these responses too."
-        )
-    return np.array([by_key[key] for key in wanted], np.float32)
-
-
 def pass_rates(by_key: Mapping[Key, float]) -> dict[str, float]:
-    """Problem -> mean reward of its group."""
-    sums: dict[str, float] = {}
-    sizes: dict[str, int] = {}
-    for (problem, _), reward in by_key.items():
-        sums[problem] = sums.get(problem, 0.0) + reward
-        sizes[problem] = sizes.get(problem, 0) + 1
-    return {problem: total / sizes[problem] for problem, total in sums.items()}
+    """Return problem_id -> mean reward of its group."""
+    groups = _groups(by_key)
+    return {name: sum(by_key[key] for key in keys) / len(keys) for name, keys in groups.items()}
 
 
-def advantages(by_key: Mapping[Key, float]) -> dict[Key, float]:
-    """Response -> (reward − mean of its group) / standard deviation of its group.
-
-    The deviation is the population's. If all rewards of a group are equal, the advantage is 0.
-
-    Args:
-        by_key: The result of rewards_by_key; a group is all responses to one problem.
-
-    Source: GRPO (arXiv 2402.03300).
-    """
+def _groups(by_key: Mapping[Key, float]) -> dict[str, list[Key]]:
     groups: dict[str, list[Key]] = {}
     for key in by_key:
         groups.setdefault(key[0], []).append(key)
+    return groups
+
+
+def advantages(by_key: Mapping[Key, float]) -> dict[Key, float]:
+    """Return each response's advantage: (reward − group mean) / group standard deviation.
+
+    The standard deviation is the population's (ddof = 0). If all rewards of a group are equal, the
+    advantages are 0.
+
+    Args:
+        by_key: The result of read_rewards; a group is all responses to one problem.
+
+    Source: GRPO (arXiv 2402.03300).
+    """
     found: dict[Key, float] = {}
-    for keys in groups.values():
+    for keys in _groups(by_key).values():
         rewards = np.array([by_key[key] for key in keys], np.float64)
         # Rounding can make the deviation of equal fractions slightly different from 0.
         spread = rewards.std() if rewards.min() < rewards.max() else np.inf
@@ -161,8 +124,8 @@ class Rewards:
     """Rewards with their pass rates and advantages, to be joined to responses.
 
     Args:
-        by_key: The result of rewards_by_key.
-        rates: Problem -> mean reward of its group; None: computed from ``by_key``.
+        by_key: The result of read_rewards.
+        rates: problem_id -> mean reward of its group; None to compute it from ``by_key``.
     """
 
     def __init__(
@@ -173,7 +136,7 @@ class Rewards:
         self.advantages = advantages(by_key)
 
     def join(self, keys: list[Key], where: str) -> dict[str, npt.NDArray[np.float32]]:
-        """The columns ``reward``, ``pass_rate`` and ``advantage`` for the given responses.
+        """Return the columns ``reward``, ``pass_rate`` and ``advantage`` of the given responses.
 
         Args:
             keys: [n] keys of responses.
@@ -185,8 +148,15 @@ class Rewards:
         Raises:
             StageError: A response has no verdict.
         """
+        missing = [f"{key[0]}/{key[1]}" for key in keys if key not in self.by_key]
+        if missing:
+            raise StageError(
+                f"{where}: {len(missing)} of {len(keys)} responses have no verdict (first: "
+                f"{', '.join(missing[:5])}). A missing reward is not a 0: grade these responses "
+                "too."
+            )
         return {
-            "reward": rewards_of(keys, self.by_key, where),
+            "reward": np.array([self.by_key[key] for key in keys], np.float32),
             "pass_rate": np.array([self.pass_rates[problem] for problem, _ in keys], np.float32),
             "advantage": np.array([self.advantages[key] for key in keys], np.float32),
         }

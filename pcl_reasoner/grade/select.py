@@ -10,14 +10,14 @@ from pcl_reasoner.grade.rewards import pass_rates
 
 
 def shuffled(by_key: Mapping[Key, float], seed: int) -> dict[Key, float]:
-    """Exchange rewards among all responses of mixed groups: a control experiment.
+    """Exchange rewards at random among all responses of mixed groups: a control experiment.
 
-    The exchanged rewards carry no information. Only groups with both correct and incorrect
-    responses take part, so that the same responses are selected and the share of correct responses
-    stays the same.
+    A mixed group has correct and incorrect responses to one problem. The exchanged rewards carry no
+    information. All other groups keep their rewards. Therefore the stage still selects the same
+    responses, with the same share of correct ones.
 
     Args:
-        by_key: The result of rewards_by_key.
+        by_key: The result of read_rewards.
         seed: Seed of the exchange.
     """
     rates = pass_rates(by_key)
@@ -28,16 +28,16 @@ def shuffled(by_key: Mapping[Key, float], seed: int) -> dict[Key, float]:
 
 
 def group_figures(by_key: Mapping[Key, float], drop_groups: DropGroups) -> dict[str, int]:
-    """Counts of responses by their groups, before any length limit, to compare with published ones.
+    """Count responses in mixed and in kept groups; as upstream, ignore the limit on their length.
 
     Args:
-        by_key: The result of rewards_by_key.
+        by_key: The result of read_rewards.
         drop_groups: As in drop_reason.
 
     Returns:
         ``mixed_rows``: responses in groups with both correct and incorrect ones;
         ``mixed_correct`` and ``mixed_incorrect``: the correct and the incorrect ones among these
-        (names as in ``pclr-ms recount``); ``left_by_groups``: responses that drop_groups keeps.
+        (names as in ``pclr-ms recount``); ``left_by_groups``: responses in kept groups.
     """
     rates = pass_rates(by_key)
     mixed = [reward for key, reward in by_key.items() if 0.0 < rates[key[0]] < 1.0]
@@ -54,13 +54,13 @@ def group_figures(by_key: Mapping[Key, float], drop_groups: DropGroups) -> dict[
 def drop_reason(
     pass_rate: float, n_tokens: int, drop_groups: DropGroups, max_response_tokens: int | None
 ) -> str | None:
-    """Why a response is dropped; None when it is trained on.
+    """Return why a response is dropped; None if it is kept for training.
 
     Args:
-        pass_rate: Mean reward of its group; 0 only if every reward is 0, 1 only if every one is 1.
+        pass_rate: Mean reward of the response's group; 0 if all rewards are 0, 1 if all are 1.
         n_tokens: The response's length.
-        drop_groups: ``all_incorrect`` drops groups that only show what not to do; ``both`` also
-            drops groups without an incorrect response.
+        drop_groups: ``all_incorrect`` drops groups without a correct response; ``both`` also drops
+            groups without an incorrect one; ``none`` keeps all groups.
         max_response_tokens: Longer responses are dropped; None for no limit.
     """
     if drop_groups != "none" and pass_rate == 0.0:

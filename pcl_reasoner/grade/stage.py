@@ -19,16 +19,9 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.grade.agreement import Agreement, read_human
 from pcl_reasoner.grade.answers import Verdict, grade_by_rule, last_boxed, why_no_answer
-from pcl_reasoner.grade.audit import Audit, Example
+from pcl_reasoner.grade.audit import Audit
 from pcl_reasoner.grade.config import BOTH, JUDGE_LOG, GradeConfig, SelectConfig
-from pcl_reasoner.grade.reading import (
-    Responses,
-    batches,
-    check_known,
-    ground_truths,
-    keys_of,
-    response_files,
-)
+from pcl_reasoner.grade.reading import Responses, pairs, value_of
 
 if TYPE_CHECKING:
     from pcl_reasoner.core.schemas import Key
@@ -41,14 +34,14 @@ def grade(
 ) -> Counts:
     """Grade every response; writes verdicts.parquet and audit.html.
 
-    Where rule and judge both grade, it writes disagreements.jsonl too. With a judge it writes
+    If rule and judge both grade, it also writes disagreements.jsonl. With a judge, it also writes
     judging.json.
 
     Args:
         config: Grading by rule, by a judge, or by both.
-        inputs: ``responses``, ``problems``; also ``judge`` (a Hugging Face folder), where the
-            judge's weights are available or its server is started here.
-        output: The stage's folder; judgements of a killed run in it are kept.
+        inputs: ``responses``, ``problems``; optionally ``judge``, the judge's Hugging Face folder,
+            which is required if this stage starts the judge's server.
+        output: The stage's folder; judgements that a killed run left in it are kept.
         context: ``placement.judge_urls`` names the judge's servers, or ``placement.judging``
             says how to start them.
 
@@ -60,7 +53,7 @@ def grade(
     if judging_file.exists() and not (output / JUDGE_LOG).exists():
         written = json.loads(judging_file.read_text(encoding="utf-8"))
         return Counts.model_validate(written["counts"])
-    responses = Responses(response_files(inputs["responses"]), ground_truths(inputs["problems"]))
+    responses = Responses(inputs["responses"], inputs["problems"])
     human = read_human(Path(config.human)) if config.human else {}
     judged = None
     if config.method != "rule":
@@ -79,7 +72,7 @@ def grade(
 
 
 class _Grading:
-    """Decides every verdict, and counts the verdicts while they are written."""
+    """Decides the verdict on every response, and counts the verdicts while it writes them."""
 
     def __init__(
         self, config: GradeConfig, judged: Judged | None, human: Mapping[Key, bool]
@@ -89,31 +82,33 @@ class _Grading:
         self.audit, self.agreement, self.graders = Audit(), Agreement(), Counter[str]()
 
     def write(self, responses: Responses, output: Path, context: StageContext) -> None:
-        """Write verdicts.parquet, audit.html and, where rule and judge grade, disagreements."""
+        """Write verdicts.parquet and audit.html; with rule and judge, also disagreements.jsonl."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         from pcl_reasoner.core.schemas import VERDICTS
 
         with pq.ParquetWriter(output / "verdicts.parquet", VERDICTS, compression="zstd") as writer:
-            for batch in responses.batches():
+            for batch in responses.with_truths():
                 rows = [self._row(record, truth) for record, truth in batch]
                 writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=VERDICTS))
                 written = self.graders.total()
                 context.progress.update(written, responses.total, "responses")
         (output / "audit.html").write_text(self.audit.page(self.agreement), encoding="utf-8")
         if self.config.method in BOTH:
-            self.agreement.write(output / "disagreements.jsonl")
+            lines = [json.dumps(one, ensure_ascii=False) for one in self.agreement.disagreements]
+            text = "".join(f"{line}\n" for line in lines)
+            (output / "disagreements.jsonl").write_text(text, encoding="utf-8")
 
     def _row(self, record: Mapping[str, Any], truth: str) -> dict[str, Any]:
-        """A row of verdicts.parquet; counts the verdict and its grader."""
+        """Return a response's row of verdicts.parquet; also counts its verdict and its grader."""
         key = (record["problem_id"], record["sample_index"])
         judgement = self.judgements.get(key)
         judge_text = judgement.text if judgement else None
         verdict, grader = self._decide(record, truth, judgement, self.human.get(key))
         self.graders[grader] += 1
-        texts = (truth, verdict.answer, record["response"], judge_text)
-        self.audit.add(verdict.outcome, Example(f"{key[0]}/{key[1]}", *texts))
+        texts = (truth, verdict.answer, record["response"] or "", judge_text)
+        self.audit.add(verdict.outcome, (f"{key[0]}/{key[1]}", *texts))
         return {
             "problem_id": key[0],
             "sample_index": key[1],
@@ -125,13 +120,9 @@ class _Grading:
         }
 
     def _decide(
-        self,
-        record: Mapping[str, Any],
-        truth: str,
-        judgement: Judgement | None,
-        human: bool | None,
+        self, record: Mapping[str, Any], truth: str, judgement: Judgement | None, human: bool | None
     ) -> tuple[Verdict, str]:
-        """Verdict and grader: a human verdict overrides the judge's, the judge's the rule's."""
+        """Return verdict and grader; a person overrides the judge, who overrides the rule."""
         verdict = self._by_rule(record, truth)
         grader = "judge" if self.config.method == "judge" else "rule"
         if judgement is not None and judgement.correct is not None:
@@ -143,10 +134,10 @@ class _Grading:
         return verdict, grader
 
     def _by_rule(self, record: Mapping[str, Any], truth: str) -> Verdict:
-        """The rule's verdict; with method ``judge``, only whether there is an answer to judge.
+        """Return the verdict that is used if there is no readable judgement.
 
-        A response without a readable judgement is an ``error`` with method ``judge``; with
-        ``cascade`` and ``audit`` the rule's verdict counts.
+        It is the rule's verdict. But with method ``judge`` the rule does not compare answers: a
+        response that has an answer gets ``error``.
         """
         reason = record["finish_reason"]
         if self.config.method != "judge":
@@ -157,7 +148,7 @@ class _Grading:
         return Verdict(why_no_answer(candidate, reason) or "error", last_boxed(candidate or ""))
 
     def figures(self, total: int) -> dict[str, Any]:
-        """Further figures for the stage's counts."""
+        """Return the ``info`` of the stage's counts: verdicts, agreement, judge and graders."""
         outcomes = dict(sorted(self.audit.outcomes.items()))
         info = {"outcomes": outcomes, "correct_share": outcomes.get("correct", 0) / max(total, 1)}
         if self.config.method in BOTH:
@@ -175,7 +166,7 @@ class _Grading:
 def select(
     config: SelectConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """Join responses with their rewards and keep those to train on; writes responses.parquet.
+    """Add rewards to the responses and keep those to train on; writes responses.parquet.
 
     Raises:
         StageError: A response has no verdict, its problem is not in clean.parquet, or no response
@@ -188,7 +179,7 @@ def select(
     from pcl_reasoner.grade import select as rules
     from pcl_reasoner.grade.rewards import Rewards, pass_rates, read_rewards
 
-    files = response_files(inputs["responses"])
+    responses = Responses(inputs["responses"], inputs["problems"])
     by_key = read_rewards(inputs["verdicts"] / "verdicts.parquet")
     rates = pass_rates(by_key)
     if config.shuffle_rewards:
@@ -196,14 +187,13 @@ def select(
         context.warn("rewards were exchanged among the responses, as a control experiment.")
     rewards = Rewards(by_key, rates)
     limits = (config.drop_groups, config.max_response_tokens)
-    truths = ground_truths(inputs["problems"])
-    schema = pa.schema([*pq.read_schema(files[0]), *REWARDED])
+    schema = pa.schema([*pq.read_schema(responses.files[0]), *REWARDED])
     dropped, kept = Counter[str](), Counter[float]()
     with pq.ParquetWriter(output / "responses.parquet", schema, compression="zstd") as writer:
-        for batch in batches(files, None):
-            keys = keys_of(batch)
+        for batch in responses.batches():
+            keys = pairs(batch, "problem_id", "sample_index")
             for problem, _ in keys:
-                check_known(problem, truths)
+                value_of(problem, responses.truths)  # a problem that was removed is an error
             reasons = [
                 rules.drop_reason(rates[problem], length, *limits)
                 for (problem, _), length in zip(keys, batch["n_tokens"].to_pylist(), strict=True)
@@ -233,7 +223,7 @@ def _selected(
     if share < 0.5:
         context.warn(
             f"only {positive} of {total} responses ({share:.1%}) are correct: OPG is fragile if "
-            "less than half are. Compare with objective rft, or sample with a stronger policy."
+            "less than half are. Compare with train.loss=rft, or sample with a stronger policy."
         )
     info = {"positive": positive, "negative": total - positive, "correct_share": share, **groups}
     return Counts(

@@ -1,1 +1,1 @@
-"""Checks one Ascend node part by part in ten minutes; on a CPU, only the parts that apply there."""
+"""Checks one Ascend node part by part in ten minutes; on a CPU, some parts are left out."""

@@ -1,4 +1,4 @@
-"""Cells around kernels, losses and the model, so that MindSpore compiles them with a gradient."""
+"""Wraps kernels, losses and the model in Cells, from which MindSpore can compute gradients."""
 
 from typing import Any
 
@@ -10,20 +10,20 @@ from pcl_reasoner.losses.segments import SegmentMeans
 
 
 class Weighed(nn.Cell):
-    """Returns Σ cotangent · output and the output; the gradient of the sum is the kernel's own."""
+    """Turns a kernel's output into a scalar, Σ cotangent · output, which can be differentiated."""
 
     def __init__(self, kernel: nn.Cell) -> None:
         super().__init__()
         self.kernel = kernel
 
     def construct(self, cotangent, *inputs):
-        """The gradient with respect to the output, the kernel's inputs -> a scalar, the output."""
+        """The cotangent and the kernel's inputs -> the scalar and the kernel's output."""
         output = self.kernel(*inputs)
         return (cotangent * output.astype(ms.float32)).sum(), output
 
 
 class Attention(nn.Cell):
-    """MindFormers' attention as its Llama calls it: with a mask, in TND also with segment ends."""
+    """Calls FlashAttention as MindFormers' Llama does: with a mask and, in TND, segment ends."""
 
     def __init__(self, heads: int, size: int, layout: str, sparse_mode: int) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Attention(nn.Cell):
         )
 
     def construct(self, query, key, value, mask, ends):
-        """query [1, N, S, D] or [S, N, D] -> the same shape."""
+        """query [1, N, S, D] (BNSD) or [S, N, D] (TND) -> output in the shape of the query."""
         if self.ends:
             return self.attention(
                 query, key, value, mask, actual_seq_qlen=ends, actual_seq_kvlen=ends
@@ -50,7 +50,7 @@ class Attention(nn.Cell):
 
 
 class Rotary(nn.Cell):
-    """MindFormers' rotary embedding of one tensor."""
+    """Applies MindFormers' rotary embedding to one tensor."""
 
     def __init__(self, size: int, length: int, theta: float, by_slices: bool) -> None:
         super().__init__()
@@ -61,13 +61,13 @@ class Rotary(nn.Cell):
         self.rotary = RotaryEmbedding(size, ms.float32, use_rope_slice=by_slices)
 
     def construct(self, x):
-        """[1, N, S, D] -> the same shape."""
+        """x [1, N, S, D] -> rotated x, [1, N, S, D]."""
         turned, _ = self.rotary(x, x, self.angles(self.length))
         return turned
 
 
 class WholeLoss(nn.Cell):
-    """The means of segments and then a loss, in the order in which the model runs them."""
+    """Computes the segments' mean log-probabilities and then a loss, as the trained model does."""
 
     def __init__(self, name: str, places: int) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class WholeLoss(nn.Cell):
         self.loss = build_loss(name, places)
 
     def construct(self, log_probs, rewards, segment_weights, token_weights, trained, ids, *others):
-        """The columns, in the order of loss_cells.ORDER -> scalar."""
+        """The columns in the order of loss_cells.ORDER -> the loss, a scalar."""
         mean, _ = self.means(log_probs, trained, ids)
         return self.loss(
             log_probs, mean, rewards, segment_weights, token_weights, trained, ids, *others
@@ -83,7 +83,7 @@ class WholeLoss(nn.Cell):
 
 
 class LossOfRow(nn.Cell):
-    """The model's loss of the loader's columns; the last is a dense mask or segment ends."""
+    """Computes the model's loss of one row; its last column is a dense mask or the segment ends."""
 
     def __init__(self, model: Any, compressed_mask: bool) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class LossOfRow(nn.Cell):
         self.compressed_mask = compressed_mask
 
     def construct(self, *columns):
-        """The loader's columns -> scalar."""
+        """The loader's columns -> the loss, a scalar."""
         if self.compressed_mask:
             return self.model(*columns[:-1], attention_mask=None, actual_seq_len=columns[-1])
         return self.model(*columns)

@@ -1,7 +1,7 @@
-"""Checks one Ascend node part by part and reports as JSON; on a CPU, the parts that apply there.
+"""Checks one Ascend node part by part and reports as JSON; a CPU runs only some of the parts.
 
-Every part runs in a separate process with a time limit. If a part crashes or hangs, this is its
-result, and the other parts still run.
+Every part runs in a separate process with a time limit. If a part crashes or hangs, its status is
+``wrong``, and the other parts still run.
 
     {"format": 1, "package": "0.1.0", "date": "2026-11-21",
      "device": {"kind": "Ascend", "count": 8, "name": "…", "cores": 192},
@@ -13,7 +13,8 @@ result, and the other parts still run.
                             "tolerance": 0.02, "ok": true}, …],
                 "measured": {"step_seconds": 0.031, …}}, …]}
 
-``status`` is ok, wrong, or not run. There are no host names, addresses or paths in it.
+``status`` is ok, wrong, or not run. ``figures`` has the versions with which a CPU computed the
+reference values ("figures" in the code). A report has no host names, addresses or paths.
 """
 
 import datetime
@@ -26,6 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -35,17 +37,17 @@ from pcl_reasoner import __version__
 from pcl_reasoner.core import doctor
 from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.core.files import nearest
-from pcl_reasoner.hardware_check.parts import FIGURES, PARTS, Part
+from pcl_reasoner.hardware_check.parts import PARTS, Part
 from pcl_reasoner.supervise.supervised import Supervised
 from pcl_reasoner.train import worker
 
-__all__ = ["FIGURES", "hardware_check", "make_figures"]
-
+FIGURES = Path(__file__).with_name("figures.json")
+"""Reference values from a CPU in float32, written by ``pclr-ms hardware-check --write-figures``."""
 FORMAT = 1
 OK, WRONG, NOT_RUN = "ok", "wrong", "not run"
 FIRST = "devices"
 WITH_FIGURES = ("packed", "training")
-"""Parts that make the figures on a CPU."""
+"""Parts whose values on a CPU are written as reference values."""
 LOG_LINES, LINE_LENGTH = 20, 300
 
 Report = dict[str, Any]
@@ -59,22 +61,18 @@ def hardware_check(
     limit: float,
     say: Say,
 ) -> tuple[Report, dict[str, Any]]:
-    """Run the parts.
+    """Run parts and return a report.
 
     Args:
         device: CPU or Ascend; None for the device that MindSpore finds.
-        names: Parts to run; empty for all.
-        figures: The CPU's figures by part; None while the figures are being made.
+        names: Parts to run, as checked by ``check_names``; empty for all.
+        figures: The CPU's reference values by part; None in the run that computes them.
         limit: Seconds that a part may take.
         say: Called with each part's entry as soon as the part has ended.
 
     Returns:
-        The report, and the figures that this run makes.
-
-    Raises:
-        InputError: A part does not exist.
+        The report, and this run's values by part; values from a CPU can become reference values.
     """
-    check_names(names)
     entries, made = [], {}
     seen: dict[str, Any] = {}
     for name, part in PARTS.items():
@@ -82,11 +80,10 @@ def hardware_check(
             continue
         kind = str(device or seen.get("kind", "CPU"))
         count = int(seen.get("count", 1))
-        why = not_run(part, kind, count) if name != FIRST else ""
-        if why:
+        if why := not_run(part, kind, count):
             entry = _entry(name, NOT_RUN, why)
         else:
-            setting = {"device": kind, "count": count, "figures": _figures_of(figures, name)}
+            setting = {"device": kind, "figures": _figures_of(figures, name)}
             entry = run_part(name, setting, limit)
         if name == FIRST:
             seen = entry["measured"]
@@ -99,7 +96,7 @@ def hardware_check(
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse names of parts that do not exist.
+    """Check that all parts with these names exist.
 
     Raises:
         InputError: A part does not exist; the message names the most similar one.
@@ -113,7 +110,7 @@ def check_names(names: Sequence[str]) -> None:
 
 
 def not_run(part: Part, kind: str, count: int) -> str:
-    """Why a part cannot run here; empty if it can."""
+    """Return why a part cannot run on this machine; empty if it can."""
     if kind == "CPU":
         return part.not_on_cpu
     if count < part.devices:
@@ -122,55 +119,47 @@ def not_run(part: Part, kind: str, count: int) -> str:
 
 
 def _figures_of(figures: Mapping[str, Any] | None, name: str) -> dict[str, Any] | None:
-    """The figures to compare a part with; all layouts of the small model use one rank's figures."""
-    if figures is None:
-        return None
+    """Return a part's reference values; all layouts of the small model share those of one rank."""
     shared = "training" if PARTS[name].module == "training" else name
-    return dict(figures.get(shared, {}))
+    return None if figures is None else dict(figures.get(shared, {}))
 
 
 def run_part(
     name: str, setting: Mapping[str, Any], limit: float, command: Sequence[str] | None = None
 ) -> Report:
-    """Run one part in a separate process.
+    """Run one part in a separate process, and return its entry in the report.
 
     Args:
         name: The part.
-        setting: Its setting, written to setting.json.
-        limit: Seconds after which it is ended.
+        setting: The part's setting, written to setting.json.
+        limit: Seconds after which the process is killed.
         command: Replaces the part's own command; the folder is appended as its last argument.
     """
     command = command or [sys.executable, "-m", "pcl_reasoner.hardware_check", name]
     with tempfile.TemporaryDirectory(prefix="pclr_hardware_") as temporary:
         folder, begun = Path(temporary), time.monotonic()
         (folder / "setting.json").write_text(json.dumps(setting), encoding="utf-8")
-        code = _wait([*command, str(folder)], folder, limit)
-        seconds = round(time.monotonic() - begun, 1)
-        outcome = _read(folder / "outcome.json") if code == 0 else None
-        if outcome is None:
-            return _entry(name, WRONG, _what_happened(code, limit, folder), seconds)
+        log, arguments = folder / "part.log", [*command, temporary]
+        environment = worker.environment({"LOG_MF_PATH": str(folder / "work" / "log")})
+        with Supervised.here(arguments, log, folder, environment, stop_seconds=0.0) as part:
+            code = part.wait(limit)
+        seconds, outcome = round(time.monotonic() - begun, 1), _outcome_in(folder)
+        if code != 0 or outcome is None:
+            return _entry(name, WRONG, _what_happened(code, limit, log), seconds)
     wrong = [check for check in outcome["checks"] if not check["ok"]]
     why = f"{len(wrong)} of {len(outcome['checks'])} comparisons" if wrong else ""
     return _entry(name, WRONG if wrong else OK, why, seconds) | outcome
 
 
-def _wait(arguments: Sequence[str], folder: Path, limit: float) -> int | None:
-    """Run a process and return its exit code; None if it exceeded the limit and was ended."""
-    environment = worker.environment({"LOG_MF_PATH": str(folder / "work" / "log")})
-    log = folder / "part.log"
-    with Supervised.here([*arguments], log, folder, environment, stop_seconds=0.0) as part:
-        return part.wait(limit)
+def _outcome_in(folder: Path) -> Report | None:
+    """Read outcome.json, which a part writes at its end; None if it is missing or incomplete."""
+    with suppress(OSError, ValueError):
+        outcome: Report = json.loads((folder / "outcome.json").read_text(encoding="utf-8"))
+        return outcome
+    return None
 
 
-def _read(file: Path) -> Report | None:
-    try:
-        value: Report = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return value
-
-
-def _what_happened(code: int | None, limit: float, folder: Path) -> str:
+def _what_happened(code: int | None, limit: float, log: Path) -> str:
     """Describe a crash or a hang, with the end of the part's log."""
     if code is None:
         end = f"no result after {limit:g} s; it was ended"
@@ -178,10 +167,8 @@ def _what_happened(code: int | None, limit: float, folder: Path) -> str:
         end = f"ended by {signal.Signals(-code).name}"
     else:
         end = f"ended with exit code {code}" if code else "wrote no result"
-    log = worker.tail(folder / "part.log", LOG_LINES).splitlines()
-    # Supervised starts the log with the part's command, which is not the part's output.
-    lines = [without_names(line)[:LINE_LENGTH] for line in log if not line.startswith("== ")]
-    return "\n".join([end, *lines])
+    lines = worker.tail(log, LOG_LINES).splitlines()
+    return "\n".join([end, *(without_names(line)[:LINE_LENGTH] for line in lines)])
 
 
 _PATH = re.compile(r"(?<![\w.…])(?<!:/)(?!//)(?:[~.]{0,2}/[\w.@+-]+)+/?")
@@ -189,9 +176,9 @@ _ADDRESSES = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b(?:[0-9a-f]{0,4}:){3,7}[
 
 
 def without_names(text: str) -> str:
-    """A line of a log without folders, host name, user name and addresses.
+    """Remove folders, host name, user name and addresses from a line of a log.
 
-    A file name with an extension stays, because it shows where a fault is.
+    A file name with an extension is kept, because it shows where a fault is.
     """
     text = _PATH.sub(
         lambda found: f"…/{Path(found[0]).name}" if Path(found[0]).suffix else "…", text
@@ -232,7 +219,7 @@ def _report(
 
 
 def read_figures(file: Path) -> dict[str, Any]:
-    """Read the CPU's figures.
+    """Read the file of the CPU's reference values.
 
     Raises:
         StageError: The file cannot be read, or it is not JSON.
@@ -248,10 +235,10 @@ def read_figures(file: Path) -> dict[str, Any]:
 
 
 def make_figures(limit: float, say: Say) -> str:
-    """Run the parts WITH_FIGURES on a CPU and return the content of the figures' file.
+    """Compute the reference values on a CPU, and return the text of their file.
 
     Raises:
-        StageError: A part went wrong.
+        StageError: A part failed.
     """
     report, made = hardware_check("CPU", WITH_FIGURES, None, limit, say)
     for entry in report["parts"]:
@@ -263,6 +250,6 @@ def make_figures(limit: float, say: Say) -> str:
 
 
 def verdict(report: Report) -> dict[str, int]:
-    """Status -> number of parts with that status."""
+    """Return status -> number of parts with that status."""
     statuses = [entry["status"] for entry in report["parts"]]
     return {status: statuses.count(status) for status in (OK, WRONG, NOT_RUN)}

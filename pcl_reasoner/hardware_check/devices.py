@@ -7,7 +7,7 @@ from pcl_reasoner.hardware_check.outcome import Outcome, Setting
 
 
 def devices(setting: Setting, folder: Path) -> Outcome:
-    """Count the devices and name the first; a CPU is one device."""
+    """Report kind and number of the devices, and the first one's name; a CPU is one device."""
     import mindspore as ms
 
     if not ms.device_context.ascend.is_available():
@@ -22,9 +22,19 @@ def devices(setting: Setting, folder: Path) -> Outcome:
 
 
 def use(device: str) -> None:
-    """Set the device and the compile mode for everything that follows, as in rendered YAML."""
+    """Set MindSpore's device and compile mode, as a rendered training YAML does."""
     import mindspore as ms
 
     ms.set_context(mode=ms.GRAPH_MODE, device_target=device)
     if device != "CPU":
         ms.set_context(jit_config={"jit_level": "O0"})
+
+
+def use_mindformers(device: str) -> None:
+    """Import MindFormers and set the device as ``use`` does; on a CPU, install our operators."""
+    from pcl_reasoner.trainer.mindformers_1_8 import install_cpu_operators
+    from pcl_reasoner.worker.entry import import_mindformers
+
+    import_mindformers()
+    use(device)
+    install_cpu_operators()

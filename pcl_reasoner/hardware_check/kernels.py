@@ -8,35 +8,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcl_reasoner.hardware_check import references
-from pcl_reasoner.hardware_check.devices import use
+from pcl_reasoner.hardware_check.devices import use_mindformers
 from pcl_reasoner.hardware_check.outcome import Check, Outcome, Setting, compare
 from pcl_reasoner.trainer import rows
 
 HEADS, GROUPS, SIZE = 4, 2, 128
-"""Query heads, key-value heads, and the head size of the published models."""
+"""Number of query heads, number of key-value heads, and head size (as in the published models)."""
 DENSE_LENGTH, COMPRESSED_LENGTH = 256, 2048
 WIDTH, EPSILON, THETA = 5120, 1e-6, 1_000_000.0
 PLACES = 128
 
 TOLERANCES = {"float32": 1e-4, "float16": 2e-3, "bfloat16": 2e-2}
-"""As shares of the largest expected magnitude; docs/cluster/hardware_check.md has their sources."""
+"""Largest allowed error / largest expected magnitude. Sources: docs/cluster/hardware_check.md."""
 
 Array = NDArray[Any]
 
 
 def kernels(setting: Setting, folder: Path) -> Outcome:
-    """Check attention in both layouts, RMS norm and rotary embedding in all types of the device."""
-    from pcl_reasoner.worker.entry import import_mindformers
+    """Check attention (dense and compressed mask), RMS norm and rotary embedding, per data type."""
+    use_mindformers(setting.device)
+    import mindformers.modules.flash_attention as flash_attention
 
-    import_mindformers()
-    from pcl_reasoner.trainer.mindformers_1_8 import install_cpu_operators
-
-    use(setting.device)
-    install_cpu_operators()
     on_cpu = setting.device == "CPU"
     # A device's attention has no float32; a CPU's half precision differs from a device's.
     halves = () if on_cpu else ("bfloat16", "float16")
-    outcome = Outcome(measured={"attention": attention_kernel(), "fused_rms_norm": not on_cpu})
+    # MindFormers' attention calls MindSpore's operator, or ours on a CPU.
+    operator = str(flash_attention.FlashAttentionScore.__name__)
+    outcome = Outcome(measured={"attention": operator, "fused_rms_norm": not on_cpu})
     for precision in halves or ("float32",):
         outcome.checks += [*dense_attention(precision), *compressed_attention(precision)]
     for precision in (*halves, "float32"):
@@ -45,20 +43,13 @@ def kernels(setting: Setting, folder: Path) -> Outcome:
     return outcome
 
 
-def attention_kernel() -> str:
-    """Name of the operator that MindFormers' attention calls: MindSpore's, or ours on a CPU."""
-    import mindformers.modules.flash_attention as module
-
-    return str(module.FlashAttentionScore.__name__)
-
-
 def drawn(shape: Sequence[int], seed: int) -> NDArray[np.float32]:
-    """Random numbers between −2 and 2, the same on every machine."""
+    """Return random numbers between −2 and 2, which are the same on every machine."""
     return np.random.default_rng(seed).random(tuple(shape), np.float32) * 4 - 2
 
 
 def rounded(values: Array, precision: str) -> tuple[Any, NDArray[np.float64]]:
-    """A tensor in ``precision``, and its rounded numbers as input for the reference."""
+    """Return values rounded to ``precision``: as a tensor, and in float64 for the reference."""
     import mindspore as ms
 
     tensor = ms.Tensor(values).astype(getattr(ms, precision))
@@ -66,7 +57,7 @@ def rounded(values: Array, precision: str) -> tuple[Any, NDArray[np.float64]]:
 
 
 def as_float64(tensor: Any) -> NDArray[np.float64]:
-    """A tensor's numbers in float64, by way of float32 because NumPy has no bfloat16."""
+    """Convert a tensor to float64, by way of float32 because NumPy has no bfloat16."""
     import mindspore as ms
 
     return np.asarray(tensor.astype(ms.float32).asnumpy(), np.float64)
@@ -79,10 +70,10 @@ def run_kernel(cell: Any, cotangent: Array, inputs: Sequence[Any], by: int) -> l
         cell: The kernel.
         cotangent: The gradient with respect to its output.
         inputs: The kernel's inputs.
-        by: Number of leading inputs that get a gradient; all weights of the kernel get one.
+        by: Gradients are computed for the first ``by`` inputs and for all weights of the kernel.
 
     Returns:
-        The output and the gradients.
+        The output, then the gradients of the inputs and of the weights.
     """
     import mindspore as ms
 
@@ -95,7 +86,7 @@ def run_kernel(cell: Any, cotangent: Array, inputs: Sequence[Any], by: int) -> l
 
 
 def _flat(gradients: Any) -> Iterator[Any]:
-    """Flatten gradients: MindSpore nests them by inputs and weights, unless there is only one."""
+    """Yield the tensors in nested tuples of gradients one by one; a single tensor as it is."""
     if isinstance(gradients, (tuple, list)):
         for one in gradients:
             yield from _flat(one)
@@ -106,7 +97,7 @@ def _flat(gradients: Any) -> Iterator[Any]:
 def checks_of(
     name: str, found: list[Array], expected: Sequence[Array], precision: str
 ) -> list[Check]:
-    """Compare an output and its gradients with the expected ones."""
+    """Compare an output and its gradients with the output and gradients of the NumPy definition."""
     by = ("query", "key", "value") if len(expected) == 4 else ("x", "weight")[: len(expected) - 1]
     parts = ["output", *(f"gradient by {one}" for one in by)]
     return [
@@ -116,7 +107,7 @@ def checks_of(
 
 
 def _heads(length: int, precision: str) -> tuple[list[Any], list[NDArray[np.float64]], Array]:
-    """Query, key and value [heads, S, D] as tensors and as numbers, and a cotangent."""
+    """Draw query, key and value [heads, S, D], as tensors and in float64, and a cotangent."""
     pairs = [
         rounded(drawn((heads, length, SIZE), seed), precision)
         for seed, heads in enumerate((HEADS, GROUPS, GROUPS))
@@ -126,7 +117,7 @@ def _heads(length: int, precision: str) -> tuple[list[Any], list[NDArray[np.floa
 
 
 def dense_attention(precision: str) -> list[Check]:
-    """Check BNSD attention with grouped queries and a dense mask of three segments and padding."""
+    """Check BNSD attention: grouped queries, and a dense mask of three segments and padding."""
     import mindspore as ms
 
     from pcl_reasoner.hardware_check.cells import Attention
@@ -144,23 +135,22 @@ def dense_attention(precision: str) -> list[Check]:
 
 
 def compressed_attention(precision: str) -> list[Check]:
-    """Check TND attention with segment ends and one mask for all rows, as in the published runs."""
+    """Check TND attention as in the published runs: segment ends, and one mask for all rows."""
     import mindspore as ms
 
     from pcl_reasoner.hardware_check.cells import Attention
 
     length = COMPRESSED_LENGTH
     ends = np.array([300, 301, 1000, 1800], np.int32)
-    padded_ends = rows.compressed_ends(ends, length, PLACES)
+    padded = rows.compressed_ends(ends, length, PLACES)
     shared = np.triu(np.ones((2048, 2048), np.uint8), 1)
     tensors, numbers, cotangent = _heads(length, precision)
-    inputs = [tensor.swapaxes(0, 1) for tensor in tensors]
-    inputs += [ms.Tensor(shared), ms.Tensor(padded_ends)]
+    inputs = [*(tensor.swapaxes(0, 1) for tensor in tensors), ms.Tensor(shared), ms.Tensor(padded)]
     cell = Attention(HEADS, SIZE, "TND", sparse_mode=8)
     by_token = np.ascontiguousarray(cotangent.swapaxes(0, 1))
     found = [one.swapaxes(0, 1) for one in run_kernel(cell, by_token, inputs, 3)]
     expected = [np.zeros(one.shape) for one in found]
-    # Segment by segment, because the score matrix of a complete row takes long.
+    # Segment by segment, because computing the score matrix of a complete row takes long.
     for start, end in zip([0, *ends], [*ends, length], strict=True):
         later = np.triu(np.ones((end - start, end - start), bool), 1)
         query, key, value = (one[:, start:end] for one in numbers)
@@ -187,7 +177,10 @@ def rms_norm(precision: str, fused: bool) -> list[Check]:
 
 
 def rotary(precision: str, by_slices: bool) -> list[Check]:
-    """Check MindFormers' rotary embedding, by matrix product as on a device, or by slices."""
+    """Check MindFormers' rotary embedding.
+
+    It swaps the halves of a head by slices (``by_slices``, for a CPU) or by a matrix product.
+    """
     from pcl_reasoner.hardware_check.cells import Rotary
 
     shape = (HEADS, DENSE_LENGTH, SIZE)

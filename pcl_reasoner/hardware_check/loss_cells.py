@@ -1,4 +1,4 @@
-"""Compares every loss on the device, and its gradient, with its NumPy definition."""
+"""Runs every loss and its gradient on the device, and compares both with NumPy definitions."""
 
 import importlib
 from dataclasses import replace
@@ -12,17 +12,17 @@ from pcl_reasoner.hardware_check.devices import use
 from pcl_reasoner.hardware_check.outcome import Check, Outcome, Setting, compare
 from pcl_reasoner.losses import LOSSES
 from pcl_reasoner.losses.columns import LOSS_COLUMNS
-from pcl_reasoner.losses.segments import Batch
+from pcl_reasoner.losses.segments import Batch, segment_means
 
 PLACES, LENGTH = 4, 24
 LOSS_TOLERANCE, GRADIENT_TOLERANCE = 1e-5, 1e-4
-"""Losses are float32 on every device; a device's exp is less accurate than NumPy's."""
+"""Largest allowed errors. Devices compute in float32, with a less exact exp than NumPy's."""
 
 ORDER = ("log_probs", *LOSS_COLUMNS)
 
 
 def loss_cells(setting: Setting, folder: Path) -> Outcome:
-    """Check every loss of LOSSES at its default parameters."""
+    """Check every loss in LOSSES with its default parameters."""
     use(setting.device)
     batch = drawn_batch()
     outcome = Outcome()
@@ -32,9 +32,7 @@ def loss_cells(setting: Setting, folder: Path) -> Outcome:
 
 
 def drawn_batch() -> Batch:
-    """Two rows of three segments and padding, one reward of 0.25, one segment not trained on."""
-    from pcl_reasoner.losses.segments import Batch, segment_means
-
+    """Draw two rows of three segments and padding; one reward is 0.25, one segment is untrained."""
     rng = np.random.default_rng(0)
     ids = np.repeat(np.array([0, 1, 2, 3] * 2, np.int32), [7, 6, 5, 6, 9, 3, 8, 4])
     segment_ids = ids.reshape(2, LENGTH)
@@ -61,7 +59,7 @@ def drawn_batch() -> Batch:
 
 
 def checks_of(name: str, batch: Batch) -> list[Check]:
-    """Check a loss and its gradient with respect to the log-probabilities."""
+    """Check the loss ``name`` and its gradient with respect to the log-probabilities."""
     import mindspore as ms
 
     from pcl_reasoner.hardware_check.cells import WholeLoss
@@ -80,18 +78,18 @@ def _definition(name: str) -> Any:
 
 
 def reference(name: str, batch: Batch, **held: Any) -> float:
-    """The loss by its NumPy definition."""
+    """Return the loss by its NumPy definition; ``held`` has the arguments to keep constant."""
     return float(_definition(name)(batch, **LOSSES[name].parameters, **held))
 
 
-def finite_differences(name: str, batch: Batch, step: float = 1e-5) -> NDArray[np.float64]:
-    """The definition's gradient with respect to the log-probabilities, [B, S].
+def finite_differences(name: str, batch: Batch) -> NDArray[np.float64]:
+    """Return the gradient of a loss's NumPy definition with respect to log-probabilities, [B, S].
 
-    Terms with a stopped gradient are evaluated at the batch's own log-probabilities.
+    Terms with a stopped gradient keep the batch's own log-probabilities.
     """
     takes_weights = "weight_log_probs" in _definition(name).__code__.co_varnames
     held = {"weight_log_probs": batch.log_probs} if takes_weights else {}
-    base = batch.log_probs.astype(np.float64)
+    base, step = batch.log_probs.astype(np.float64), 1e-5
     gradient = np.zeros_like(base)
     for index in np.ndindex(*base.shape):
         values = []

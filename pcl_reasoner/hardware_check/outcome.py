@@ -1,18 +1,12 @@
-"""Setting and outcome of a part, and comparisons of numbers within a tolerance."""
+"""Input (Setting), comparisons (Check) and result (Outcome) of a part of the hardware check."""
 
-from __future__ import annotations
-
-import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-SETTING, OUTCOME = "setting.json", "outcome.json"
 
 
 @dataclass(frozen=True)
@@ -21,35 +15,28 @@ class Setting:
 
     Args:
         device: ``CPU`` or ``Ascend``.
-        count: Number of devices that MindSpore sees.
-        figures: The CPU's figures for this part; None while they are being made.
+        figures: This part's reference values from a CPU; None in the run that computes them.
     """
 
     device: str
-    count: int
     figures: dict[str, Any] | None = None
 
     @property
     def precision(self) -> str:
-        """Compute type of a model; attention on an Ascend device has no float32."""
+        """The data type in which models compute; attention on Ascend does not support float32."""
         return "float32" if self.device == "CPU" else "bfloat16"
-
-    @staticmethod
-    def read(folder: Path) -> Setting:
-        """Read the setting of a part's process."""
-        return Setting(**json.loads((folder / SETTING).read_text(encoding="utf-8")))
 
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison; numbers that are not finite are strings, because JSON has none.
+    """The result of one comparison; NaN and infinity are strings, because JSON has no such numbers.
 
     Args:
         name: The compared quantity.
         got: The device's value; for an array, the value with the largest difference.
         expected: The expected value at the same index.
-        error: Largest difference, as a share of the largest expected magnitude unless that is 0.
-        tolerance: Largest error that counts as rounding; 0 if both must be equal.
+        error: Largest difference, divided by the largest expected magnitude unless that is 0.
+        tolerance: Largest allowed error; 0 if the two values must be equal.
         ok: Whether the error is within the tolerance.
     """
 
@@ -66,24 +53,20 @@ class Outcome:
     """The result of a part.
 
     Args:
-        checks: Its comparisons.
+        checks: The part's comparisons.
         measured: Times in seconds, memory in bytes, counts.
-        figures: Its values, which become the figures if a CPU makes them; None without figures.
+        figures: Values that a CPU run saves as reference values; None if the part has none.
     """
 
     checks: list[Check] = field(default_factory=list)
     measured: dict[str, Any] = field(default_factory=dict)
     figures: dict[str, Any] | None = None
 
-    def write(self, folder: Path) -> None:
-        """Write the outcome for the process that started the part."""
-        (folder / OUTCOME).write_text(json.dumps(asdict(self)), encoding="utf-8")
-
 
 def compare(
     name: str, got: float | NDArray[Any], expected: float | NDArray[Any], tolerance: float
 ) -> Check:
-    """Compare numbers with expected numbers.
+    """Compare a number or an array with its expected value.
 
     Args:
         name: The compared quantity.
@@ -107,13 +90,16 @@ def compare(
 def against_figures(
     found: Mapping[str, Any], figures: Mapping[str, Any] | None, tolerances: Mapping[str, float]
 ) -> list[Check]:
-    """Compare a part's values with the CPU's figures, name by name.
+    """Compare each value of a part with the CPU's reference value of the same name.
 
     Args:
         found: Name -> number, list of numbers, or string.
-        figures: The same names. A missing name gives a failed check; None (the figures are being
-            made) gives no checks.
-        tolerances: Name -> tolerance, looked up by the part after the last dot of a name.
+        figures: Name -> reference value. None in the run that computes the reference values.
+        tolerances: Largest allowed errors, by the end of a name: ``loss`` for ``dense mask.loss``.
+
+    Returns:
+        One check per number or string; it fails if the reference value is missing. Empty if
+        ``figures`` is None.
     """
     if figures is None:
         return []
@@ -125,7 +111,7 @@ def against_figures(
 
 
 def _checks(name: str, value: Any, expected: Any, tolerances: Mapping[str, float]) -> list[Check]:
-    """Compare a value; a list has one number per step, and each step gets its own check."""
+    """Return the checks of one value: one per training step if it is a list, otherwise one."""
     if expected is None:
         return [Check(name, str(value), "no figure", "nothing to compare", 0.0, False)]
     if isinstance(value, str):

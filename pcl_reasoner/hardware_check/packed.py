@@ -1,4 +1,4 @@
-"""Compares packed rows with one response per row on the device: OPG's loss and all gradients."""
+"""Checks that packing responses into rows does not change OPG's loss and gradients."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,32 +8,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcl_reasoner.hardware_check import small, training
-from pcl_reasoner.hardware_check.devices import use
+from pcl_reasoner.hardware_check.devices import use_mindformers
 from pcl_reasoner.hardware_check.outcome import Check, Outcome, Setting, against_figures, compare
 
 SIZES = (23, 90, 40, 31, 17, 8, 111, 64, 58, 37)
-"""Tokens per response: several rows of 128 with the dense mask, one row with the compressed."""
+"""Tokens per response; packed, they fill several rows of 128 tokens or one row of 2 048."""
 COMPRESSED_LENGTH, PLACES = 2048, 16
 
 TOLERANCES = {
     "float32": {"loss": 1e-5, "gradient_norm": 1e-4, "gradients": 1e-5},
     "bfloat16": {"loss": 5e-3, "gradient_norm": 2e-2, "gradients": 4e-2},
 }
-"""For packed compared with unpacked rows, and for the figures; docs/cluster/hardware_check.md has
-the sources."""
+"""Largest allowed differences from unpacked rows, and from the CPU's reference values.
+docs/cluster/hardware_check.md has their sources."""
 
-Gradients = list[NDArray[np.float64]]
+Run = tuple[float, list[NDArray[np.float64]]]
+"""A loss, and its gradient with respect to each parameter."""
 
 
 def packed(setting: Setting, folder: Path) -> Outcome:
-    """Compare rows with either mask with one response per row, and with the CPU's figures."""
-    from pcl_reasoner.worker.entry import import_mindformers
-
-    import_mindformers()
-    from pcl_reasoner.trainer.mindformers_1_8 import install_cpu_operators
-
-    use(setting.device)
-    install_cpu_operators()
+    """For each kind of mask, compare packed rows with unpacked ones and with the CPU's values."""
+    use_mindformers(setting.device)
     policy = folder / "policy"
     found: dict[str, Any] = {"weights": small.write_policy(policy)}
     table = small.samples(SIZES)
@@ -52,12 +47,7 @@ def packed(setting: Setting, folder: Path) -> Outcome:
     return outcome
 
 
-def _alike(
-    mask: str,
-    left: tuple[float, Gradients],
-    right: tuple[float, Gradients],
-    tolerances: Mapping[str, float],
-) -> list[Check]:
+def _alike(mask: str, left: Run, right: Run, tolerances: Mapping[str, float]) -> list[Check]:
     got, expected = (np.concatenate([part.ravel() for part in run[1]]) for run in (left, right))
     name = f"{mask}, packed gradients are the unpacked ones"
     return [
@@ -67,7 +57,7 @@ def _alike(
 
 
 class LossAndGradients:
-    """The model on a device; a call with rows sums their losses and gradients.
+    """The model on the device; a call returns the mean loss of all responses and its gradients.
 
     Rows are run one at a time, so that packed and unpacked rows use the same compiled graph.
     """
@@ -81,8 +71,8 @@ class LossAndGradients:
         model = build_model(setting, policy, length, compressed)
         self.run = ms.value_and_grad(LossOfRow(model, compressed), None, model.trainable_params())
 
-    def __call__(self, rows: Sequence[dict[str, Any]]) -> tuple[float, Gradients]:
-        """Rows with all responses of SIZES -> the mean loss of the responses, and its gradients."""
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> Run:
+        """Return the mean loss and its gradients; ``rows`` must contain all test responses."""
         import mindspore as ms
 
         from pcl_reasoner.trainer.rows import model_row
@@ -98,39 +88,25 @@ class LossAndGradients:
 
 
 def build_model(setting: Setting, policy: Path, length: int, compressed: bool) -> Any:
-    """Build the model of a rendered YAML and load the policy's weights."""
+    """Build the model that the rendered training YAML describes; load the policy's weights."""
     import mindspore as ms
 
+    from pcl_reasoner.train.shape import shape_of
     from pcl_reasoner.trainer.model import PclQwen2Config, PclQwen2ForCausalLM
     from pcl_reasoner.weights.conversion import write_mindformers
 
     file = policy.parent / "policy.safetensors"
     write_mindformers(policy, file)
-    config = PclQwen2Config(**model_section(setting, policy, length, compressed))
-    model = PclQwen2ForCausalLM(config=config)
+    config = training.settings(
+        setting, batch=1, seq_length=length, max_segments=PLACES, compressed_mask=compressed
+    )
+    value = training.rendered(config, shape_of(config, policy), 0, {})
+    section = dict(value["model"]["model_config"])
+    section.pop("type")
+    model = PclQwen2ForCausalLM(config=PclQwen2Config(**section))
     model.set_train()
     left_out, _ = ms.load_param_into_net(model, ms.load_checkpoint(str(file), format="safetensors"))
     missing = [name for name in left_out if not name.endswith("step_figures")]
     if missing:
         raise ValueError(f"the model's parameters {missing} are not among the weights")
     return model
-
-
-def model_section(setting: Setting, policy: Path, length: int, compressed: bool) -> dict[str, Any]:
-    """``model.model_config`` of the YAML that is rendered for training."""
-    from pcl_reasoner.train.shape import shape_of
-
-    config = training.settings(
-        setting.device,
-        setting.precision,
-        (1, 1, 1),
-        global_batch_size=1,
-        micro_batch_size=1,
-        seq_length=length,
-        max_segments=PLACES,
-        compressed_mask=compressed,
-    )
-    value = training.rendered(config, shape_of(config, policy), 0, {})
-    section = dict(value["model"]["model_config"])
-    section.pop("type")
-    return section

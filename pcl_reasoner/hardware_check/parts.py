@@ -2,25 +2,21 @@
 
     python -m pcl_reasoner.hardware_check PART FOLDER
 
-FOLDER has setting.json, and the part writes outcome.json there. This module is cheap to import.
+The part reads FOLDER/setting.json and writes FOLDER/outcome.json. This module is cheap to import.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
-
-FIGURES = Path(__file__).with_name("figures.json")
-"""The CPU's figures in float32; ``pclr-ms hardware-check --write-figures`` writes such a file."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """The description of a part.
+    """The description of one part of the hardware check.
 
     Args:
         title: What the part checks.
         module: Its module in this package.
-        function: Its function in that module: a Setting and a folder -> an Outcome.
-        devices: Smallest number of Ascend devices that it needs.
+        function: The function in that module that runs it: (Setting, folder) -> Outcome.
+        devices: Number of Ascend devices that it needs.
         not_on_cpu: Why it does not run on a CPU; empty if it does.
     """
 
@@ -53,4 +49,4 @@ PARTS: dict[str, Part] = {
         "the time on a CPU does not predict the time on a device",
     ),
 }
-"""The parts by name, in the order in which they run; the first always runs."""
+"""Name -> part, in the order in which they run; the first runs even if it is not requested."""

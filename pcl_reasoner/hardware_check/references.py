@@ -1,4 +1,4 @@
-"""Definitions of the kernels in NumPy float64, forward and backward.
+"""Reference implementations of MindFormers' kernels in NumPy float64, forward and backward.
 
     attention   P = softmax(q kᵀ / √D), −∞ where forbidden;   o = P v
     RMS norm    o = w x / √(mean x² + ε)
@@ -16,7 +16,7 @@ Array = NDArray[np.float64]
 def attention(
     query: Array, key: Array, value: Array, forbidden: NDArray[np.bool_], cotangent: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """Attention with grouped queries, and the gradients with respect to query, key and value.
+    """Compute attention with grouped queries, and its gradients.
 
     Args:
         query: [N, S, D].
@@ -26,7 +26,7 @@ def attention(
         cotangent: [N, S, D], the gradient with respect to the output.
 
     Returns:
-        The output [N, S, D], and the gradients of query, key and value in their own shapes.
+        The output [N, S, D], then the gradients with respect to query, key and value.
     """
     groups, scale = len(query) // len(key), query.shape[-1] ** -0.5
     keys, values = np.repeat(key, groups, 0), np.repeat(value, groups, 0)
@@ -37,15 +37,18 @@ def attention(
     by_shares = cotangent @ values.swapaxes(1, 2)
     by_scores = shares * (by_shares - (by_shares * shares).sum(-1, keepdims=True)) * scale
     by_key, by_value = by_scores.swapaxes(1, 2) @ query, shares.swapaxes(1, 2) @ cotangent
-    by_head = (len(key), groups, *key.shape[1:])
-    sums = by_key.reshape(by_head).sum(1), by_value.reshape(by_head).sum(1)
-    return output, by_scores @ keys, *sums
+    return output, by_scores @ keys, _by_group(by_key, groups), _by_group(by_value, groups)
+
+
+def _by_group(gradient: Array, groups: int) -> Array:
+    """Sum a gradient [N, S, D] over the ``groups`` query heads that share a key-value head."""
+    return gradient.reshape(-1, groups, *gradient.shape[1:]).sum(1)
 
 
 def rms_norm(
     x: Array, weight: Array, epsilon: float, cotangent: Array
 ) -> tuple[Array, Array, Array]:
-    """RMS norm of [T, H], and the gradients with respect to x and to the weight [H]."""
+    """Return the RMS norm of x [T, H], and the gradients with respect to x and the weight [H]."""
     root = np.sqrt((x * x).mean(-1, keepdims=True) + epsilon)
     normal, weighed = x / root, cotangent * weight
     by_x = (weighed - normal * (weighed * normal).mean(-1, keepdims=True)) / root
@@ -53,7 +56,7 @@ def rms_norm(
 
 
 def rotary(x: Array, theta: float, cotangent: Array) -> tuple[Array, Array]:
-    """Rotary embedding of [N, S, D] at positions 0 to S − 1, and the gradient with respect to x."""
+    """Return x [N, S, D] rotated for positions 0 to S − 1, and the gradient with respect to x."""
     length, size = x.shape[-2:]
     angles = np.outer(np.arange(length), theta ** (-np.arange(0, size, 2) / size))
     cos, sin = (np.concatenate([part, part], -1) for part in (np.cos(angles), np.sin(angles)))

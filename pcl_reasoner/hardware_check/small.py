@@ -1,9 +1,10 @@
-"""Makes a small Qwen2 and responses for it, with the same bits on every machine.
+"""Makes a small Qwen2 model and responses for it, bit-identical on every machine.
 
-No number is rounded twice. The sizes are the smallest possible: the device's attention takes head
-size 64, two tensor-parallel ranks share two key-value heads, and a row of 128 tokens holds several
-responses. The output weights are the scaled embedding, and most tokens repeat the token before
-them. So p of a response is neither 0 nor 1, and OPG's loss is not trivial.
+Each weight is rounded once at most. The sizes are the smallest possible: attention on the device
+needs head size 64, each of two tensor-parallel ranks needs a key-value head, and a row of 128
+tokens holds several responses. The output weights are the scaled embedding, and most tokens repeat
+the previous token. So p of a response, the geometric mean of its tokens' probabilities, is neither
+0 nor 1, and OPG's loss is not trivial.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 HIDDEN, HEADS, GROUPS, INNER, VOCABULARY, LAYERS = 256, 4, 2, 512, 512, 2
 LENGTH, PLACES = 128, 8
 REPEATED = 0.9
-"""Share of tokens that repeat the token before."""
+"""Share of tokens that are equal to the previous token."""
 
 CONFIG: dict[str, Any] = {
     "architectures": ["Qwen2ForCausalLM"],
@@ -41,7 +42,7 @@ CONFIG: dict[str, Any] = {
 
 
 def weights() -> dict[str, NDArray[np.float32]]:
-    """Weights by Hugging Face's names, drawn from whole numbers and scaled by powers of two."""
+    """Draw random weights, Hugging Face name -> array; they are scaled by powers of two only."""
     rng = np.random.default_rng(0)
     found = {}
     for name, shape in _shapes():
@@ -91,7 +92,7 @@ def samples(sizes: Sequence[int]) -> Any:
     """Make responses in the format of the stage ``tokenize``, with rewards 1, 0, 0.25, 1, 0, ….
 
     Args:
-        sizes: Tokens per response, a prompt of 3 to 5 tokens included.
+        sizes: Tokens per response, including a prompt of 3 to 5 tokens.
 
     Returns:
         A table with one row per response.
@@ -105,7 +106,7 @@ def samples(sizes: Sequence[int]) -> Any:
     for index, size in enumerate(sizes):
         drawn, repeats = rng.integers(3, VOCABULARY, size), rng.random(size) < REPEATED
         repeats[0] = False
-        # A repeated token copies the last token that was drawn anew.
+        # A repeated token copies the last token that is not a repeated one.
         ids = drawn[np.maximum.accumulate(np.where(repeats, 0, np.arange(size)))].tolist()
         prompt = 3 + index % 3
         rows.append(
@@ -123,22 +124,18 @@ def samples(sizes: Sequence[int]) -> Any:
     return pa.Table.from_pylist(rows, schema=SEGMENTS)
 
 
-def write_packs(folder: Path, table: Any, length: int = LENGTH, places: int = PLACES) -> int:
+def write_packs(folder: Path, table: Any, length: int = LENGTH) -> int:
     """Pack responses with the code of the stage ``pack``, write them, and return the row count."""
     from pcl_reasoner.pack.arrow_folder import write_arrow_folder
-    from pcl_reasoner.pack.packing import accounting
     from pcl_reasoner.pack.rows import plan_packing
 
     folder.mkdir(parents=True)
-    packing = plan_packing(table, length, places, 0, pad_token_id=0)
-    rows = write_arrow_folder(folder, packing.schema, packing.batches())
-    text = json.dumps(accounting(packing.plan, places))
-    (folder / "accounting.json").write_text(text, encoding="utf-8")
-    return rows
+    packing = plan_packing(table, length, PLACES, 0, pad_token_id=0)
+    return write_arrow_folder(folder, packing.schema, packing.batches())
 
 
 def packed_rows(table: Any, length: int, places: int) -> list[dict[str, Any]]:
-    """The rows that ``write_packs`` would write."""
+    """Return packed rows, as ``write_packs`` writes them, of at most ``places`` segments each."""
     import pyarrow as pa
 
     from pcl_reasoner.pack.rows import plan_packing

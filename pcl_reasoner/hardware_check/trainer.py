@@ -1,4 +1,4 @@
-"""The training process of a part: MindFormers' Trainer, which records every step on every rank.
+"""The training process of a hardware-check part: runs MindFormers' Trainer and records each step.
 
     python -m pcl_reasoner.hardware_check.trainer mindformers.yaml
 
@@ -17,7 +17,7 @@ import numpy as np
 
 
 def record_steps() -> type:
-    """Define the callback that writes rank_N.json; its base class needs MindSpore."""
+    """Return the callback class that writes rank_N.json; its base class is imported only here."""
     import mindspore as ms
 
     class HardwareSteps(ms.Callback):
@@ -53,7 +53,7 @@ def _number(value: Any) -> float:
 
 
 def peak_memory() -> int:
-    """Peak bytes: MindSpore's allocations on a device, the process's memory on a CPU."""
+    """Return peak bytes: MindSpore's allocations on a device, the process's memory on a CPU."""
     import mindspore as ms
 
     if ms.get_context("device_target") == "CPU":

@@ -1,4 +1,4 @@
-"""Trains a small model for five steps with MindFormers' Trainer, on one rank and on several.
+"""Trains a small model for five steps with MindFormers' Trainer, in three parallel layouts.
 
 Also trains two layers of a 32B model, to measure time and memory.
 
@@ -6,12 +6,13 @@ Also trains two layers of a 32B model, to measure time and memory.
     data_parallel     DP 2
     tensor_pipeline   TP 2 x PP 2
 
-All layouts train on the same rows in the same order, so losses and gradient norms are the
-same as on one rank.
+All layouts train on the same rows in the same order. So their losses and gradient norms must be
+equal within a tolerance.
 """
 
 import json
 import statistics
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from pcl_reasoner.hardware_check.outcome import Outcome, Setting, against_figure
 from pcl_reasoner.inference.serve_command import free_port
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.config import TrainConfig
+from pcl_reasoner.train.render import render, to_yaml
+from pcl_reasoner.train.shape import shape_of
+from pcl_reasoner.train.sizes import gradient_scale
 from pcl_reasoner.weights.model_config import ModelShape
 
 SIZES = tuple(8 + (37 * index) % 71 for index in range(40))
@@ -31,7 +35,7 @@ TOLERANCES = {
     "float32": {"loss": 1e-5, "grad_norm": 1e-4},
     "bfloat16": {"loss": 5e-3, "grad_norm": 2e-2},
 }
-"""For comparison with the CPU's figures; docs/cluster/hardware_check.md has the sources."""
+"""Largest allowed errors against the CPU; sources: docs/cluster/hardware_check.md."""
 
 TRAINER = "pcl_reasoner.hardware_check.trainer"
 
@@ -51,15 +55,15 @@ LAYERS_LENGTH, LAYERS_STEPS = 4096, 8
 
 
 def settings(
-    device: str, precision: str, layout: tuple[int, int, int], **changes: Any
+    setting: Setting, layout: tuple[int, int, int] = (1, 1, 1), batch: int = BATCH, **changes: Any
 ) -> TrainConfig:
     """The settings of the small model's training.
 
     Args:
-        device: CPU or Ascend.
-        precision: Compute type.
+        setting: The device and the compute type.
         layout: Data-, tensor- and pipeline-parallel sizes.
-        changes: Settings that differ.
+        batch: Rows per step.
+        changes: Further settings; they override the values here.
     """
     data, tensor, pipeline = layout
     values: dict[str, Any] = {
@@ -70,14 +74,14 @@ def settings(
         "learning_rate": 1e-3,
         "learning_rate_end": 1e-4,
         "warmup_ratio": 0.0,
-        "global_batch_size": BATCH,
-        "micro_batch_size": 1 if pipeline > 1 else BATCH // data,
+        "global_batch_size": batch,
+        "micro_batch_size": 1 if pipeline > 1 else batch // data,
         "seq_length": small.LENGTH,
         "max_segments": small.PLACES,
         "checkpoint_steps": STEPS,
         "keep_checkpoints": 1,
-        "device": device,
-        "precision": precision,
+        "device": setting.device,
+        "precision": setting.precision,
         "compressed_mask": False,
         "data_parallel": data,
         "model_parallel": tensor,
@@ -86,28 +90,9 @@ def settings(
     return TrainConfig(**values | changes)
 
 
-def one_device(setting: Setting, folder: Path) -> Outcome:
-    """Run five steps on one rank; on a CPU, the results are the figures."""
-    return small_training(setting, folder, (1, 1, 1))
-
-
-def data_parallel(setting: Setting, folder: Path) -> Outcome:
-    """Run five steps on two ranks, each with half of every batch."""
-    return small_training(setting, folder, (2, 1, 1))
-
-
-def tensor_pipeline(setting: Setting, folder: Path) -> Outcome:
-    """Run five steps with tensor and pipeline parallelism, but without data parallelism.
-
-    With data parallelism MindSpore cannot cut a dense mask into micro-batches. A compressed mask
-    needs rows of 2 048 tokens, for which there are no CPU figures of training.
-    """
-    return small_training(setting, folder, (1, 2, 2))
-
-
 def small_training(setting: Setting, folder: Path, layout: tuple[int, int, int]) -> Outcome:
-    """Train the small model and compare its steps with the figures."""
-    config = settings(setting.device, setting.precision, layout)
+    """Train the small model and compare its steps with the CPU's reference values."""
+    config = settings(setting, layout)
     found: dict[str, Any] = {"weights": small.write_policy(folder / "policy")}
     rows = small.write_packs(folder / "packs", small.samples(SIZES))
     start = worker.starting_point(
@@ -120,23 +105,28 @@ def small_training(setting: Setting, folder: Path, layout: tuple[int, int, int])
     return Outcome(checks, measured, found if config.devices == 1 else None)
 
 
-def step_values(config: TrainConfig, records: list[dict[str, Any]], key: str) -> list[float]:
-    """A value of the complete global batch, one number per step, from the ranks' records.
+one_device = partial(small_training, layout=(1, 1, 1))
+"""Runs five steps on one rank. With ``--write-figures`` the results become reference values."""
+data_parallel = partial(small_training, layout=(2, 1, 1))
+"""Runs five steps on two ranks, each with half of every batch."""
+tensor_pipeline = partial(small_training, layout=(1, 2, 2))
+"""Runs five steps with tensor and pipeline parallelism, but without data parallelism.
 
-    With a pipeline only the last stage has the loss. It is the sum over micro-batches and contains
-    the loader's gradient scale.
+With data parallelism MindSpore cannot cut a dense mask into micro-batches. A compressed mask needs
+rows of 2 048 tokens, for which there are no reference values of training."""
+
+
+def step_values(config: TrainConfig, records: list[dict[str, Any]], key: str) -> list[float]:
+    """Return the loss or the gradient norm (``key``) of the global batch, one number per step.
+
+    With a pipeline only the ranks of the last stage record the loss. Their value is the sum over
+    micro-batches, multiplied by the loader's gradient scale.
     """
     last = records[-(len(records) // config.pipeline_stage) :]
     means = [statistics.fmean(step) for step in zip(*(rank[key] for rank in last), strict=True)]
     if key == "loss" and config.pipeline_stage > 1:
         return [mean / gradient_scale(config) for mean in means]
     return means
-
-
-def gradient_scale(config: TrainConfig) -> float:
-    """The rendered YAML's factor on every loss weight; MindFormers divides by it."""
-    section = rendered(config, LAYERS_SHAPE, 0, {})["train_dataset"]["data_loader"]
-    return float(section["gradient_scale"])
 
 
 def train(
@@ -154,9 +144,6 @@ def train(
     Returns:
         The records of all ranks, rank 0 first.
     """
-    from pcl_reasoner.train.render import to_yaml
-    from pcl_reasoner.train.shape import shape_of
-
     value = rendered(config, shape or shape_of(config, folder / "policy"), rows, start)
     (folder / "mindformers.yaml").write_text(to_yaml(value), encoding="utf-8")
     arguments = worker.command("mindformers.yaml", config.devices, free_port(), "work/msrun_log")
@@ -171,12 +158,10 @@ def train(
 def rendered(
     config: TrainConfig, shape: ModelShape, rows: int, start: dict[str, str]
 ) -> dict[str, Any]:
-    """The MindFormers configuration, with our callback in place of checkpoints.
+    """Render the MindFormers configuration, with our callback in place of writing checkpoints.
 
-    The trained weights are not used, and writing a large model's weights takes long.
+    Nothing uses the trained weights, and writing a large model's weights takes long.
     """
-    from pcl_reasoner.train.render import render
-
     paths = {
         "packs": "packs",
         "policy": "policy",
@@ -192,7 +177,7 @@ def rendered(
 
 
 def _measured(records: list[dict[str, Any]]) -> dict[str, Any]:
-    """The slowest rank's times and the largest rank's memory."""
+    """Return the first and median step time, on each step's slowest rank, and the peak memory."""
     first, *others = (max(step) for step in zip(*(one["seconds"] for one in records), strict=True))
     return {
         "first_step_seconds": round(first, 3),
@@ -202,26 +187,15 @@ def _measured(records: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def layers(setting: Setting, folder: Path) -> Outcome:
-    """Train two layers at full width, with one row of 4 096 tokens per step."""
-    return time_layers(setting, folder, LAYERS_SHAPE, LAYERS_LENGTH)
-
-
-def time_layers(setting: Setting, folder: Path, shape: ModelShape, length: int) -> Outcome:
-    """Train some steps from random weights; losses must only be between 0 and 1."""
+    """Train two layers at full width from random weights, with one row of 4 096 tokens per step."""
+    length, hidden = LAYERS_LENGTH, LAYERS_SHAPE.hidden_size
     table = small.samples([length // 4, length // 2, length // 8] * LAYERS_STEPS)
-    rows = small.write_packs(folder / "packs", table, length, small.PLACES)
+    rows = small.write_packs(folder / "packs", table, length)
     config = settings(
-        setting.device,
-        setting.precision,
-        (1, 1, 1),
-        global_batch_size=1,
-        micro_batch_size=1,
-        max_steps=LAYERS_STEPS,
-        seq_length=length,
-        compressed_mask=True,
+        setting, batch=1, max_steps=LAYERS_STEPS, seq_length=length, compressed_mask=True
     )
-    records = train(config, folder, rows, {"start": ""}, shape)
-    measured = {"tokens_per_row": length, "hidden": shape.hidden_size, **_measured(records)}
+    records = train(config, folder, rows, {"start": ""}, LAYERS_SHAPE)
+    measured = {"tokens_per_row": length, "hidden": hidden, **_measured(records)}
     measured["tokens_per_second"] = round(length / measured["step_seconds"], 1)
     # OPG's loss is between 0 and 1.
     checks = [compare("the loss is between 0 and 1", loss, 0.5, 1.0) for loss in records[0]["loss"]]

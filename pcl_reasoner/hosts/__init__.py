@@ -1,1 +1,1 @@
-"""Training on many hosts: start it, monitor it, restart it after a worker or a host is lost."""
+"""Starts training on many hosts, monitors it, and restarts it when a worker or host is lost."""

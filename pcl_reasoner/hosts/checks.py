@@ -1,6 +1,6 @@
-"""Checks that hosts are fit for training. All are queried at once, before anything is started.
+"""Checks that hosts are fit for training. All hosts are queried at once, before the job starts.
 
-node03: its host key is not known here: look at it and put it into known_hosts (ssh-keyscan).
+node03: its host key is not known here: check it and add it to known_hosts (ssh-keyscan).
 node05: mindspore is 2.7.1, here 2.7.2: install the same on all hosts.
 """
 
@@ -46,7 +46,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class Answer:
-    """A host's facts, or the reason why there are none.
+    """The facts that a host has sent; if it has sent none, ``why`` is the reason.
 
     ``heard`` is the time at which the answer arrived, by this machine's clock.
     """
@@ -62,34 +62,26 @@ def check_hosts(how: str, needs: Needs, placement: Placement) -> list[str]:
     """Check all hosts in parallel.
 
     Args:
-        how: ``local`` or ``ssh``.
-        needs: The requirements that they must meet.
+        how: How the hosts are reached, ``local`` or ``ssh``.
+        needs: The requirements that all hosts must meet.
         placement: The launch file's settings, with the hosts.
 
     Returns:
         The problems, one sentence each; an empty list when there are none.
     """
-    files = [str(file) for file in needs.files]
-    question = Question(files=files, folder=str(needs.folder))
+    question = Question(files=[str(file) for file in needs.files], folder=str(needs.folder))
     with _token(needs.folder) as (token, text):
 
         def asked(rank: int) -> Question:
-            answer = f"{token}.{rank}"
             port = placement.master_port if rank == 0 else None
-            return replace(question, token=(str(token), text), answer=answer, port=port)
+            return replace(question, token=(str(token), f"{token}.{rank}", text), port=port)
 
         answers = _ask(how, placement, asked, _ANSWER_SECONDS)
-        unshared = [
-            answer.rank for answer in answers if not _was_written(f"{token}.{answer.rank}", text)
-        ]
+        unshared = [one.rank for one in answers if not _was_written(f"{token}.{one.rank}", text)]
     here = versions()
-    problems = []
+    problems: list[str] = []
     for answer in answers:
-        if answer.facts is None:
-            problems.append(f"{answer.host}: {answer.why}.")
-        else:
-            seen = answer.facts["shared"] and answer.rank not in unshared
-            problems += _problems(answer, answer.facts, bool(seen), here, needs, placement)
+        problems += _problems(answer, answer.rank not in unshared, here, needs, placement)
     return [*problems, *_other_content(how, needs, placement, answers)]
 
 
@@ -139,19 +131,17 @@ def _ask(
 
 
 def _problems(
-    answer: Answer,
-    found: dict[str, Any],
-    shared: bool,
-    here: dict[str, str],
-    needs: Needs,
-    placement: Placement,
+    answer: Answer, seen_here: bool, here: dict[str, str], needs: Needs, placement: Placement
 ) -> Iterator[str]:
-    host = answer.host
+    host, found = answer.host, answer.facts
+    if found is None:
+        yield f"{host}: {answer.why}."
+        return
     for name, version in here.items():
         there = found["versions"].get(name)
         if there != version:
             yield f"{host}: {name} is {there}, here {version}: install the same on all hosts."
-    if not shared:
+    if not (found["shared"] and seen_here):
         yield (
             f"{host}: {needs.folder} is not the folder that it is here: all hosts must see the "
             "same one, and write to it. Choose a shared place with --runs."
@@ -180,10 +170,10 @@ def _problems(
 def _other_content(
     how: str, needs: Needs, placement: Placement, answers: list[Answer]
 ) -> Iterator[str]:
-    """Report files that are missing on a host or have other content there.
+    """Yield a problem for each file that is missing on a host or differs from this machine's file.
 
-    A path with the same inode, size and modification time is the same file. If only the size is
-    equal, the contents are compared by their hashes.
+    Files with equal inode, size and modification time are one file on a shared disk. If only the
+    sizes are equal, the hashes of the host's file and of this machine's file are compared.
     """
     here = {str(file): identity(file) for file in needs.files}
     doubtful: dict[int, list[str]] = {}
@@ -191,18 +181,16 @@ def _other_content(
         if answer.facts is None:
             continue
         for file, found in answer.facts["files"].items():
+            ours = here[file]
             if found is None:
                 yield f"{answer.host}: {file} is not there."
-            elif found[1] != (here[file] or [0, 0])[1]:
-                yield f"{answer.host}: {file} has {found[1]:,} bytes, here {_size(here[file])}."
-            elif found != here[file]:
+            elif ours is None or found[1] != ours[1]:
+                size = f"{ours[1]:,}" if ours else "it is missing"
+                yield f"{answer.host}: {file} has {found[1]:,} bytes, here {size}."
+            elif found != ours:
                 doubtful.setdefault(answer.rank, []).append(file)
     if doubtful:
         yield from _other_hashes(how, needs, placement, doubtful)
-
-
-def _size(found: list[int] | None) -> str:
-    return f"{found[1]:,}" if found else "it is missing"
 
 
 def _other_hashes(
@@ -215,7 +203,7 @@ def _other_hashes(
 
     def asked(rank: int) -> Question:
         remembered = str(needs.cache / f"hashes-{placement.hosts[rank]}.json")
-        return Question(files=doubtful.get(rank, []), hashes=True, memory=remembered)
+        return Question(files=doubtful.get(rank, []), memory=remembered)
 
     for answer in _ask(how, placement, asked, _HASH_SECONDS):
         for file in doubtful.get(answer.rank, []):
@@ -223,6 +211,6 @@ def _other_hashes(
                 yield f"{answer.host}: {file} cannot be read: {answer.why}."
             elif answer.facts["hashes"].get(file) != here[file]:
                 yield (
-                    f"{answer.host}: {file} has other content than here: copy it there anew, or "
-                    "use a shared place."
+                    f"{answer.host}: {file} has other content than here: copy it there again, or "
+                    "use a shared folder."
                 )

@@ -26,12 +26,12 @@ class HostCommand:
 
     Args:
         host: Name of the host.
-        rank: Index of the host, from 0; for Ray the head has 0.
+        rank: Index of the host, from 0; for Ray, the head's index is 0.
         purpose: Description of the command, e.g. "v1_sft/train: ranks 0 to 7".
         environment: Shell commands that set up the environment.
         place: ``cd`` to the working directory; empty if the command needs none.
         start: The command itself.
-        base_env: Environment variables that do not come from the launch file.
+        base_env: This package's environment variables; those of the launch file override them.
     """
 
     host: str
@@ -55,8 +55,8 @@ def commands_for_plan(plan: Plan) -> dict[str, list[tuple[str, str]]]:
         plan: The stages to run.
 
     Returns:
-        Host -> list of (purpose, command). On a laptop there is one host, and one process per
-        train stage.
+        Host -> list of (purpose, command). With one host and one device, training is a single
+        process.
     """
     found: dict[str, list[tuple[str, str]]] = {}
     for planned in plan.stages:
@@ -66,7 +66,10 @@ def commands_for_plan(plan: Plan) -> dict[str, list[tuple[str, str]]]:
 
 
 def host_commands(planned: PlannedStage) -> list[HostCommand]:
-    """Return a stage's command on every host; empty for a stage of one process on this machine."""
+    """Return one command per host: to train, or to start the servers that the stage needs.
+
+    Empty for any other stage, and for a stage that starts its servers itself.
+    """
     placement, config = planned.recipe.launch.placement, planned.spec.config
     if config.runs_on_hosts:
         return list(_train(planned, placement))
@@ -92,7 +95,7 @@ def _train(planned: PlannedStage, placement: Placement) -> Iterator[HostCommand]
 def _serve(
     planned: PlannedStage, server: ServerNeeds, placement: Placement
 ) -> Iterator[HostCommand]:
-    """Yield one vLLM server per host (vllm-ascend on NPUs), with this stage's context length."""
+    """Yield one command per host, which starts a vLLM server with the stage's context length."""
     start = " ".join(
         [
             "vllm serve",

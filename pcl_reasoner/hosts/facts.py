@@ -3,7 +3,7 @@
 python -m pcl_reasoner.hosts.facts
 
 standard input   {"files": ["/data/policy/model.safetensors"],
-                  "token": ["/runs/…/.shared-1f2e…", "1f2e…"], …}
+                  "token": ["/runs/…/.shared-1f2e…", "/runs/…/.shared-1f2e….0", "1f2e…"], …}
 standard output  {"versions": {"python": "3.11.9", …}, "files": {"/data/…": [inode, size,
                   mtime_ns]}, "hashes": {}, "shared": true, "port_free": true,
                   "free": 81604378624, "devices": null, "time": 1795287667.2}
@@ -11,7 +11,6 @@ standard output  {"versions": {"python": "3.11.9", …}, "files": {"/data/…": 
 
 import hashlib
 import json
-import os
 import platform
 import re
 import shutil
@@ -26,41 +25,37 @@ from typing import Any
 
 from pcl_reasoner import __version__
 
-PACKAGES = ("mindspore", "mindformers")
 _NPU_SECONDS = 20
 _SHARED_SECONDS = 5.0
-"""Time to wait for a new file, which a network file system may show late."""
+"""Seconds to wait for a new file: on a network file system it may become visible late."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """The launcher's question to a host.
+    """The facts that the launcher requests from a host.
 
     Args:
         files: Files that must be identical on all hosts.
-        hashes: True: also return the SHA-256 of each file.
-        memory: File in which this host caches hashes; None: no cache.
-        token: Path of a file that the launcher wrote, and its content.
-        answer: File to which this host writes the same content, for the launcher to read.
+        memory: File in which this host caches hashes; None: no hashes are computed.
+        token: (file, answer, text): the launcher wrote ``text`` to ``file``, and this host must
+            write ``text`` to ``answer``. None: shared access is not checked.
         folder: Folder on the disk whose free space is reported.
         port: Port that must be free on this host; None: no port is checked.
     """
 
     files: list[str] = field(default_factory=list)
-    hashes: bool = False
     memory: str | None = None
-    token: tuple[str, str] | None = None
-    answer: str | None = None
+    token: tuple[str, str, str] | None = None
     folder: str = "/"
     port: int | None = None
 
 
 def facts(asked: Question) -> dict[str, Any]:
-    """Answer the launcher's question."""
+    """Return the facts that the launcher requests."""
     return {
         "versions": versions(),
         "files": {file: identity(Path(file)) for file in asked.files},
-        "hashes": _hashes(asked) if asked.hashes else {},
+        "hashes": _hashes(asked),
         "shared": _shared(asked),
         "port_free": None if asked.port is None else _is_free(asked.port),
         "free": shutil.disk_usage(asked.folder).free if Path(asked.folder).is_dir() else None,
@@ -75,7 +70,7 @@ def versions() -> dict[str, str]:
     This package has two entries: its version number and a hash of its code.
     """
     found = {"python": platform.python_version()}
-    for name in PACKAGES:
+    for name in ("mindspore", "mindformers"):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -86,7 +81,7 @@ def versions() -> dict[str, str]:
 
 
 def _code(package: Path) -> str:
-    """Hash the package's code; a checkout and an installation of it have the same hash."""
+    """Hash the package's code; a checkout and an installation have the same hash."""
     files = {file.relative_to(package).as_posix(): file for file in package.rglob("*.py")}
     beside = package.parent / "handlers"  # where a checkout has them
     if (beside / "pclr_ms.py").is_file():
@@ -106,31 +101,31 @@ def identity(file: Path) -> list[int] | None:
     return [status.st_ino, status.st_size, status.st_mtime_ns]
 
 
-def _hashes(asked: Question) -> dict[str, str | None]:
+def _hashes(asked: Question) -> dict[str, str]:
+    """Return the SHA-256 of each file that exists; empty if ``memory`` is None."""
+    if asked.memory is None:
+        return {}
     from pcl_reasoner.runner.sources import HashCache
 
-    memory = HashCache(Path(asked.memory or os.devnull))
-    found = {
-        file: memory.sha256(Path(file)) if Path(file).is_file() else None for file in asked.files
-    }
-    if asked.memory:
-        memory.save()
+    memory = HashCache(Path(asked.memory))
+    found = {file: memory.sha256(Path(file)) for file in asked.files if Path(file).is_file()}
+    memory.save()
     return found
 
 
 def _shared(asked: Question) -> bool | None:
-    """Return whether this host sees the launcher's token file.
+    """Return whether this host reads the launcher's text from the token file; None without token.
 
-    The answer file lets the launcher check the opposite direction. None if there is no token.
+    This host also writes the text to the answer file, which the launcher reads.
     """
-    if asked.token is None or asked.answer is None:
+    if asked.token is None:
         return None
-    file, text = asked.token
+    file, answer, text = asked.token
     until = time.monotonic() + _SHARED_SECONDS
     while not Path(file).is_file() and time.monotonic() < until and Path(file).parent.is_dir():
         time.sleep(0.2)
     try:
-        Path(asked.answer).write_text(text, encoding="utf-8")
+        Path(answer).write_text(text, encoding="utf-8")
         return Path(file).read_text(encoding="utf-8") == text
     except OSError:
         return False
@@ -148,7 +143,7 @@ def _is_free(port: int) -> bool:
 
 
 def devices() -> int | None:
-    """Return the number of dies that ``npu-smi`` lists; None without it or without such output."""
+    """Return the number of NPU dies by ``npu-smi``; None if it is missing or prints no number."""
     program = shutil.which("npu-smi")
     if program is None:
         return None

@@ -1,14 +1,13 @@
-"""Keeps the logs of all hosts beside the stage's folder.
+"""Keeps the logs of each host and each launch attempt (``start_1``, ``start_2`` …) of a stage.
 
-logs/train-1a2b3c4d/host_0/start_1/msrun.log        written by the keeper
-                                   worker_0.log …   moved from the shared folder at the end
-                                   scheduler.log
-                                   mindformers/rank_0/…
-                                   plog/…           by the keeper, with ASCEND_PROCESS_LOG_PATH set
+logs/train-1a2b3c4d/host_0/start_1/msrun.log        written by the keeper (hosts/keeper.py)
+                                   plog/…           copied, if ASCEND_PROCESS_LOG_PATH is set
+                                   worker_0.log …   moved from the stage's folder at the end
+                                   scheduler.log    moved from the stage's folder
+                                   mindformers/rank_0/…     copied from the stage's folder
 """
 
 import shutil
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,65 +19,59 @@ _TAIL_LINES = 25
 
 
 def start_folder(logs: Path, rank: int, number: int) -> Path:
-    """Return the folder for one host's logs of one start.
+    """Return the folder for the logs of one host in one launch attempt.
 
     Args:
         logs: The stage's log folder.
         rank: Index of the host.
-        number: Number of the start, from 1.
+        number: Number of the launch attempt, from 1; 0 if a person started the hosts.
     """
     return logs / f"host_{rank}" / f"start_{number}"
 
 
 def next_start(logs: Path) -> int:
-    """Return the number of the next start: one above the highest number that has logs.
+    """Return the number of the next launch attempt: the highest number that has logs, plus 1.
 
-    Starts by earlier commands count, too.
+    So launch attempts of earlier commands are counted, too.
     """
     names = (path.name.removeprefix("start_") for path in logs.glob("host_*/start_*"))
     return 1 + max((int(name) for name in names if name.isdigit()), default=0)
 
 
 def gather(logs: Path, folder: Path, placement: Placement, number: int) -> None:
-    """Move the logs of a start out of the stage's folder.
+    """Move the logs of a launch attempt from the stage's folder to the log folder.
 
-    The next start would overwrite them, and would report their errors as its own. Logs that do not
-    exist are skipped.
+    Otherwise the next attempt would overwrite the logs, and the errors in them would look like
+    errors of the next attempt. Logs that do not exist are skipped.
 
     Args:
         logs: The stage's log folder.
         folder: The stage's folder.
-        placement: The settings of this start.
-        number: Number of the start.
+        placement: The hosts and settings of this attempt.
+        number: Number of the attempt, from 1; 0 if a person started the hosts.
     """
-    each = placement.devices_per_host
-    for rank in range(len(placement.hosts)):
-        to = start_folder(logs, rank, number)
-        ranks = range(rank * each, (rank + 1) * each)
-        for origin, name in _wanted(folder, placement.log_dir, ranks):
-            if origin.exists() and (rank == 0 or name != "scheduler.log"):
-                with suppress(OSError, shutil.Error):
-                    to.mkdir(parents=True, exist_ok=True)
-                    _take(origin, to / name)
-
-
-def _wanted(folder: Path, log_dir: str, ranks: range) -> Iterator[tuple[Path, str]]:
-    yield folder / log_dir / "scheduler.log", "scheduler.log"
-    for rank in ranks:
-        yield folder / log_dir / f"worker_{rank}.log", f"worker_{rank}.log"
-        yield folder / MINDFORMERS / f"rank_{rank}", f"mindformers/rank_{rank}"
+    each, msrun_logs = placement.devices_per_host, folder / placement.log_dir
+    for host in range(len(placement.hosts)):
+        to = start_folder(logs, host, number)
+        if host == 0:
+            _take(msrun_logs / "scheduler.log", to / "scheduler.log")
+        for rank in range(host * each, (host + 1) * each):
+            _take(msrun_logs / f"worker_{rank}.log", to / f"worker_{rank}.log")
+            _take(folder / MINDFORMERS / f"rank_{rank}", to / "mindformers" / f"rank_{rank}")
 
 
 def _take(origin: Path, to: Path) -> None:
-    """Move a file; copy a folder, because MindFormers continues to write to it."""
-    if origin.is_dir():
-        shutil.copytree(origin, to, dirs_exist_ok=True)
-    else:
-        shutil.move(origin, to)
+    """Move a file, if it exists; copy a folder, because MindFormers continues to write to it."""
+    with suppress(OSError, shutil.Error):
+        if origin.is_dir():
+            shutil.copytree(origin, to, dirs_exist_ok=True)
+        elif origin.exists():
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(origin, to)
 
 
 def tail_of(logs: Path, rank: int, number: int) -> str:
-    """Return the last lines of a host's log: of its first non-empty worker log, or of msrun.log."""
+    """Return the last lines of a host's first log that is not empty: a worker's, or msrun.log."""
     folder = start_folder(logs, rank, number)
     for file in (*sorted(folder.glob("worker_*.log")), folder / "msrun.log"):
         try:

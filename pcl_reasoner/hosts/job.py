@@ -1,8 +1,8 @@
-"""The training job on several hosts, and the task for the keeper of each host.
+"""The training job on several hosts, and the task for each host's keeper (hosts/keeper.py).
 
     node02: bash -c "source …/set_env.sh && export … && cd … && exec msrun … --node_rank=1 …"
 
-``local`` runs the commands of all hosts as processes of this machine, to test a launch file.
+With ``--start local``, the commands of all hosts run on this machine, to test a launch file.
 """
 
 import hashlib
@@ -29,17 +29,17 @@ class Job:
 
     Args:
         placement: The launch file's settings; ``log_dir`` is relative to ``folder``.
-        how: ``local`` or ``ssh``.
-        folder: The stage's folder, the same path on all hosts.
+        how: The value of ``--start``: ``local`` or ``ssh``.
+        folder: The stage's folder; all hosts see it under the same path.
         config_file: The MindFormers YAML, relative to ``folder``.
         env: Environment variables; those of the launch file override them.
         metrics: metrics.jsonl, with one line per optimizer step.
         steps: Total number of optimizer steps.
-        logs: Folder in which the logs of all starts are kept.
-        prepare: Prepares the next start. Returns the step from which training resumes, or None if
-            no step is left.
+        logs: Folder in which the logs of all launch attempts are kept.
+        prepare: Prepares the next launch attempt. Returns the step from which training resumes, or
+            None if no step is left.
         check: Returns the problems of the hosts, one sentence each; empty when there are none.
-        stopped: File that training writes when one of its stop rules ended it; None: no such file.
+        stopped: File with the reason why a stop rule ended training; None: there is no such file.
     """
 
     placement: Placement
@@ -55,15 +55,15 @@ class Job:
     stopped: Path | None = None
 
 
-def python_of(placement: Placement, host: str) -> str:
-    """Return the host's Python: that of ``per_host``, or else the path of this interpreter."""
-    return placement.settings_of(host).python or sys.executable
-
-
 def module_command(how: str, placement: Placement, host: str, module: str) -> list[str]:
-    """Return the local command that runs a module of this package on a host."""
-    command = [python_of(placement, host), "-P", "-m", module]
-    return command_on(host, command, how, placement.ssh, placement.notice_seconds)
+    """Return the local command that runs a module of this package on a host.
+
+    If ``per_host`` names no Python for the host, the path of this machine's interpreter is used.
+    """
+    python = placement.settings_of(host).python or sys.executable
+    return command_on(
+        host, [python, "-P", "-m", module], how, placement.ssh, placement.notice_seconds
+    )
 
 
 def keeper_command(job: Job, placement: Placement, host: str) -> list[str]:
@@ -72,9 +72,9 @@ def keeper_command(job: Job, placement: Placement, host: str) -> list[str]:
 
 
 def mark_of(job: Job, host: str) -> str:
-    """Return the value that marks the run's processes on a host.
+    """Return the value of the variable PCL_RUN, which marks the run's processes on a host.
 
-    It is the same for every start and every launcher.
+    All launchers and all launch attempts of this run use the same value.
     """
     return hashlib.sha256(f"{job.folder.absolute()} {host}".encode()).hexdigest()[:16]
 
@@ -84,9 +84,9 @@ def task_of(job: Job, placement: Placement, rank: int, number: int) -> Task:
 
     Args:
         job: The training job.
-        placement: The settings of this start; spare hosts may have replaced lost hosts.
+        placement: The settings of this attempt; spare hosts may have replaced lost hosts.
         rank: Index of the host.
-        number: Number of the start, from 1.
+        number: Number of the launch attempt, from 1.
     """
     host = placement.hosts[rank]
     each = placement.devices_per_host
@@ -107,25 +107,19 @@ def task_of(job: Job, placement: Placement, rank: int, number: int) -> Task:
 
 def _line(job: Job, placement: Placement, rank: int) -> str:
     """Return the host's shell line; its last command replaces the shell (``exec``)."""
-    steps = host_steps(
-        placement,
-        rank,
-        job.folder,
-        job.config_file,
-        python=sys.executable,
-        base_env=job.env,
-        master=_LOCAL_MASTER if job.how == LOCAL else None,
-    )
+    job_files, python = (job.folder, job.config_file), sys.executable
+    master = _LOCAL_MASTER if job.how == LOCAL else None
+    steps = host_steps(placement, rank, *job_files, python, job.env, master)
     if job.how == LOCAL and rank > 0:
         steps.insert(-2, _second_on_this_machine(job))
     return " && ".join([*steps[:-1], f"exec {steps[-1]}"])
 
 
 def _second_on_this_machine(job: Job) -> str:
-    """Return a shell step that keeps a second local host from starting its own scheduler.
+    """Return a shell step with which msrun starts no scheduler, for local hosts after the first.
 
-    msrun starts a scheduler if the master's address is among those that ``ip`` prints. The step
-    puts an ``ip`` that prints no address first in PATH.
+    msrun starts a scheduler if the program ``ip`` prints the master's address. The step changes
+    PATH, so that msrun finds another program ``ip``, which prints no address.
     """
     folder = job.folder / "work" / "not_the_master"
     folder.mkdir(parents=True, exist_ok=True)

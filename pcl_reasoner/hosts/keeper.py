@@ -1,11 +1,11 @@
-"""The keeper of a host of a training job: supervises msrun there, and reports.
+"""The keeper: a process per host that supervises msrun there and reports to the launcher.
 
     python -P -m pcl_reasoner.hosts.keeper
 
-    standard input   {"run": "/runs/v15 node02", "command": ["bash", "-c", "… msrun …"], …}
+    standard input   {"run": "1f2e…", "command": ["bash", "-c", "… msrun …"], …}
                      then heartbeats, see `pcl_reasoner.supervise.keeper`
     standard output  {"event": "started", "process": 4242}
-                     {"event": "alive", "complaint": "…"}    every second
+                     {"event": "alive", "complaint": "…"}    every second; the last error line
                      {"event": "worker", "process": 4250, "rank": "1", "code": null, "signal": 9}
                      {"event": "exit", "code": 1}
                      {"event": "ended", "killed": 3}      no process of the run is left here
@@ -18,6 +18,7 @@ import os
 import re
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,10 +38,10 @@ class Task(keeper.Task):
     """The task of a host's keeper.
 
     Args:
-        log: File to which msrun's output is appended; standard output holds the events.
+        log: File to which msrun's output is appended; standard output is only for the events.
         worker_logs: Log files that are searched for error lines.
-        copies: Source -> target of log folders that are copied at the end, if they exist.
-        follow_workers: False if MindSpore itself restarts lost workers.
+        copies: Log folders that are copied at the end, if they exist: source -> target.
+        follow_workers: True to report workers that end; False if MindIO restarts lost workers.
     """
 
     log: str | None = os.devnull
@@ -52,12 +53,12 @@ class Task(keeper.Task):
 class Complaints:
     """Finds the last error line in the workers' logs, which grow and may not exist yet.
 
-    A line about a full disk is kept, whatever follows it. A line of msrun counts only if the
-    workers' logs have none, because msrun's errors are caused by theirs.
+    A line about a full disk is never replaced by a later line. A line of msrun's log counts only if
+    the workers' logs have no error line, because errors of workers cause errors of msrun.
 
     Args:
         workers: Paths of the workers' logs.
-        command: Path of the command's log.
+        command: Path of msrun's log.
     """
 
     def __init__(self, workers: list[str], command: str) -> None:
@@ -66,7 +67,7 @@ class Complaints:
         self._of_workers: str | None = None
         self._of_command: str | None = None
         self.lost: dict[int, int] = {}
-        """Process id -> exit code of failed workers by msrun's report (negative for a signal)."""
+        """Failed workers in msrun's log: process id -> exit code (negative for a signal)."""
 
     @property
     def last(self) -> str | None:
@@ -106,7 +107,7 @@ def _complaint(text: bytes, before: str | None) -> str | None:
 
 
 class Workers:
-    """msrun's workers. The end of one is seen at once, even if it has another parent process."""
+    """Finds msrun's workers, and opens pidfds, by which the end of a worker is seen at once."""
 
     def __init__(self) -> None:
         self._ranks: dict[int, tuple[int, str]] = {}
@@ -124,16 +125,12 @@ class Workers:
             # msrun also starts `tail` on the workers' logs, with the workers' environment.
             if values.get("MS_ROLE") == "MS_WORKER" and processes.name_of(process) != "tail":
                 # A worker's own children inherit its role, so they are not searched.
-                self._follow(process, values.get("MS_NODE_ID", "?"))
+                self._found.add(process)
+                with suppress(OSError):  # it has just ended; msrun reports how
+                    rank = values.get("MS_NODE_ID", "?")
+                    self._ranks[os.pidfd_open(process)] = (process, rank)
             else:
                 waiting += processes.children_of(process)
-
-    def _follow(self, process: int, rank: str) -> None:
-        self._found.add(process)
-        try:
-            self._ranks[os.pidfd_open(process)] = (process, rank)
-        except OSError:  # it has just ended; msrun reports how
-            return
 
     @property
     def handles(self) -> list[int]:
@@ -147,9 +144,9 @@ class Workers:
             handle: The worker's pidfd, which is closed here.
         """
         process, rank = self._ranks.pop(handle)
-        end = processes.how_it_ended(process)
+        code, number = processes.how_it_ended(process)
         os.close(handle)
-        return {"process": process, "rank": rank, "code": end.code, "signal": end.signal}
+        return {"process": process, "rank": rank, "code": code, "signal": number}
 
 
 class Keeper(keeper.Keeper):
@@ -165,22 +162,22 @@ class Keeper(keeper.Keeper):
         """Process ids of workers whose end was reported."""
 
     def run(self) -> int:
-        """Run the command, report its end, and copy its logs."""
+        """Run the command, report its end, copy its logs, and return the exit code."""
         code = super().run()
         self._copy()
         self._say("ended", killed=self.killed)
         return code
 
     def started(self, process: int) -> None:
-        """Report the start."""
+        """Report that the command was started."""
         self._say("started", process=process)
 
     def exited(self, code: int) -> None:
-        """Report the exit code."""
+        """Report the command's exit code."""
         self._say("exit", code=code, complaint=self._complaints.read())
 
     def look(self) -> list[int]:
-        """Find new and lost workers, and report that the host is alive."""
+        """Find new and lost workers, report that the host is alive, and return workers' pidfds."""
         if self._host.follow_workers:
             self._workers.look()
             self._report_lost()
@@ -190,7 +187,7 @@ class Keeper(keeper.Keeper):
         return self._workers.handles
 
     def ready(self, handle: int) -> None:
-        """Report the end of a worker."""
+        """Report that the worker with this pidfd has ended."""
         self._report(self._workers.ended(handle))
 
     def _report(self, ended: dict[str, Any]) -> None:
@@ -198,14 +195,12 @@ class Keeper(keeper.Keeper):
         self._say("worker", **ended, complaint=self._complaints.read())
 
     def _report_lost(self) -> None:
-        """Report workers that ended before they were found, from msrun's log."""
+        """Report workers that ended before ``look`` found them; msrun's log names them."""
         self._complaints.read()
         for process, code in self._complaints.lost.items():
             if process not in self._reported:
-                end = {"code": max(code, 0), "signal": None}
-                if code < 0:
-                    end = {"code": None, "signal": -code}
-                self._report({"process": process, "rank": "?", **end})
+                ended = {"process": process, "rank": "?", "code": code, "signal": None}
+                self._report(ended if code >= 0 else {**ended, "code": None, "signal": -code})
 
     def _copy(self) -> None:
         for origin, to in self._host.copies.items():

@@ -1,4 +1,4 @@
-"""The launcher's connections to the keepers of the hosts. All events arrive in one queue."""
+"""The launcher's connections to the hosts' keepers (hosts/keeper.py), with one queue of events."""
 
 import json
 import queue
@@ -40,7 +40,7 @@ class Link:
         host: Name of the host.
         command: The local command that starts the keeper on the host.
         task: The keeper's task.
-        events: Queue that receives the keeper's lines.
+        events: Queue that receives the keeper's events.
     """
 
     def __init__(
@@ -71,7 +71,8 @@ class Link:
         values = event.values
         if values is None:
             if not self.ended:
-                state.closed = self._error()
+                self._errors.seek(0)
+                state.closed = reason_in(self._errors.read().decode("utf-8", "replace"))
             return
         state.heard = event.at
         if values.get("complaint"):
@@ -87,10 +88,6 @@ class Link:
                 state.code_at, state.code_since = event.at, before
             case "ended":
                 self.ended = True
-
-    def _error(self) -> str:
-        self._errors.seek(0)
-        return reason_in(self._errors.read().decode("utf-8", "replace"))
 
     def stop(self) -> None:
         """Tell the keeper to stop everything and to exit."""

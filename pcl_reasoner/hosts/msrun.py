@@ -5,9 +5,9 @@ source /usr/local/Ascend/ascend-toolkit/set_env.sh && export HCCL_CONNECT_TIMEOU
 python -m pcl_reasoner.worker mindformers.yaml
 """
 
-import argparse
 import os
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,30 +33,20 @@ def host_steps(
         rank: Index of the host in ``hosts``, from 0.
         folder: Working directory.
         config_file: The MindFormers YAML.
-        python: Path of ``python`` if ``per_host`` names none; None: from PATH.
-        base_env: Environment variables; those of the launch file override them.
-        master: Address of the first host; None: its name.
+        python: Path of the interpreter if ``per_host`` has none; None: ``python`` in PATH.
+        base_env: Environment variables; the launch file's variables override them.
+        master: Address of the first host; None: its name in ``hosts``.
     """
     ranks = len(placement.hosts) * placement.devices_per_host
     entry = f"{ENTRY} {shlex.quote(config_file)}"
-    start = entry if ranks == 1 else f"{_msrun(placement, ranks, rank, master)} {entry}"
-    host = placement.hosts[rank]
-    steps = environment_steps(placement, host, python, base_env)
-    return [*steps, f"cd {shlex.quote(str(folder))}", start]
-
-
-def _msrun(placement: Placement, ranks: int, rank: int, master: str | None) -> str:
-    """Return msrun with its arguments. It starts ``python`` from PATH."""
-    arguments = msrun_arguments(
-        ranks,
-        placement.devices_per_host,
-        rank,
-        master or placement.hosts[0],
-        placement.master_port,
-        placement.log_dir,
-        placement.cluster_time_out,
-    )
-    return shlex.join(["msrun", *arguments])
+    if ranks > 1:
+        settings = (placement.master_port, placement.log_dir, placement.cluster_time_out)
+        master = master or placement.hosts[0]
+        arguments = msrun_arguments(ranks, placement.devices_per_host, rank, master, *settings)
+        # msrun starts ``python`` from PATH.
+        entry = f"{shlex.join(['msrun', *arguments])} {entry}"
+    steps = environment_steps(placement, placement.hosts[rank], python, base_env)
+    return [*steps, f"cd {shlex.quote(str(folder))}", entry]
 
 
 def msrun_arguments(
@@ -87,23 +77,10 @@ def msrun_arguments(
 
 def main() -> None:
     """Replace this process by msrun on one of several hosts; launch/msrun.sh calls this."""
-    parser = argparse.ArgumentParser(prog="python -m pcl_reasoner.hosts.msrun")
-    parser.add_argument("config")
-    parser.add_argument("--hosts", nargs="+", required=True)
-    for name in ("rank", "devices", "port", "seconds"):
-        parser.add_argument(f"--{name}", type=int, required=True)
-    parser.add_argument("--log-dir", required=True)
-    given = parser.parse_args()
-    arguments = msrun_arguments(
-        given.devices * len(given.hosts),
-        given.devices,
-        given.rank,
-        given.hosts[0],
-        given.port,
-        given.log_dir,
-        given.seconds,
-    )
-    os.execvp("msrun", ["msrun", *arguments, *ENTRY.split(), given.config])
+    config, rank, devices, port, log_dir, seconds, *hosts = sys.argv[1:]
+    settings = (int(rank), hosts[0], int(port), log_dir, int(seconds))
+    arguments = msrun_arguments(int(devices) * len(hosts), int(devices), *settings)
+    os.execvp("msrun", ["msrun", *arguments, *ENTRY.split(), config])
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 
     node01   ray start --head --port=6379 --num-cpus=32 --block       over SSH, under a keeper
     node02   ray start --address=10.0.0.1:6379 --num-cpus=32 --block
-    here     ray start --address=10.0.0.1:6379 --num-cpus=0 --block   joins this machine
+    here     ray start --address=10.0.0.1:6379 --num-cpus=0 --block   this machine joins, too
 
-Every process that joins presents a token. It is created here, in a file below the run folder, which
-all hosts share; only the file's owner can read it.
+Every process that joins the cluster must present a token. The token is created here and written to
+a file below the run folder, which all hosts share. Only the file's owner can read it.
 """
 
 import os
@@ -39,8 +39,8 @@ def ray_around(planned: PlannedStage, context: StageContext) -> Iterator[None]:
 
     Args:
         planned: The stage.
-        context: Its data engine becomes the cluster. It is unchanged for other stages, and if the
-            launch file gives the address of a cluster.
+        context: Its ``placement.data`` gets the cluster's address. It is unchanged if the stage
+            is not a data stage, or if the launch file gives the address of a running cluster.
 
     Raises:
         StageError: See `ray_on_hosts`.
@@ -69,8 +69,8 @@ def ray_on_hosts(placement: Placement, logs: Path) -> Iterator[dict[str, str]]:
         The cluster's ``address``, and the ``own_address`` of this machine in it.
 
     Raises:
-        StageError: The address of a host is not found, or a host does not join; then the message
-            has the last lines of its output.
+        StageError: The address of a host is not found, or Ray does not start on a host. If it does
+            not start, the message has the last lines of its output.
     """
     hosts = [(host, _address_of(host)) for host in placement.hosts]
     head = f"{hosts[0][1]}:{PORT}"
@@ -101,8 +101,8 @@ def ray_on_hosts(placement: Placement, logs: Path) -> Iterator[dict[str, str]]:
 def _with_token(file: Path) -> Iterator[dict[str, str]]:
     """Yield Ray's environment variables for the hosts, with the path of the token file.
 
-    In this process the variables stay set until it exits. Ray reads its environment once per
-    process, so all clusters that a process starts have the same token.
+    In this process, the variables stay set until its end. Ray reads its environment once per
+    process, so all clusters that one process starts have one token.
     """
     shown = os.environ.get("RAY_AUTH_TOKEN") or secrets.token_hex(32)
     mode = {**_QUIET, "RAY_AUTH_MODE": "token"}
@@ -122,7 +122,7 @@ def _address_of(host: str) -> str:
         return socket.gethostbyname(host)
     except OSError as error:
         raise StageError(
-            f"{host}: the name is not known ({error}). Mend it, or the name service."
+            f"{host}: the name is not known ({error}). Correct it, or the name service."
         ) from error
 
 
@@ -131,14 +131,14 @@ def _start_there(
 ) -> Supervised:
     own = placement.settings_of(host)
     program = str(Path(own.python or sys.executable).with_name("ray"))
-    words = [program, "start", *role, "--disable-usage-stats"]
-    words += ["--include-dashboard=false"] if "--head" in role else []
-    line = host_line(placement, host, [*words, "--block"], program, override_env=environment)
+    dashboard = ["--include-dashboard=false"] if "--head" in role else []
+    command = [program, "start", *role, "--disable-usage-stats", *dashboard, "--block"]
+    line = host_line(placement, host, command, program, override_env=environment)
     return Supervised.on(host, line, placement, log)
 
 
 def _own_address(head: str) -> str:
-    """Return the address by which this machine reaches the head."""
+    """Return this machine's own address in the network of the cluster's head."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((head, PORT))  # connecting a UDP socket sends nothing
         return str(probe.getsockname()[0])

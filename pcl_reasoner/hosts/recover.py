@@ -5,7 +5,7 @@
      "step": 412, "resumed_from": 400, "seconds_to_notice": 10.2, "seconds_until_started": 31.0,
      "hosts": ["node01", "node03"]}
 
-Starts never overlap: before each one, all processes of the run have ended on all hosts.
+Launch attempts never overlap: each begins when no process of an earlier attempt is left on a host.
 """
 
 import time
@@ -18,7 +18,7 @@ from pcl_reasoner.core.stage import Progress
 from pcl_reasoner.hosts.decide import Verdict
 from pcl_reasoner.hosts.gather import gather, next_start, tail_of
 from pcl_reasoner.hosts.job import Job
-from pcl_reasoner.hosts.start import one_start, why_away
+from pcl_reasoner.hosts.start import Outcome, one_start, why_away
 
 RESTARTS = "restarts.jsonl"
 _AGAIN_SECONDS = 3.0
@@ -27,24 +27,24 @@ _AGAIN_SECONDS = 3.0
 
 @dataclass(frozen=True)
 class Restart:
-    """One loss and the restart after it: a line of restarts.jsonl."""
+    """How a worker or host was lost, and the restart after that: a line of restarts.jsonl."""
 
     time: str
     host: str
     reason: str
     step: int
-    """The last optimizer step completed before the loss."""
+    """The last optimizer step completed before the worker or host was lost."""
     resumed_from: int
     seconds_to_notice: float
-    """From the last time at which training was known to be healthy, to the verdict."""
+    """Seconds from the last sign of healthy training to the verdict."""
     seconds_until_started: float
-    """From the verdict to the next start."""
+    """Seconds from the verdict until everything is ready for the next launch."""
     hosts: list[str]
-    """The hosts of the next start."""
+    """The hosts of the next launch."""
 
     @property
     def words(self) -> str:
-        """The restart as a warning."""
+        """The text of a warning about this restart."""
         return (
             f"started again after step {self.step}, from step {self.resumed_from}: {self.reason}, "
             f"noticed after {self.seconds_to_notice:.1f} s"
@@ -59,12 +59,12 @@ def run_job(job: Job, progress: Progress) -> list[Restart]:
         progress: Receives the progress.
 
     Returns:
-        The restarts, one per loss.
+        One Restart for each time that a worker or host was lost.
 
     Raises:
         StageError: A check of the hosts failed, a stop rule ended training, a disk is full,
-            training failed in a way that a restart would repeat, it was restarted too often, or a
-            lost host cannot be replaced.
+            training failed in a way that a restart would repeat, training was restarted too often,
+            or a lost host cannot be replaced.
     """
     _check(job)
     restarts: list[Restart] = []
@@ -80,28 +80,33 @@ def run_job(job: Job, progress: Progress) -> list[Restart]:
         if verdict.kind == "done":
             break
         last = tail_of(job.logs, placement.hosts.index(verdict.host), number)
-        _refuse_to_go_on(job, verdict, len(restarts) + 1, last)
+        _refuse_to_restart(job, verdict, len(restarts) + 1, last)
         for host, why in ended.away.items():
             placement = _replace(job, placement, host, why, progress)
         resumed = job.prepare()
-        goes_on = job.steps if resumed is None else resumed
-        restarts.append(_restart(verdict, ended.step, goes_on, placement.hosts))
-        _record(job, restarts[-1])
+        resumed_from = job.steps if resumed is None else resumed
+        restarts.append(_recorded(job, ended, resumed_from, placement.hosts))
     return restarts
 
 
-def _restart(verdict: Verdict, step: int, resumed_from: int, hosts: list[str]) -> Restart:
-    since_then = time.monotonic() - verdict.noticed
-    return Restart(
+def _recorded(job: Job, ended: Outcome, resumed_from: int, hosts: list[str]) -> Restart:
+    """Return the restart that follows a launch; also append it to restarts.jsonl."""
+    verdict, since_then = ended.verdict, time.monotonic() - ended.noticed
+    restart = Restart(
         time=time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(time.time() - since_then)),
         host=verdict.host,
         reason=verdict.reason,
-        step=step,
+        step=ended.step,
         resumed_from=resumed_from,
-        seconds_to_notice=round(verdict.noticed - verdict.since, 2),
+        seconds_to_notice=round(ended.noticed - verdict.since, 2),
         seconds_until_started=round(since_then, 2),
         hosts=hosts,
     )
+    job.logs.mkdir(parents=True, exist_ok=True)
+    log = AppendLog(job.logs / RESTARTS)
+    log.append([asdict(restart)])
+    log.close()
+    return restart
 
 
 def _check(job: Job) -> None:
@@ -112,13 +117,13 @@ def _check(job: Job) -> None:
         raise StageError(f"{len(wrong)} {many} before the start failed:\n{lines}")
 
 
-def _refuse_to_go_on(job: Job, verdict: Verdict, starts: int, last: str) -> None:
-    """Raise the error that ends the run, if another start would not help or is not allowed.
+def _refuse_to_restart(job: Job, verdict: Verdict, starts: int, last: str) -> None:
+    """Raise the error that ends the run, if another launch would not help or is not allowed.
 
     Args:
         job: The training job.
-        verdict: How the last start ended.
-        starts: Number of starts so far.
+        verdict: How the last launch ended.
+        starts: Number of launches by this command so far.
         last: The last lines of the log of the verdict's host.
 
     Raises:
@@ -132,26 +137,18 @@ def _refuse_to_go_on(job: Job, verdict: Verdict, starts: int, last: str) -> None
         raise StageError(f"{verdict.reason}. Free space there and run again. {logs}")
     if verdict.kind == "failed":
         raise StageError(f"{verdict.reason}. The same would happen again. {logs}")
-    limit = job.placement.restarts
-    if starts > limit:
+    if starts > job.placement.restarts:
         raise StageError(
-            f"{verdict.reason}. It was started {starts} times, placement.restarts is {limit}. "
-            f"The same command goes on from the last checkpoint. {logs}"
+            f"{verdict.reason}. It was started {starts} times, placement.restarts is "
+            f"{job.placement.restarts}. The same command resumes from the last checkpoint. {logs}"
         )
 
 
-def _record(job: Job, restart: Restart) -> None:
-    job.logs.mkdir(parents=True, exist_ok=True)
-    log = AppendLog(job.logs / RESTARTS)
-    log.append([asdict(restart)])
-    log.close()
-
-
 def _replace(job: Job, placement: Placement, lost: str, why: str, progress: Progress) -> Placement:
-    """Replace a host that cannot be reached by a spare host, or wait for it.
+    """Use a spare host in place of a lost host, or wait until the lost host can be reached.
 
     Returns:
-        The placement of the next start.
+        The placement of the next launch.
 
     Raises:
         StageError: The host cannot be reached for ``cluster_time_out`` seconds, and no spare host
@@ -160,14 +157,13 @@ def _replace(job: Job, placement: Placement, lost: str, why: str, progress: Prog
     until = time.monotonic() + placement.cluster_time_out
     away: str | None = why
     while away is not None:
-        for spare in placement.spare_hosts:
-            alone = placement.model_copy(update={"hosts": [spare]})
-            if why_away(job, alone, spare) is None and not job.check(alone):
-                return _with_spare(placement, lost, spare)
+        with_spare = _with_spare(job, placement, lost)
+        if with_spare is not None:
+            return with_spare
         if time.monotonic() > until:
             raise StageError(
                 f"{lost} stays away ({away}), and no spare host is fit. Name another host in the "
-                "launch file; the same command goes on from the last checkpoint."
+                "launch file; the same command resumes from the last checkpoint."
             )
         progress.update(0, None, "steps", f"waiting for {lost}: {away}")
         time.sleep(_AGAIN_SECONDS)
@@ -175,10 +171,12 @@ def _replace(job: Job, placement: Placement, lost: str, why: str, progress: Prog
     return placement
 
 
-def _with_spare(placement: Placement, lost: str, spare: str) -> Placement:
-    return placement.model_copy(
-        update={
-            "hosts": [spare if host == lost else host for host in placement.hosts],
-            "spare_hosts": [host for host in placement.spare_hosts if host != spare],
-        }
-    )
+def _with_spare(job: Job, placement: Placement, lost: str) -> Placement | None:
+    """Return the placement with the first spare host that passes the checks; None if none does."""
+    for spare in placement.spare_hosts:
+        alone = placement.model_copy(update={"hosts": [spare]})
+        if why_away(job, alone, spare) is None and not job.check(alone):
+            hosts = [spare if host == lost else host for host in placement.hosts]
+            others = [host for host in placement.spare_hosts if host != spare]
+            return placement.model_copy(update={"hosts": hosts, "spare_hosts": others})
+    return None

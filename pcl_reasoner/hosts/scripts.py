@@ -1,8 +1,8 @@
 """Scripts that start a stage on its hosts: one per host, and a Slurm job file.
 
-    runs/v1_sft/launch/train/host_00_node01.sh    the command of node01, however it is started
-    runs/v1_sft/launch/train/job.sbatch           the same under Slurm, on hosts that Slurm chooses
-    runs/v1_sft/launch/train/slurm_node.sh        the script that its srun runs on each host
+    runs/v1_sft/launch/train/host_00_node01.sh    the command of node01, to start by hand
+    runs/v1_sft/launch/train/job.sbatch           a Slurm job for all hosts, which Slurm chooses
+    runs/v1_sft/launch/train/slurm_node.sh        the script that this job runs on each host
 
 This module starts nothing. Ray's scripts are in runs/v1_sft/launch/_ray, a name that no stage can
 have.
@@ -37,12 +37,12 @@ _STRICT = "set -euo pipefail"
 
 @dataclass(frozen=True)
 class Scripts:
-    """The scripts for one purpose.
+    """The scripts that start one stage, the servers of one stage, or Ray.
 
     Args:
-        title: What they start: a stage (``v1_sft/train``) or ``Ray``.
+        title: The stage (``v1_sft/train``), or ``Ray``.
         folder: The scripts' folder.
-        files: The hosts' scripts in the order of the hosts, then the two for Slurm.
+        files: The hosts' scripts in the order of the hosts, then the two files for Slurm.
     """
 
     title: str
@@ -66,7 +66,7 @@ class Scripts:
 
 
 def has_scripts(planned: PlannedStage) -> bool:
-    """Return whether the stage needs scripts, because a person starts its processes.
+    """Return whether the stage needs scripts with which a person starts its processes.
 
     A stage that trains on one device of one host needs none.
     """
@@ -76,7 +76,7 @@ def has_scripts(planned: PlannedStage) -> bool:
 
 
 def write_scripts(planned: PlannedStage) -> Scripts:
-    """Write the scripts of a train stage, or of the servers that another stage needs.
+    """Write the scripts that start a stage's training, or the servers that the stage needs.
 
     Args:
         planned: The stage; `has_scripts` must be true for it.
@@ -88,13 +88,16 @@ def write_scripts(planned: PlannedStage) -> Scripts:
     commands = host_commands(planned)
     server = planned.spec.config.server()
     checks = _serve_checks(planned, server) if server else _train_checks(planned)
-    node = _slurm_start(commands[0].start, placement.hosts[0])
+    # Slurm's rank and master replace the launch file's.
+    master = shlex.quote(placement.hosts[0])
+    start = commands[0].start.replace(f"--master_addr={master} ", '--master_addr="$PCLR_MASTER" ')
+    start = start.replace("--node_rank=0 ", '--node_rank="$SLURM_NODEID" ')
     folder = planned.folder.parent / FOLDER / planned.spec.name
-    return _write(planned.title, folder, placement, commands, checks, node)
+    return _write(planned.title, folder, placement, commands, checks, [f"exec {start}"])
 
 
 def write_ray_scripts(placement: Placement, run: Path) -> Scripts | None:
-    """Write the scripts that start Ray for the data stages; None if they need none.
+    """Write the scripts that start Ray for the data stages; None if no script is needed.
 
     Args:
         placement: The launch file's settings.
@@ -132,7 +135,10 @@ def _write(
     }
     first = commands[0]
     environment = _slurm_environment(placement, first.base_env)
-    texts[NODE] = slurm_node(title, [*environment, "", *checks, *first.place, "", *node])
+    # The node's script has SLURM_NODEID and PCLR_MASTER in place of the rank and the first host.
+    said = f"# {title}, one task of {JOB}: Slurm says which host this is."
+    head = [said, _STRICT, "", *environment, ""]
+    texts[NODE] = _text([*head, *checks, *first.place, "", *node])
     texts[JOB] = slurm_job(title, placement, folder / NODE)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -158,7 +164,7 @@ def host_script(command: HostCommand, checks: Sequence[str]) -> str:
     return _text(
         [
             f"# {command.purpose}, on {command.host}.",
-            "# pclr-ms writes this anew from the launch file: change that, not this.",
+            "# pclr-ms writes this file from the launch file: change that one instead.",
             _STRICT,
             "",
             *_shell(command.environment),
@@ -171,24 +177,12 @@ def host_script(command: HostCommand, checks: Sequence[str]) -> str:
     )
 
 
-def slurm_node(title: str, lines: Sequence[str]) -> str:
-    """Return the script of one Slurm task: a host's script, for a host that Slurm chooses.
-
-    Args:
-        title: What the script starts.
-        lines: Environment, checks and the command, with SLURM_NODEID and PCLR_MASTER in place of
-            the rank and the first host.
-    """
-    said = f"# {title}, one task of {JOB}: Slurm says which host this is."
-    return _text([said, _STRICT, "", *lines])
-
-
 def slurm_job(title: str, placement: Placement, node: Path) -> str:
     """Return the Slurm job file.
 
     Args:
-        title: What the job starts.
-        placement: The launch file's settings: the number of hosts, and of devices per host.
+        title: The stage that the job starts, or ``Ray``.
+        placement: Uses the number of hosts, and the number of devices per host.
         node: The script that every task runs.
     """
     name = re.sub(r"[^A-Za-z0-9_-]", "-", title)
@@ -220,7 +214,7 @@ def _text(lines: Sequence[str]) -> str:
 
 
 def _shell(steps: Sequence[str]) -> list[str]:
-    """Return the steps as lines. A sourced file may use unset variables, as CANN's does."""
+    """Return the steps as lines; ``set +u`` lets a sourced file (CANN's) use unset variables."""
     lines: list[str] = []
     for step in steps:
         if step.startswith("source "):
@@ -231,7 +225,7 @@ def _shell(steps: Sequence[str]) -> list[str]:
 
 
 def _slurm_environment(placement: Placement, base_env: Mapping[str, str]) -> list[str]:
-    """Return the environment; if hosts differ, as a ``case`` over Slurm's names of the nodes."""
+    """Return lines that set the environment, in a ``case`` over node names if hosts differ."""
     common = _shell(environment_steps(placement, "", base_env=base_env))
     if not placement.per_host:
         return common
@@ -240,12 +234,6 @@ def _slurm_environment(placement: Placement, base_env: Mapping[str, str]) -> lis
         own = _shell(environment_steps(placement, host, base_env=base_env))
         lines += [f"{host})", *(f"  {line}" for line in own), "  ;;"]
     return [*lines, "*)", *(f"  {line}" for line in common or [":"]), "  ;;", "esac"]
-
-
-def _slurm_start(start: str, master: str) -> list[str]:
-    """Return a host's command with Slurm's rank and master in place of the launch file's."""
-    ours = start.replace(f"--master_addr={shlex.quote(master)} ", '--master_addr="$PCLR_MASTER" ')
-    return [f"exec {ours}".replace("--node_rank=0 ", '--node_rank="$SLURM_NODEID" ')]
 
 
 def _on_path(program: str, advice: str) -> str:

@@ -1,4 +1,4 @@
-"""One start of a job: starts all hosts at once, monitors them until a verdict, and stops them."""
+"""One launch attempt: starts the job on all hosts, monitors it until a verdict, and stops it."""
 
 import json
 import queue
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import Progress
-from pcl_reasoner.hosts.decide import Limits, Verdict, judge
+from pcl_reasoner.hosts.decide import Verdict, judge
 from pcl_reasoner.hosts.gather import gather
 from pcl_reasoner.hosts.job import Job, keeper_command, mark_of, task_of
 from pcl_reasoner.hosts.keeper import Task
@@ -18,33 +18,35 @@ from pcl_reasoner.supervise.connection import ask, reason_in
 
 _POLL_SECONDS = 0.2
 _STOP_SECONDS = 2.0
-"""Added to ``notice_seconds``: after that, a host without connection has stopped everything."""
+"""After ``notice_seconds`` plus this, a host without connection has ended its command."""
 _START_SECONDS = 20
-"""Added to ``connect_seconds``: a keeper that only kills what is left has answered after that."""
+"""A keeper that only kills leftover processes has ``connect_seconds`` plus this to answer."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one start ended.
+    """How one launch attempt ended.
 
     Args:
-        verdict: Done, or the reason why not.
+        verdict: Whether training is done, and if not, the reason.
+        noticed: When the verdict was made (monotonic seconds).
         step: The last optimizer step completed.
-        away: Host -> reason, for hosts that cannot be reached after the start has ended.
+        away: Host -> reason, for hosts that cannot be reached at the end.
     """
 
     verdict: Verdict
+    noticed: float
     step: int
     away: dict[str, str]
 
 
 def one_start(job: Job, placement: Placement, number: int, progress: Progress) -> Outcome:
-    """Start all hosts, monitor them until there is a verdict, and stop everything.
+    """Start the job on all hosts, monitor it until a verdict, stop it, and return the outcome.
 
     Args:
         job: The training job.
-        placement: The settings of this start; spare hosts may have replaced lost hosts.
-        number: Number of the start, from 1.
+        placement: The settings of this attempt; spare hosts may have replaced lost hosts.
+        number: Number of the attempt, from 1.
         progress: Receives the progress.
     """
     events: queue.Queue[Event] = queue.Queue()
@@ -55,11 +57,12 @@ def one_start(job: Job, placement: Placement, number: int, progress: Progress) -
             command = keeper_command(job, placement, host)
             links.append(Link(rank, host, command, task_of(job, placement, rank, number), events))
         verdict = _watch(links, events, view, placement, progress)
+        noticed = time.monotonic()
     finally:
         away = _stop(links, events, job, placement)
         gather(job.logs, job.folder, placement, number)
     view.look(time.monotonic())
-    return Outcome(verdict, view.step, away)
+    return Outcome(verdict, noticed, view.step, away)
 
 
 def _watch(
@@ -69,15 +72,12 @@ def _watch(
     placement: Placement,
     progress: Progress,
 ) -> Verdict:
-    limits = Limits(
-        placement.notice_seconds, placement.ssh.connect_seconds, placement.stall_seconds
-    )
     while True:
         _take(links, events, _POLL_SECONDS)
         states = [link.state for link in links]
         now = time.monotonic()
         view.look(now)
-        verdict = judge(states, now, view.step_at, limits)
+        verdict = judge(states, now, view.step_at, placement)
         progress.update(view.step, view.steps, "steps", view.note(states, now))
         if verdict is not None:
             return verdict
@@ -114,18 +114,23 @@ def _stop(
     for link in links:
         link.close()
     unsure = [link.state.host for link in links if not link.ended]
-    with ThreadPoolExecutor(len(links) or 1) as pool:
-        answers = list(pool.map(lambda host: why_away(job, placement, host), unsure))
-    away = {host: why for host, why in zip(unsure, answers, strict=True) if why is not None}
+    away = _all_away(job, placement, unsure)
     if away:
         time.sleep(max(0.0, until - time.monotonic()))
     return away
 
 
-def why_away(job: Job, placement: Placement, host: str) -> str | None:
-    """Kill what is left of the run on a host, and return why the host cannot be reached.
+def _all_away(job: Job, placement: Placement, hosts: list[str]) -> dict[str, str]:
+    """Try to reach all hosts in parallel; return host -> reason for each that does not answer."""
+    with ThreadPoolExecutor(len(hosts) or 1) as pool:
+        answers = list(pool.map(lambda host: why_away(job, placement, host), hosts))
+    return {host: why for host, why in zip(hosts, answers, strict=True) if why is not None}
 
-    None: the host can be reached, and no process of the run is left on it.
+
+def why_away(job: Job, placement: Placement, host: str) -> str | None:
+    """Kill the run's leftover processes on a host, and return why the host cannot be reached.
+
+    None means that the host was reached and that no process of the run is left there.
     """
     task = json.dumps(asdict(Task(run=mark_of(job, host)))) + "\n"
     seconds = placement.ssh.connect_seconds + _START_SECONDS

@@ -16,12 +16,12 @@ from typing import Any
 from pcl_reasoner.hosts.decide import HostState
 
 RANK_TIMES = "work/rank_times"
-"""Relative to the stage's folder: one file per rank, with the seconds of its last step."""
+"""Folder, relative to the stage's folder; one file per rank has the seconds of its last step."""
 _STEPS_KEPT = 20
 _TAIL_BYTES = 1 << 16
 _COMPLAINT_SIGNS = 80
 _RANKS_SECONDS = 5.0
-"""Between two reads of the ranks' files: there may be hundreds, on a network file system."""
+"""Time between two reads of the ranks' files: there may be hundreds, on a network file system."""
 _SLOW = 1.1
 """A rank is shown if its step takes at least this many times the median."""
 
@@ -37,19 +37,19 @@ class View:
 
     def __init__(self, metrics: Path, folder: Path, steps: int) -> None:
         self.metrics, self.folder, self.steps = metrics, folder, steps
-        self.record = (self._last_records() or [{}])[-1]
+        self.record = self._last_records()[-1]
         self.step_at: float | None = None
-        """When this start completed its last step (monotonic seconds); None before its first."""
+        """When this launch attempt last completed a step (monotonic seconds); None before any."""
         self._tokens = 0
         self._seen: deque[tuple[float, int, int]] = deque(maxlen=_STEPS_KEPT)
-        """(time at which the step was read, step, tokens of this start up to the step)."""
+        """(time at which the step was read, step, tokens of this launch attempt up to the step)."""
         self._ranks_at = -math.inf
         self._slow: list[str] = []
 
     @property
     def step(self) -> int:
         """The last optimizer step completed."""
-        return int(self.record.get("step", 0))
+        return int(self.record["step"])
 
     def look(self, now: float) -> None:
         """Read the metrics added since the last call.
@@ -58,29 +58,29 @@ class View:
             now: The current time (monotonic seconds).
         """
         records = self._last_records()
-        last = records[-1] if records else {"step": 0}
+        last = records[-1]
         if last["step"] > self.step:
             added = [record for record in records if record["step"] > self.step]
             self._tokens += sum(int(record.get("tokens", 0)) for record in added)
             self._seen.append((now, last["step"], self._tokens))
             self.step_at = now
-        # The step is lower if a start has cut off the steps after its checkpoint.
+        # The step is lower if a restart has removed the steps after its checkpoint.
         self.record = last
 
     def _last_records(self) -> list[dict[str, Any]]:
-        """Return the last complete lines of the metrics, parsed."""
+        """Return the last complete lines of the metrics, parsed; without any, ``[{"step": 0}]``."""
         try:
             with self.metrics.open("rb") as handle:
                 size = handle.seek(0, 2)
                 handle.seek(max(0, size - _TAIL_BYTES))
                 text = handle.read()
         except OSError:
-            return []
+            text = b""
         found = []
         for line in text[: text.rfind(b"\n") + 1].splitlines():
             with suppress(ValueError):  # the first line may be incomplete
                 found.append(json.loads(line))
-        return found
+        return found or [{"step": 0}]
 
     def note(self, hosts: Sequence[HostState], now: float) -> str:
         """Return the text after the progress bar.
@@ -111,7 +111,7 @@ class View:
         ]
 
     def _slowest(self) -> list[str]:
-        """Return the slowest rank if it is slow: ``rank 37 takes 1.3 x the median``."""
+        """Return ``["rank 37 takes 1.3 x the median"]``, the slowest rank; [] if none is slow."""
         seconds = read_rank_times(self.folder / RANK_TIMES)
         if len(seconds) < 2:
             return []
@@ -123,7 +123,7 @@ class View:
 
 
 def read_rank_times(folder: Path) -> dict[int, float]:
-    """Return rank -> seconds of its last step, without the files that cannot be read."""
+    """Return rank -> seconds of the rank's last step; files that cannot be read are skipped."""
     found = {}
     for path in folder.glob("rank_*"):
         with suppress(OSError, ValueError, IndexError):

@@ -1,1 +1,1 @@
-"""Model servers, and the client that sends them requests."""
+"""Starts model servers, and sends requests to them."""

@@ -11,11 +11,11 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import Placement
 
 Addresses = Mapping[str, str | None]
-"""Base URL -> the API key sent to it; None where it needs none."""
+"""Base URL -> the server's API key; None if the server needs no key."""
 
 
 def addresses(urls: list[str], placement: Placement) -> Addresses:
-    """The servers that the launch file names, with their keys.
+    """Return the servers that the launch file names: base URL -> API key.
 
     Args:
         urls: The launch file's ``server_urls`` or ``judge_urls``.

@@ -1,9 +1,9 @@
-"""Log of server answers in a running stage: one JSON line per answer, which survives a kill.
+"""Log of a running stage's answers: one JSON line per answer, which survives a kill.
 
     {"problem_id": "5c18d5f0a1b2c3d4", "sample_index": 0, …}
 
-Other lines hold what else a resumed run needs: the servers that answered, and the number of failed
-requests since the previous such line.
+Other lines have facts that a resumed run needs for its report: the servers that were used, and the
+number of failed requests since the previous ``retried`` line:
 
     {"answered_by": {"url": "http://127.0.0.1:41235/v1", "version": "0.32.0", "model": "…"}}
     {"retried": {"status 503": 2}}
@@ -38,21 +38,21 @@ class AnswerLog:
         self._offsets: dict[Key, int] = {}
         self._end = 0
         self.retried: Counter[str] = Counter()
-        """Failed requests by kind, including requests that succeeded later.
+        """Kind of failure -> number of failed requests, including those that succeeded later.
 
-        Of a killed run, the failures after its last answer are missing."""
+        If a run was killed, its failures after its last answer are missing."""
         self._retried_logged: Counter[str] = Counter()
         self.servers: list[dict[str, Any]] = []
-        """Facts about each server that has answered: url, version, model."""
+        """Facts about each server that was used: url, version, model."""
         for size, line in self._log.sized():
             self._index(line, size)
         self.retried.update(self._retried_logged)
 
     def note(self, answer: Record) -> None:
-        """Update the figures with an answer, new or left by a killed run; subclasses override."""
+        """Called with each answer, new or left by a killed run; subclasses update statistics."""
 
     def _index(self, line: Record, size: int) -> None:
-        """Index the line at the current end of the file; it has ``size`` bytes."""
+        """Add a line of ``size`` bytes, which starts at offset ``_end``, to the index."""
         if _ANSWERED_BY in line:
             self.servers.append(line[_ANSWERED_BY])
         elif _RETRIED in line:
@@ -68,11 +68,11 @@ class AnswerLog:
             self._index(line, size)
 
     def __contains__(self, key: object) -> bool:
-        """Is the answer with this key in the log?"""
+        """Return whether the answer with this key is in the log."""
         return key in self._offsets
 
     def __len__(self) -> int:
-        """The number of answers in the log."""
+        """Return the number of answers in the log."""
         return len(self._offsets)
 
     def add(self, answers: Iterable[Record]) -> None:
@@ -88,17 +88,16 @@ class AnswerLog:
         return [{_RETRIED: dict(new)}] if new else []
 
     def add_server(self, facts: dict[str, Any]) -> None:
-        """Record a server that answers from now on; a server recorded before is skipped."""
+        """Record the facts about a server that is used from now on, unless they are in the log."""
         if facts not in self.servers:
             self._append([{_ANSWERED_BY: facts}])
 
     def read(self, keys: Iterable[Key]) -> Iterator[Record]:
-        """Yield the answers of the given keys, in that order, read from the file one by one."""
+        """Yield the answers with these keys in the order of the keys, read one by one."""
         with self._log.path.open("rb") as handle:
             for key in keys:
                 handle.seek(self._offsets[key])
-                found: Record = json.loads(handle.readline())
-                yield found
+                yield json.loads(handle.readline())
 
     def keys(self) -> list[Key]:
         """All keys, sorted by problem_id, then sample_index."""
@@ -106,8 +105,7 @@ class AnswerLog:
 
     def close(self) -> None:
         """Write the failures counted since the last answer, and close the file."""
-        new = self._new_retries()
-        if new:
+        if new := self._new_retries():
             self._append(new)
         self._log.close()
 

@@ -1,8 +1,8 @@
-"""Send one request to a fleet's servers until it is answered or given up.
+"""Sends one request to a group of servers (a fleet) until it is answered or given up.
 
-A request that fails goes to another server if there is one, and the server that failed rests.
-A request that fails repeatedly is itself at fault if its server is healthy; otherwise the servers
-are at fault.
+A failed request is sent again, to another server if there is one. The server on which it failed
+gets no requests for some seconds. After ``retries + 1`` failures, the request is given up if its
+last server is healthy; otherwise the stage stops.
 """
 
 import time
@@ -19,7 +19,8 @@ from pcl_reasoner.inference.post import GivenUp, Passing, kind_of, overloaded
 Read = TypeVar("Read")
 
 OVERLOAD_PATIENCE = 4
-"""Factor on the failures in a row (of every server) that stop the stage, if they are overloaded."""
+"""If every server has failed ``retries + 1`` times in a row, the stage stops, unless the last
+server is healthy. After an overload (status 429 or 503), this factor multiplies ``retries + 1``."""
 
 
 class Asker:
@@ -27,8 +28,8 @@ class Asker:
 
     Args:
         fleet: The servers; ``settings.retries`` is the number of repeats per request.
-        retried: Counts failed requests by kind.
-        kept: Describes what is kept when the stage stops, e.g. ``12 of 80 responses are kept``.
+        retried: Counts failed requests by kind of failure.
+        kept: Returns the end of an error message, e.g. ``12 of 80 responses are kept``.
     """
 
     def __init__(self, fleet: Fleet, retried: Counter[str], kept: Callable[[], str]) -> None:
@@ -37,23 +38,23 @@ class Asker:
     async def ask(
         self, body: dict[str, Any], read: Callable[[dict[str, Any], float, str], Read]
     ) -> Read:
-        """Send a request until it is answered or has failed for good.
+        """Send a request until it is answered or given up, and return the result of ``read``.
 
         Args:
             body: The request's JSON.
-            read: Converts an answer, its seconds and the server's URL into the result; raises
-                Passing where the answer is unusable.
+            read: (answer, seconds, server's URL) -> result; raises Passing if the answer is
+                unusable, so that the request is sent again.
 
         Raises:
-            GivenUp: A server refuses it; or it failed ``retries + 1`` times, while the last server
-                that failed is healthy.
-            StageError: The servers do not answer any more, are overloaded or want another key.
+            GivenUp: A server refuses the request; or the request failed ``retries + 1`` times, and
+                the server of the last failure is healthy.
+            StageError: The servers no longer answer, are overloaded or require another key.
         """
         retries = self.fleet.settings.retries
         failed_on: list[str] = []
         while True:
             server = await self.fleet.take(failed_on)
-            url, times_lost, sent = server.url, server.times_lost, time.monotonic()
+            url, lost, sent = server.url, server.lost, time.monotonic()
             try:
                 answer = await self.fleet.ask(server, url, body)
                 result = read(answer, time.monotonic() - sent, url)
@@ -64,7 +65,7 @@ class Asker:
                 self._note(server, failure)
             finally:
                 self.fleet.give_back(server)
-            if await self.fleet.was_lost(server, times_lost):
+            if await self.fleet.was_lost(server, lost):
                 continue  # the server was lost; this is no failure of the request
             failed_on.append(url)
             if len(failed_on) > retries:
@@ -76,7 +77,7 @@ class Asker:
                     raise verdict
 
     def _note(self, server: Server, failure: Exception) -> None:
-        """Count a failure by its kind, and let the server rest."""
+        """Count a failure by its kind, and pause the server unless its answer is only late."""
         self.retried[kind_of(failure)] += 1
         if isinstance(failure, httpx.ReadTimeout):
             return  # one slow answer does not mean that the server is unhealthy
@@ -84,7 +85,7 @@ class Asker:
         self.fleet.failed(server, retry_after, overloaded(failure))
 
     async def _verdict(self, server: Server, last: Exception) -> Exception:
-        """The final error: GivenUp if the server is healthy, else StageError."""
+        """Return the final error: GivenUp if the server is healthy, else StageError."""
         why = str(last) or type(last).__name__
         busy = overloaded(last)
         settings = self.fleet.settings

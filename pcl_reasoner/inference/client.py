@@ -1,11 +1,11 @@
-"""Sample from OpenAI-compatible servers: one request per problem for its n responses.
+"""Samples from OpenAI-compatible servers: one request per problem for its n responses.
 
     {"choices": [{"index": 0, "message": {"content": "<think>…"}, "token_ids": [27, …],
       "finish_reason": "stop"}, …], "prompt_token_ids": [1, 414, …], "usage": {"prompt_tokens": 31}}
 
-Each worker writes its answer before it sends its next request, so a kill loses only the requests in
-flight. A request that fails is sent again, to another server if there is one. A request that fails
-for good is recorded too, with the reason.
+Each client task writes its answer before it sends its next request, so a kill loses only the
+requests in flight. A request that fails is sent again, to another server if there is one. A request
+that fails for good is recorded too, with the reason.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from pcl_reasoner.inference.server import SupervisedServer, started
 FEW_FAILURES = 64
 """Up to this many failed responses never stop a stage, whatever their share."""
 FAILURES_SHOWN = 5
-"""The first failures get a warning each; later ones are only counted."""
+"""Number of failed requests that get a warning each; later failures are only counted."""
 
 
 def ask_servers(
@@ -45,7 +45,7 @@ def ask_servers(
     """Request every response that is missing; each is written to ``records`` as it arrives.
 
     Args:
-        prompts: All prompts, whether answered already or not.
+        prompts: All prompts, including those that are answered already.
         dialogue: The model's tokenizer and template, with the sampling fields.
         records: The log that receives the responses.
         context: Uses ``placement.server_urls`` with ``placement.api_keys``, or
@@ -75,11 +75,7 @@ class _Client:
     """Sends the requests of one stage and records the answers and failures."""
 
     def __init__(
-        self,
-        prompts: list[Prompt],
-        dialogue: Dialogue,
-        records: ResponseLog,
-        context: StageContext,
+        self, prompts: list[Prompt], dialogue: Dialogue, records: ResponseLog, context: StageContext
     ) -> None:
         self.prompts, self.dialogue, self.settings = prompts, dialogue, dialogue.settings
         self.records, self.context = records, context
@@ -91,7 +87,7 @@ class _Client:
         self.asker: Asker
 
     async def run(self, urls: Addresses, supervised: list[SupervisedServer]) -> None:
-        """Process all requests with ``concurrency`` workers."""
+        """Send all requests, at most ``concurrency`` at a time."""
         settings = self.settings
         async with connections(settings, len(urls) + len(supervised)) as http:
             self.fleet = Fleet(urls, settings, http, supervised)
@@ -132,7 +128,7 @@ class _Client:
         return f"{len(self.records)} of {self.total} responses are kept"
 
     def _pace(self) -> str:
-        """Speed and finish reasons, e.g. ``1,200 tokens/s, 4.3 M per device-hour, length 3%``."""
+        """Return speed and finish reasons: ``1,200 tokens/s, 4.3 M per device-hour, length 3%``."""
         rate = (self.records.tokens - self.tokens_before) / max(time.monotonic() - self.began, 1e-9)
         placement = self.context.placement
         serving = placement.sampling
@@ -147,10 +143,10 @@ class _Client:
         return ", ".join([f"{rate:,.0f} tokens/s", f"{millions:,.1f} M per device-hour", *others])
 
     def _failed(self, request: Request, given_up: GivenUp) -> list[Record]:
-        """The records of a request that was given up: empty responses, graded as not correct.
+        """Return the records of a request that was given up: empty responses, graded incorrect.
 
         Raises:
-            StageError: Too many have failed: the servers, not the problems, must be at fault.
+            StageError: Too many responses have failed, so the servers must be at fault.
         """
         failed = self.records.failed + request.count
         if failed > max(FEW_FAILURES, self.settings.max_failed * self.total):
@@ -177,22 +173,16 @@ class _Client:
         choices = sorted(answer["choices"], key=lambda choice: int(choice.get("index") or 0))
         found = []
         for offset, choice in enumerate(choices):
+            key = (request.prompt.problem_id, request.first + offset)
             reason = choice.get("finish_reason") or "error"
             token_ids = self._token_ids(choice, reason, url)
-            one = record(
-                (request.prompt.problem_id, request.first + offset),
-                self.dialogue.response(token_ids, reason),
-                token_ids,
-                reason,
-                request.seed + offset,
-                seconds,
-                url,
-            )
+            text = self.dialogue.response(token_ids, reason)
+            one = record(key, text, token_ids, reason, request.seed + offset, seconds, url)
             found.append({**one, RETOKENISED: True} if choice.get("token_ids") is None else one)
         return found
 
     def _token_ids(self, choice: dict[str, Any], reason: str, url: str) -> list[int]:
-        """The sampled ids, or the re-encoded text; ends with an end token if the model stopped."""
+        """Return the sampled or re-encoded token ids, with an end token if the model stopped."""
         token_ids: list[int] | None = choice.get("token_ids")
         if token_ids is None:
             message = choice.get("message") or {}
@@ -208,9 +198,10 @@ class _Client:
         return token_ids
 
     def _compare_prompt(self, request: Request, answer: dict[str, Any], url: str) -> None:
-        """Compare the server's prompt with ours; otherwise training would use another prompt.
+        """Check that the server used the same prompt tokens as training will use.
 
-        A difference in ids is an error. A difference in the count alone is a warning.
+        Different token ids are an error. If an answer has only the number of tokens, a different
+        number causes a warning.
 
         Raises:
             StageError: The answer has ``prompt_token_ids``, and they differ from ours.

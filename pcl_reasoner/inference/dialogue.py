@@ -1,4 +1,4 @@
-"""Render a problem as a prompt, and decode a model's tokens into the response's text.
+"""Renders a problem as a prompt, and decodes a model's tokens into the response's text.
 
 Problem("5c18d5f0a1b2c3d4", "Tom has 3 apples …")
 -> Prompt("5c18d5f0a1b2c3d4", [{"role": "user", "content": "Tom has 3 apples …"}], [1, 17, …])
@@ -15,12 +15,12 @@ from pcl_reasoner.weights.model_config import end_tokens
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem to answer; ``id`` is the first half of its responses' keys."""
+    """A problem to answer; the key of a response is the problem's ``id`` and the sample index."""
 
     id: str
     text: str
     expected_tokens: float | None = None
-    """Expected length of its responses, where known: the longest problems are sent first."""
+    """Expected tokens per response, if known; problems with long responses are sent first."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class Prompt:
 
 
 class Dialogue:
-    """A model folder's tokenizer and chat template: render prompts, decode responses.
+    """Renders prompts and decodes responses with a model folder's tokenizer and chat template.
 
     Args:
         folder: A Hugging Face model folder.
-        settings: Uses ``system``, ``suffix`` and ``template``.
+        settings: Uses ``system``, ``suffix``, ``template`` and ``max_new_tokens``.
 
     Raises:
         StageError: The folder has no tokenizer, template or end token.
@@ -65,27 +65,25 @@ class Dialogue:
         return Prompt(problem.id, messages, self.encode(text), problem.expected_tokens)
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of a text; the template has already inserted every special token."""
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+        """Return a text's token ids; the text has all special tokens, so none is added."""
+        return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def response(self, token_ids: list[int], finish_reason: str) -> str:
-        """The text of sampled ids, without the end token that stopped them."""
+        """Return the text of sampled ids, without the end token at which sampling stopped."""
         ended = finish_reason == "stop" and token_ids and token_ids[-1] in self.end_ids
         return self.decode(token_ids[:-1] if ended else token_ids)
 
     def decode(self, token_ids: list[int]) -> str:
-        """Text of token ids, special tokens included."""
-        text: str = self._tokenizer.decode(token_ids, skip_special_tokens=False)
-        return text
+        """Return the text of token ids, including special tokens."""
+        return self._tokenizer.decode(token_ids, skip_special_tokens=False)
 
     @property
     def end_ids(self) -> list[int]:
-        """Ids that end a response: the template's end of turn first, then the model folder's."""
+        """Ids that end a response: the template's end-of-turn id, then the model folder's ids."""
         return self.ends if self.end_of_turn is None else [self.end_of_turn, *self.ends]
 
     def response_limit(self, prompt: Prompt, context: int) -> int:
-        """The token limit of a response; below 1, the prompt is too long.
+        """Return the maximum number of response tokens; below 1 if the prompt is too long.
 
         Args:
             prompt: The prompt.

@@ -1,17 +1,18 @@
-"""The servers of one model: choose the next server, and limit the requests that each holds.
+"""The servers of one model: chooses a server for each request, and limits requests per server.
 
     GET {root}/metrics   vllm:num_requests_running{engine="0",model_name="policy"} 192.0
                          vllm:num_requests_waiting{engine="0",model_name="policy"} 64.0
-    -> a quarter of the samples waits: the server has as many requests as it should have
+    -> a quarter of the server's samples waits (WAITING_SHARE): its limit stays as it is
 
-Requests should wait here, not in a server's queue: from a queue they could not move to a server
-that becomes idle, and the time in the queue counts towards their timeout.
+Requests should wait in this process, not in a server's queue: from a queue they could not move to a
+server that becomes idle, and the time in the queue counts towards their timeout.
 """
 
 import asyncio
 import re
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +25,7 @@ from pcl_reasoner.inference.server import POLL_SECONDS, SupervisedServer
 from pcl_reasoner.inference.settings import SamplingConfig
 
 FIRST_PAUSE = 0.5
-"""Seconds that a server rests after its first failure; each further failure multiplies it by 4."""
+"""Seconds without requests for a server that has failed; 4 times as long per further failure."""
 LONGEST_PAUSE = 60.0
 CHECK_TIMEOUT = 10.0
 """Seconds to wait for a connection, and for an answer about a server's models or queue."""
@@ -33,7 +34,7 @@ METRICS_SECONDS = 2.0
 FIRST_METRICS_SECONDS = 0.25
 """Seconds until the first read of a server's queue; then doubled up to METRICS_SECONDS."""
 FIRST_LIMIT = 32
-"""Limit of requests in flight until the queue has been read, for a server that reports it."""
+"""First limit of requests in flight on a server that reports its queue, until the queue is read."""
 WAITING_SHARE = 0.25
 """Share of a server's samples that may wait, so that a slot that becomes free is filled at once."""
 
@@ -42,7 +43,7 @@ _GAUGE = re.compile(r"^vllm:num_requests_(running|waiting)(?:\{[^}]*\})? (\S+)$"
 
 @dataclass(frozen=True)
 class Keys:
-    """Names of the settings for servers, their model and its context, as used in errors."""
+    """Names of settings in error messages: the server URLs, the model and the context length."""
 
     urls: str = "server_urls"
     model: str = "served_model"
@@ -51,35 +52,33 @@ class Keys:
 
 @dataclass
 class Server:
-    """One base URL, with its state."""
+    """A server and its state."""
 
     url: str
     limit: int = 1
     """Maximum requests in flight on it."""
     has_queue: bool = False
-    """Does it report its queue at /metrics?"""
+    """True if the server reports its queue at /metrics."""
     has_waited: bool = False
-    """Has any sample waited there yet? Until then a limit that is too low is doubled."""
+    """True if any sample has waited there. Until then, a limit that is reached is doubled."""
     outstanding: int = 0
     failures: int = 0
     """Failures in a row."""
     rests_until: float = 0.0
     """Event-loop time until which it gets no requests."""
     on_trial: bool = False
-    """Is one request testing whether it has recovered?"""
+    """True while a single request tests whether the server has recovered."""
     api_key: str | None = field(default=None, repr=False)
-    """The API key that it requires; None or empty: none."""
+    """The API key that it requires; None or empty if it requires none."""
     supervised: SupervisedServer | None = None
     up: bool = True
     """False while it is being restarted."""
-    times_lost: int = 0
-    """How often it has been lost, for a server that is restarted."""
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the current server process is lost; a restart creates a new event."""
 
     @property
     def given_up(self) -> bool:
-        """Will it never be restarted again?"""
+        """True if the server was lost and will not be restarted."""
         return self.supervised is not None and self.supervised.given_up is not None
 
     @property
@@ -88,13 +87,13 @@ class Server:
         return self.url.removesuffix("/v1")
 
     def can_take(self, now: float) -> bool:
-        """Can it take a request now? After a failure it gets one test request at a time."""
+        """Return whether it can take a request now. After a failure it gets one at a time."""
         ready = self.up and self.rests_until <= now and not (self.failures and self.on_trial)
         return ready and self.outstanding < self.limit
 
 
 def connections(settings: SamplingConfig, servers: int) -> httpx.AsyncClient:
-    """A client for ``concurrency`` requests at a time, and two more connections per server."""
+    """Return a client with ``concurrency`` connections, and two more per server for checks."""
     return httpx.AsyncClient(
         timeout=httpx.Timeout(settings.request_timeout, connect=CHECK_TIMEOUT, pool=None),
         limits=httpx.Limits(max_connections=settings.concurrency + 2 * servers),
@@ -106,11 +105,11 @@ class Fleet:
     """The servers of one model, and the requests that wait for one of them.
 
     Args:
-        urls: Base URLs that end in ``/v1``, with their keys; empty where a server is started here.
+        urls: Base URLs that end in ``/v1``, with the keys of these servers; may be empty.
         settings: Uses ``concurrency``, ``served_model``, ``max_model_len`` and ``n``.
-        http: Client for all requests; each server gets its own key and no other.
-        supervised: Servers that are started here.
-        keys: Names of the settings, for errors.
+        http: Client for all requests; each server is sent only its own key.
+        supervised: Servers that this process starts.
+        keys: Names of the settings, for error messages.
     """
 
     def __init__(
@@ -132,7 +131,7 @@ class Fleet:
         self._changed = asyncio.Event()
 
     async def _show_key(self, request: httpx.Request) -> None:
-        """Add a server's key to its request; if several URLs match, the longest one counts."""
+        """Add the server's key to a request; of several URLs that match, the longest is used."""
         # Compare URLs as httpx writes them: lower case, no default port.
         roots = [(str(httpx.URL(f"{one.root}/")), one.api_key) for one in self.servers]
         matches = [(root, key) for root, key in roots if str(request.url).startswith(root)]
@@ -141,10 +140,10 @@ class Fleet:
             request.headers["Authorization"] = f"Bearer {key}"
 
     async def open(self) -> list[dict[str, Any]]:
-        """Wait for the servers that are started here, and check that all are the right ones.
+        """Wait for the servers that this process starts, and check model and context of all.
 
         Returns:
-            Per server what it reports: url, owned_by, version, model and max_model_len.
+            For each server the facts that it reports: url, owned_by, version, model, max_model_len.
 
         Raises:
             StageError: A server does not answer, or offers another model or a shorter context.
@@ -154,10 +153,10 @@ class Fleet:
         return list(await asyncio.gather(*[self._check(server) for server in self.servers]))
 
     async def take(self, failed_on: list[str]) -> Server:
-        """Wait for a server: the least loaded of those on which this request failed least often.
+        """Wait until a server can take a request, and return the server.
 
-        A restart takes minutes, so a server that is being restarted is skipped while another one is
-        up.
+        Only servers on which this request has failed least often are used; the least loaded one is
+        returned. A server that is being restarted is skipped while another one is up.
 
         Args:
             failed_on: URLs on which the request has failed, once per failure.
@@ -175,10 +174,8 @@ class Fleet:
                 return server
             self._changed.clear()
             rests = [s.rests_until - now for s in wanted if s.rests_until > now]
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), min(rests, default=None))
-            except TimeoutError:
-                continue
 
     def give_back(self, server: Server) -> None:
         """Record that a request has left a server, whether it succeeded or failed."""
@@ -187,21 +184,21 @@ class Fleet:
         self._changed.set()
 
     def all_fail(self, retries: int) -> bool:
-        """Has every server failed more than ``retries`` times in a row, without an answer between?
+        """Return whether every server has failed more than ``retries`` times in a row.
 
-        Servers that are given up are ignored; one that is being restarted makes it False.
+        Servers that are given up are ignored. While one is being restarted, the result is False.
         """
         servers = [server for server in self.servers if not server.given_up]
         return all(server.failures > retries and server.up for server in servers)
 
     async def ask(self, server: Server, url: str, body: dict[str, Any]) -> dict[str, Any]:
-        """`post.post`, but it also ends when the server is lost.
+        """Send a request as `post.post` does, but stop waiting when the server is lost.
 
-        A broken network link alone does not close a connection.
+        A broken network link does not close a connection, so `post.post` alone would wait longer.
 
         Args:
             server: The server that `take` returned.
-            url: Its base URL at that time.
+            url: The server's base URL when it was taken.
             body: The request's JSON.
         """
         asking = asyncio.ensure_future(post(self.http, url, body))
@@ -215,30 +212,30 @@ class Fleet:
             for task in (asking, lost):
                 task.cancel()
 
-    async def was_lost(self, server: Server, times_lost: int) -> bool:
-        """Was a server that is started here lost during a request?
+    async def was_lost(self, server: Server, lost: asyncio.Event) -> bool:
+        """Return whether the server of a failed request was lost; wait until that is known.
 
-        Its connections break first. Its processes end later, which takes long for large models.
+        When a server is lost, its connections break first; its processes may end much later.
 
         Args:
             server: The server that had the request.
-            times_lost: The value of ``server.times_lost`` when the request was sent.
+            lost: The value of ``server.lost`` when the request was sent.
         """
         if server.supervised is None:
             return False
-        while server.times_lost == times_lost:
+        while not lost.is_set():
             if await server.supervised.answers(self.http):
                 return False
             await asyncio.sleep(POLL_SECONDS)
         return True
 
     def failed(self, server: Server, retry_after: float | None, overloaded: bool) -> None:
-        """Let a server rest; requests that fail at the same time count as one failure.
+        """Send a server no requests for a while; failures during that time are not counted.
 
         Args:
             server: The server that failed.
-            retry_after: Seconds that the server asks to wait.
-            overloaded: It has too many requests; its limit becomes half of those in flight.
+            retry_after: Seconds that the server asks to wait; None if it does not say.
+            overloaded: True to also reduce its limit to half of its requests in flight.
         """
         now = asyncio.get_running_loop().time()
         if server.rests_until > now:
@@ -252,40 +249,30 @@ class Fleet:
             server.limit = max(1, server.outstanding // 2)
 
     async def run(self, worker: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run ``concurrency`` workers, and watch the servers meanwhile.
+        """Run ``concurrency`` coroutines of ``worker``, and watch the servers meanwhile.
 
         Raises:
-            StageError: A worker raised it, or a server was lost too often.
+            StageError: A coroutine raised this error, or a server was lost too often.
         """
         try:
             async with asyncio.TaskGroup() as group:
-                keeper = group.create_task(self.keep())
+                watchers = [group.create_task(self._follow(server)) for server in self.servers]
+                watchers += [group.create_task(self._guard(server)) for server in self.servers]
                 workers = range(self.settings.concurrency)
                 await asyncio.wait([group.create_task(worker()) for _ in workers])
-                keeper.cancel()
+                for watcher in watchers:
+                    watcher.cancel()
         except BaseExceptionGroup as errors:
             first: BaseException = errors
             while isinstance(first, BaseExceptionGroup):
                 first = first.exceptions[0]
             raise first from None
 
-    async def keep(self) -> None:
-        """Follow the servers' queues and restart lost servers, until cancelled.
-
-        Raises:
-            StageError: A server was lost too often.
-        """
-        async with asyncio.TaskGroup() as group:
-            for server in self.servers:
-                group.create_task(self._follow(server))
-                if server.supervised is not None:
-                    group.create_task(self._guard(server, server.supervised))
-
-    async def _guard(self, server: Server, supervised: SupervisedServer) -> None:
-        while True:
+    async def _guard(self, server: Server) -> None:
+        """Restart a server that this process started whenever it is lost, until it is given up."""
+        while (supervised := server.supervised) is not None:
             if await supervised.lost(self.http):
                 server.up = False
-                server.times_lost += 1
                 server.lost.set()
                 self._changed.set()
                 try:
@@ -303,6 +290,7 @@ class Fleet:
             await asyncio.sleep(POLL_SECONDS)
 
     async def _follow(self, server: Server) -> None:
+        """Adapt a server's limit to its queue, if it reports one."""
         pause = FIRST_METRICS_SECONDS
         while server.has_queue and not server.given_up:
             await asyncio.sleep(pause)
@@ -312,7 +300,7 @@ class Fleet:
                 self._adapt(server, *queue)
 
     async def _queue(self, server: Server) -> tuple[float, float] | None:
-        """Samples running and waiting, summed over a server's engines; None if not reported."""
+        """Return (samples running, samples waiting) of all engines; None if not reported."""
         try:
             answer = await self.http.get(f"{server.root}/metrics", timeout=CHECK_TIMEOUT)
         except httpx.HTTPError:
@@ -359,34 +347,27 @@ class Fleet:
         server.has_queue = await self._queue(server) is not None
         if server.has_queue:
             server.limit = min(FIRST_LIMIT, self.settings.concurrency)
-        version = await self._get(f"{server.root}/version", lambda page: page["version"])
+        version = await self.http.get(f"{server.root}/version", timeout=CHECK_TIMEOUT)
         return {
             "url": server.url,
             "owned_by": model.get("owned_by"),
-            "version": version,
+            "version": _read(version, lambda page: page["version"]),
             "model": model.get("root") or wanted,
             "max_model_len": offered,
         }
 
     async def models(self, server: Server) -> dict[str, dict[str, Any]] | None:
-        """The models of a server; empty if it does not list them, None if it does not answer."""
-
-        def by_name(value: Any) -> dict[str, dict[str, Any]]:
-            return {str(model["id"]): model for model in value["data"]}
-
+        """Return a server's models by name; empty if it lists none, None if it does not answer."""
         try:
-            return await self._get(f"{server.url}/models", by_name) or {}
+            answer = await self.http.get(f"{server.url}/models", timeout=CHECK_TIMEOUT)
         except httpx.HTTPError:
             return None
+        return _read(answer, lambda page: {str(model["id"]): model for model in page["data"]}) or {}
 
-    async def _get(self, url: str, read: Callable[[Any], Any]) -> Any:
-        """A page's JSON as ``read`` converts it; None where there is no such page.
 
-        Raises:
-            httpx.HTTPError: The server does not answer.
-        """
-        answer = await self.http.get(url, timeout=CHECK_TIMEOUT)
-        try:
-            return read(answer.json()) if answer.status_code == 200 else None
-        except (ValueError, KeyError, TypeError):
-            return None
+def _read(answer: httpx.Response, read: Callable[[Any], Any]) -> Any:
+    """Apply ``read`` to an answer's JSON; None if the status is not 200 or ``read`` fails."""
+    try:
+        return read(answer.json()) if answer.status_code == 200 else None
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,8 +1,8 @@
-"""Send one chat completion to one server, and classify its failures.
+"""Sends one chat completion request to one server, and classifies failures as exceptions.
 
 POST {base}/chat/completions -> 200 {"choices": […]}   the answer
-400 and all other statuses                             GivenUp: it will never be answered
-404, 408, 425, 429, 5xx, an answer cut off             Passing: send it again
+400 and all other statuses                             GivenUp: the server refuses the request
+404, 408, 425, 429, 5xx, an answer cut off             Passing: send the request again
 401, 403                                               StageError: no request will be answered
 """
 
@@ -14,7 +14,7 @@ from pcl_reasoner.core.errors import StageError
 
 
 class GivenUp(Exception):
-    """A request that will not be answered, with its finish reason and its kind of failure."""
+    """The failure of a request that is not sent again, with finish reason and kind of failure."""
 
     def __init__(self, finish_reason: str, kind: str, why: str) -> None:
         super().__init__(why)
@@ -22,7 +22,7 @@ class GivenUp(Exception):
 
 
 class Passing(Exception):
-    """A temporary failure, with its HTTP status if any, and the seconds to wait if given."""
+    """A temporary failure, with the HTTP status and the seconds to wait if the server sent them."""
 
     def __init__(
         self, why: str, status: int | None = None, retry_after: float | None = None
@@ -33,13 +33,13 @@ class Passing(Exception):
 
 
 async def post(http: httpx.AsyncClient, url: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Request ``body["n"]`` responses from a server.
+    """Request ``body["n"]`` responses from a server, and return the answer's JSON.
 
     Raises:
         GivenUp: The server refuses the request.
-        Passing: The request failed in another way.
+        Passing: The failure may be temporary, or the answer is unusable.
         httpx.TransportError: The connection failed; this may be temporary too.
-        StageError: The server wants another key.
+        StageError: The server requires another API key.
     """
     answer = await http.post(f"{url}/chat/completions", json=body)
     check_key(url, answer)
@@ -59,7 +59,7 @@ async def post(http: httpx.AsyncClient, url: str, body: dict[str, Any]) -> dict[
 
 
 def check_key(url: str, answer: httpx.Response) -> None:
-    """Check that a server accepts the key that it was sent, or needs none.
+    """Check by an answer's status that the server accepts our API key, or needs none.
 
     Raises:
         StageError: The server rejects the key.
@@ -76,23 +76,23 @@ def check_key(url: str, answer: httpx.Response) -> None:
 
 
 def kind_of(failure: Exception) -> str:
-    """A failure's kind, for counts: ``status 500``, ``timeout``, ``connection``, ``bad answer``."""
+    """Return a failure's kind: e.g. ``status 500``, ``timeout``, ``connection``, ``bad answer``."""
     if isinstance(failure, Passing):
         return "bad answer" if failure.status is None else f"status {failure.status}"
     return "timeout" if isinstance(failure, httpx.ReadTimeout) else "connection"
 
 
 def overloaded(failure: Exception) -> bool:
-    """Does the failure mean that the server has too many requests (status 429 or 503)?"""
+    """Return whether a failure means that the server has too many requests (status 429 or 503)."""
     return isinstance(failure, Passing) and failure.status in (429, 503)
 
 
 def _message_of(answer: httpx.Response) -> str:
-    """The start of a server's message, on one line."""
+    """Return the start of the answer's text, on one line."""
     return " ".join(answer.text[:300].split()) or "nothing"
 
 
 def _retry_after(answer: httpx.Response) -> float | None:
-    """Seconds in a Retry-After header; a date in it is ignored."""
+    """Return the seconds in the Retry-After header; None if it is missing or has a date."""
     value = answer.headers.get("retry-after", "")
     return float(value) if value.isdigit() else None

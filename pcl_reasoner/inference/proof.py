@@ -1,10 +1,10 @@
-"""Check that a server tokenizes prompts exactly as this side renders and trains on them.
+"""Checks that a server tokenizes prompts exactly as this package does for training.
 
     POST {root}/tokenize {"model": "policy", "messages": [{"role": "user", "content": "1 + 1?"}]}
     -> {"count": 24, "tokens": [1, 414, 287, …]}
 
-With another template or tokenizer the server would answer other prompts than those that training
-uses. Nothing would show it except the scores.
+With another template or tokenizer, the server would answer other prompts than training uses. Only
+worse scores would show it.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from pcl_reasoner.inference.fleet import Fleet, Server
 PROMPTS_COMPARED = 8
 """Prompts compared before sampling starts: the shortest, the longest and some in between.
 
-During sampling, every answer that has ``prompt_token_ids`` is compared too."""
+During sampling, the prompt tokens of every answer with ``prompt_token_ids`` are compared, too."""
 _SHOWN = 8
 """Tokens shown before and after the first difference."""
 
@@ -29,7 +29,7 @@ async def compare_templates(
     """Compare a server's tokens with ours, for up to PROMPTS_COMPARED of the prompts.
 
     Returns:
-        True when all are equal; False where the server has no /tokenize.
+        True if all are equal; False if the server has no /tokenize.
 
     Raises:
         StageError: The tokens differ. The message shows the first difference.
@@ -61,7 +61,7 @@ async def _tokens(fleet: Fleet, server: Server, prompt: Prompt) -> list[int] | N
 
 
 def compare(prompt: Prompt, served: list[int], dialogue: Dialogue, url: str) -> None:
-    """Compare a server's tokens of one prompt with the tokens rendered here.
+    """Check that a server's tokens of a prompt (``served``) are equal to ours.
 
     Raises:
         StageError: The tokens differ. The message shows the first difference.

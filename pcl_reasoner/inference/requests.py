@@ -1,10 +1,11 @@
-"""Build the requests: one per run of consecutive missing samples, every field explicit.
+"""Builds the requests for missing samples; each sets every sampling field explicitly.
 
     POST {base}/chat/completions
     {"model": "policy", "messages": […], "n": 8, "seed": 40, "temperature": 0.6, "top_k": 40, …}
 
-At seed s a server draws ``n`` responses as it would draw n single responses at s, s+1 …. Therefore
-problems' seeds are n apart, and samples lost in a kill are requested again at their own seeds.
+A request for n responses with seed s gives the same responses as n requests with seeds s, s+1 ….
+Therefore the seeds of consecutive problems differ by n. If the process was killed, a sample that is
+missing is requested again with its own seed.
 """
 
 from collections.abc import Iterator
@@ -30,15 +31,14 @@ class Request:
 def requests_for(
     prompts: list[Prompt], dialogue: Dialogue, records: ResponseLog
 ) -> Iterator[Request]:
-    """Build requests for the missing samples: one per run of consecutive missing samples.
+    """Yield the requests: one for each block of consecutive missing samples of a problem.
 
-    At temperature 0 there is one request per sample. Problems whose responses are expected to be
-    the longest come first: at the end, a few of them would keep a server busy while its other slots
-    are idle.
+    At temperature 0 there is one request per sample. Problems with the longest expected responses
+    come first; if they came last, most slots of a server would be idle at the end.
 
     Args:
-        prompts: All prompts; their order determines their seeds.
-        dialogue: Gives the sampling fields, and the token limit of each prompt's responses.
+        prompts: All prompts; a prompt's index determines its seeds.
+        dialogue: Has the sampling fields, and computes the token limit of responses.
         records: The responses that exist already.
     """
     settings = dialogue.settings
@@ -48,14 +48,11 @@ def requests_for(
     for ordinal, prompt in longest_first:
         limit = max(dialogue.response_limit(prompt, settings.max_model_len), 1)
         start = settings.seed + ordinal * settings.n
+        missing = {i for i in range(settings.n) if (prompt.problem_id, i) not in records}
         index = 0
         while index < settings.n:
             count = 0
-            while (
-                index + count < settings.n
-                and count < together
-                and (prompt.problem_id, index + count) not in records
-            ):
+            while count < together and index + count in missing:
                 count += 1
             if count:
                 yield Request(prompt, index, count, start + index, limit)
@@ -63,10 +60,10 @@ def requests_for(
 
 
 def body_of(request: Request, settings: SamplingConfig) -> dict[str, Any]:
-    """The request's JSON. For a field that is missing, a server uses the weights' own default.
+    """Return the request's JSON, with all sampling fields: servers have their own defaults.
 
-    It has no chat template: vLLM refuses one in a request unless it is started to trust it.
-    Instead the server is started with the template, and ``proof`` compares the tokens.
+    It has no chat template, because by default vLLM refuses templates in requests. Instead the
+    server is started with the template, and proof.py compares the prompt's tokens.
     """
     return {
         "model": settings.served_model,

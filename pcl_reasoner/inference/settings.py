@@ -1,4 +1,4 @@
-"""The sampling fields that the stages ``sample`` and ``evaluate`` share, with equal names."""
+"""The sampling fields; they are the same in the stages ``sample`` and ``evaluate``."""
 
 from typing import ClassVar, Literal
 

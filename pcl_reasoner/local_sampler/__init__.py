@@ -1,1 +1,1 @@
-"""The sampler inside this process: a small Qwen2 model on the CPU, for a laptop."""
+"""Draws responses from a small Qwen2 model in this process, on a CPU and without a server."""

@@ -1,9 +1,9 @@
-"""Draw the next token of many rows from their logits: filters, then the inverse of the CDF.
+"""Draws the next token of many rows from their logits, after top-k, top-p and other filters.
 
 Every sample has its own random stream, so its tokens do not depend on the other samples in its
 batch:
 
-    stream_seed(0, "5c18d5f0a1b2c3d4", 3) -> 4093115277153927133 -> Philox -> one uniform per step
+    stream_seed(0, "5c18d5f0a1b2c3d4", 3) -> 4093115277153927133 -> Philox -> one number per step
 """
 
 import hashlib
@@ -17,17 +17,17 @@ from pcl_reasoner.inference.settings import SamplingConfig
 Floats = NDArray[np.floating[Any]]
 
 UNIFORMS_AT_ONCE = 64
-"""Steps per block that is read from a stream: one call per token would cost more than the draw."""
+"""Numbers that are read from a stream at once: one call per token would cost more than the draw."""
 
 
 def stream_seed(seed: int, problem_id: str, sample_index: int) -> int:
-    """The seed of one sample's random stream, in [0, 2^63)."""
+    """Return the seed of one sample's random stream, in [0, 2^63)."""
     text = f"{seed}/{problem_id}/{sample_index}".encode("utf-8", "surrogatepass")
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1
 
 
 class Streams:
-    """One Philox stream per row, read step by step."""
+    """One stream of random numbers (Philox) per row; all rows are read step by step."""
 
     def __init__(self, seeds: list[int]) -> None:
         self._generators = [np.random.Generator(np.random.Philox(key=seed)) for seed in seeds]
@@ -35,7 +35,7 @@ class Streams:
         self._step = 0
 
     def next(self) -> NDArray[np.float64]:
-        """The next uniform of every row: [rows] float64 in [0, 1)."""
+        """Return the next uniform random number of every row: [rows] float64 in [0, 1)."""
         column = self._step % UNIFORMS_AT_ONCE
         if column == 0:
             for row, generator in enumerate(self._generators):
@@ -64,11 +64,11 @@ def draw(
 
     The filters apply in vLLM's order: temperature, min-p, top-k, top-p. The probabilities of the
     remaining tokens are then summed from the most likely token down. The first token whose sum
-    exceeds the row's uniform is drawn.
+    exceeds the row's uniform number is drawn.
 
     Args:
         logits: [rows, vocabulary] float.
-        uniforms: [rows] float64 in [0, 1).
+        uniforms: [rows] float64, uniform random numbers in [0, 1).
         settings: The sampling fields, with vLLM's meaning; repetition_penalty is not applied here.
 
     Returns:

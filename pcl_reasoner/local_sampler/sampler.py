@@ -1,9 +1,9 @@
 """The local sampler: a small Qwen2 model on the CPU, with a KV cache, in MindSpore's graph mode.
 
-Prompts are padded on the left, so that all rows of a batch decode at the same slot and one graph
-serves every step. A row's positions count from its first real token, and its padding is masked, so
-the result equals the unpadded model's. Two graphs are compiled for a set of prompts: the prefill of
-[prompts, prompt slots] and the step of [rows].
+A slot is an index along the KV cache of a row. Prompts are padded on the left, so that in each step
+all rows of a batch write the same slot, and one graph serves every step. A row's positions count
+from its first real token, and its padding is masked, so the results are those without padding. Two
+graphs are compiled per Layout: the prefill of [prompts, prompt slots] and the step of [rows].
 """
 
 import math
@@ -34,7 +34,7 @@ PROMPT_MULTIPLE = 16
 
 @dataclass(frozen=True)
 class Row:
-    """One sample to draw: ``prompt`` is its index among the prompts, ``seed`` its stream's seed."""
+    """One sample to draw: ``prompt`` is its prompt's index, ``seed`` seeds its random stream."""
 
     prompt: int
     seed: int
@@ -66,8 +66,8 @@ def _parameter(value: NDArray[np.float32], name: str) -> Parameter:
 class Layer(nn.Cell):
     """The parts of a Qwen2 layer that prefill and step share; x is [tokens, hidden].
 
-    Kernels are small and numerous here, so constant factors are multiplied in advance: the norms'
-    weights and the attention scale are part of the matrices that follow them.
+    Each kernel call costs time, so constant factors are multiplied in advance: the norms' weights
+    and the attention scale are part of the matrices that follow them.
     """
 
     def __init__(
@@ -144,29 +144,24 @@ class Model(nn.Cell):
         return ops.matmul(normalise(x, self.eps), self.head)
 
 
-class Cache(nn.Cell):
-    """Keys and values: two parameters per layer, each [rows·kv_heads·slots, head_dim].
+def empty_cache(shape: ModelShape, layout: Layout) -> list[ms.ParameterTuple]:
+    """Make an empty KV cache: two parameters per layer, each [rows·kv_heads·slots, head_dim].
 
     The flat form lets a step write its slot of every row in place. Attention reads it without a
     copy as [rows, kv_heads, slots, head_dim].
     """
-
-    def __init__(self, shape: ModelShape, layout: Layout) -> None:
-        super().__init__()
-        lines = layout.rows * shape.n_kv_heads * layout.slots
-        empty = np.zeros((lines, shape.head_dim), np.float32)
-        layers = range(shape.num_layers)
-        self.keys = ms.ParameterTuple([_parameter(empty, f"key{i}") for i in layers])
-        self.values = ms.ParameterTuple([_parameter(empty, f"value{i}") for i in layers])
+    empty = np.zeros((layout.rows * shape.n_kv_heads * layout.slots, shape.head_dim), np.float32)
+    names = [[f"{kind}{i}" for i in range(shape.num_layers)] for kind in ("key", "value")]
+    return [ms.ParameterTuple([_parameter(empty, name) for name in group]) for group in names]
 
 
 class Prefill(nn.Cell):
     """One pass over the distinct prompts; copies their keys and values to the cache's rows."""
 
-    def __init__(self, model: Model, cache: Cache, shape: ModelShape, layout: Layout) -> None:
+    def __init__(self, model: Model, cache: Any, shape: ModelShape, layout: Layout) -> None:
         super().__init__()
-        self.model, self.cache = model, cache
-        self.keys, self.values = cache.keys, cache.values
+        self.model = model
+        self.keys, self.values = cache
         self.layout = layout
         self.heads, self.kv_heads, self.head_dim = shape.num_heads, shape.n_kv_heads, shape.head_dim
         self.scores = ops.BatchMatMul(transpose_b=True)
@@ -176,11 +171,11 @@ class Prefill(nn.Cell):
         self.lines = (layout.rows * shape.n_kv_heads * layout.slots, shape.head_dim)
 
     def spread(self, x: Any, prompt_of_row: Any) -> Any:
-        """[prompts, kv_heads, prompt slots, head_dim] -> the cache's lines, for every row."""
+        """[prompts, kv_heads, prompt slots, head_dim] -> the content of one cache parameter."""
         return ops.concat((ops.gather(x, prompt_of_row, 0), self.rest), 2).reshape(self.lines)
 
     def construct(self, ids: Any, positions: Any, mask: Any, prompt_of_row: Any) -> Any:
-        """Last logits for ids, positions [prompts, slots] and mask [prompts, 1, slots, slots]."""
+        """ids, positions [prompts, slots], mask [prompts, 1, slots, slots] -> last-slot logits."""
         prompts, slots = self.layout.prompts, self.layout.prompt_slots
         kv_heads, dim = self.kv_heads, self.head_dim
         group = self.heads // kv_heads
@@ -207,10 +202,10 @@ class Prefill(nn.Cell):
 class Step(nn.Cell):
     """Decode one token per row: write its keys and values at the step's slot, return logits."""
 
-    def __init__(self, model: Model, cache: Cache, shape: ModelShape, layout: Layout) -> None:
+    def __init__(self, model: Model, cache: Any, shape: ModelShape, layout: Layout) -> None:
         super().__init__()
-        self.model, self.cache = model, cache
-        self.keys, self.values = cache.keys, cache.values
+        self.model = model
+        self.keys, self.values = cache
         self.split = (layout.rows, shape.n_kv_heads, layout.slots, shape.head_dim)
         group = shape.num_heads // shape.n_kv_heads
         self.grouped = (layout.rows, shape.n_kv_heads, group, shape.head_dim)
@@ -251,10 +246,10 @@ def _use_cpu() -> None:
 
 
 def _shape_of(folder: Path) -> ModelShape:
-    """The model's shape, from its config.json.
+    """Read the model's shape from its config.json.
 
     Raises:
-        StageError: It is no Qwen2 model, or its attention is scaled or windowed.
+        StageError: The model is not a Qwen2 model, or has RoPE scaling or sliding-window attention.
     """
     config = read_json(folder / "config.json")
     unknown = [name for name in ("rope_scaling", "use_sliding_window") if config.get(name)]
@@ -269,7 +264,7 @@ def _shape_of(folder: Path) -> ModelShape:
 
 
 class LocalSampler:
-    """Draws samples for rows of prompts; one instance handles any number of prompt sets.
+    """Draws responses to prompts; one instance can be used for any number of sets of prompts.
 
     Args:
         folder: A Hugging Face folder of a Qwen2 model.
@@ -286,7 +281,7 @@ class LocalSampler:
         self.step: Step
 
     def prepare(self, layout: Layout) -> None:
-        """Make the cells of a layout; the previous cells are kept if the layout is the same.
+        """Make the Cells for a layout; the present Cells are kept if the layout has not changed.
 
         Raises:
             StageError: The KV cache would exceed CACHE_LIMIT_BYTES.
@@ -302,7 +297,7 @@ class LocalSampler:
                 f"{CACHE_LIMIT_BYTES >> 30} GiB. Set a smaller batch, max_new_tokens or "
                 "max_model_len."
             )
-        cache = Cache(self.shape, layout)
+        cache = empty_cache(self.shape, layout)
         self.prefill = Prefill(self.model, cache, self.shape, layout)
         self.step = Step(self.model, cache, self.shape, layout)
         self.prefill.set_train(False)
@@ -317,7 +312,7 @@ class LocalSampler:
             rows: The prompt index of each of the ``layout.rows`` rows.
 
         Returns:
-            Logits of each row's next token [rows, vocabulary]; padding of each row [rows] int32.
+            Logits of each row's next token [rows, vocabulary]; number of padding tokens [rows].
         """
         assert self.layout is not None
         slots = self.layout.prompt_slots
@@ -381,7 +376,7 @@ class LocalSampler:
         return seen[rows]
 
     def _cut(self, tokens: NDArray[np.int64], max_new_tokens: list[int]) -> Iterator[Drawn]:
-        """Cut each row where it ended: rows are decoded until all rows of the batch are done."""
+        """Cut each row at its end; rows are decoded until all rows of the batch have ended."""
         for row, limit in zip(tokens, max_new_tokens, strict=True):
             ends = np.flatnonzero(np.isin(row[:limit], self.ends))
             length, reason = (ends[0] + 1, "stop") if ends.size else (limit, "length")

@@ -1,6 +1,6 @@
-"""Losses, one module each: a NumPy reference and a MindSpore Cell; ``train.loss`` is its name.
+"""Losses. ``train.loss`` names a module here, which has a NumPy reference and a MindSpore Cell.
 
-This package is cheap to import: a recipe's settings of a loss are checked against LOSSES alone.
+This package must import fast, as every recipe's loss settings are checked against LOSSES.
 """
 
 import importlib
@@ -13,18 +13,18 @@ from pcl_reasoner.losses.columns import ADVANTAGES, OLD_LOG_PROBS, OLD_LOG_PROBS
 
 @dataclass(frozen=True)
 class Loss:
-    """The properties of a loss, which are available without importing its module.
+    """Properties of a loss that are known without importing its module.
 
     Args:
-        cell: Name of its Cell in the module.
-        unit: What has equal weight in the mean: each segment, or each trained token.
+        cell: Name of the Cell's class in the module.
+        unit: Whether the loss is a mean over the global batch's segments or its trained tokens.
         needs: The columns of OPTIONAL_COLUMNS that the loss requires.
         parameters: Name -> default; ``train.loss_parameters`` overrides the defaults.
     """
 
     cell: str
     unit: Literal["segment", "token"]
-    needs: frozenset[str] = frozenset()
+    needs: tuple[str, ...] = ()
     parameters: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -35,30 +35,26 @@ LOSSES: dict[str, Loss] = {
     "signed_nll": Loss(
         "SignedNllLoss", "segment", parameters={"weight_correct": 1.0, "weight_incorrect": 0.8}
     ),
-    "asymre": Loss("AsymreLoss", "segment", frozenset({PASS_RATES}), {"delta": -0.1}),
-    "topr": Loss("ToprLoss", "segment", frozenset({OLD_LOG_PROBS_MEAN}), {"sequence": 0.0}),
+    "asymre": Loss("AsymreLoss", "segment", (PASS_RATES,), {"delta": -0.1}),
+    "topr": Loss("ToprLoss", "segment", (OLD_LOG_PROBS_MEAN,), {"sequence": 0.0}),
     "gspo": Loss(
-        "GspoLoss",
-        "segment",
-        frozenset({ADVANTAGES, OLD_LOG_PROBS_MEAN}),
-        {"eps_low": 3e-4, "eps_high": 4e-4},
+        "GspoLoss", "segment", (ADVANTAGES, OLD_LOG_PROBS_MEAN), {"eps_low": 3e-4, "eps_high": 4e-4}
     ),
     "grpo": Loss(
-        "GrpoLoss",
-        "segment",
-        frozenset({ADVANTAGES, OLD_LOG_PROBS}),
-        {"eps_low": 0.2, "eps_high": 0.28},
+        "GrpoLoss", "segment", (ADVANTAGES, OLD_LOG_PROBS), {"eps_low": 0.2, "eps_high": 0.28}
     ),
     "nft": Loss(
         "NftLoss",
         "segment",
-        frozenset({PASS_RATES, OLD_LOG_PROBS}),
+        (PASS_RATES, OLD_LOG_PROBS),
         {"eps_correct": 0.0, "eps_incorrect": 1.0},
     ),
     "dft": Loss("DftLoss", "token"),
 }
-"""Module in this package -> its loss. To add a loss: one file, one line here, one test."""
+"""Name of a module in this package -> its loss. A new loss needs a module, an entry and a test."""
 
+WITHOUT_BASELINE = frozenset({"opg", "signed_nll", "topr"})
+"""Losses that make incorrect responses less likely and have no baseline."""
 
 RENAMED_PARAMETERS = {
     "weight_right": "weight_correct",
@@ -66,7 +62,7 @@ RENAMED_PARAMETERS = {
     "eps_right": "eps_correct",
     "eps_wrong": "eps_incorrect",
 }
-"""A parameter's old name -> its new name."""
+"""Old name of a loss parameter -> its present name."""
 
 
 def build_loss(name: str, max_segments: int, parameters: Mapping[str, float] | None = None) -> Any:

@@ -2,11 +2,11 @@
 
     loss = Σ_segments w · ( −(r − V)·m ),  V = mean_G r + δ,  m = (1/T) Σ_t log π(y_t)
 
-With δ < 0 correct responses weigh more than incorrect ones. For off-policy training, the authors
-find that a baseline at or above the mean reward (δ ≥ 0) leads to collapse, and that a baseline
-below it improves the policy.
+r is the reward, w is 1 / number of segments of the global batch. With δ < 0 correct responses weigh
+more than incorrect ones. For off-policy training, the authors find that a baseline V at or above
+the mean reward (δ ≥ 0) leads to collapse, and that a baseline below it improves the policy.
 
-Source: arXiv 2506.20520. The group's mean is the column ``pass_rates``.
+Source: arXiv 2506.20520. The column ``pass_rates`` has mean_G r, the problem's mean reward.
 """
 
 from mindspore import nn

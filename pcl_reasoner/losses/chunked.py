@@ -3,14 +3,15 @@
     z = h Wᵀ        log π(y) = z_y − log Σ_v e^{z_v}        entropy = −Σ_v π(v) log π(v)
 
 The logits of all tokens never exist at once. The backward pass computes a chunk's logits again, and
-from them the chunk's part of both gradients:
+from them the chunk's part of the gradients with respect to h and W:
 
     ∂L/∂z = c (onehot(y) − π),  c = ∂L/∂ log π(y)        ∂L/∂h = ∂L/∂z W        ∂L/∂W = Σ (∂L/∂z)ᵀ h
 
-Under tensor parallelism a rank holds one part of the vocabulary. ``PartScores`` stays inside that
-part: it does not communicate, neither forward nor backward. MindSpore does not divide its ``bprop``
-among ranks, so the ``bprop`` is written to be correct on the rank's own slice. Then every rank
-gathers the scores of all parts, P numbers per token, and ``CombinedScores`` combines them.
+Under tensor parallelism each rank holds one part of the vocabulary. ``PartScores`` computes the
+scores of this part. It does not communicate with other ranks, neither forward nor backward
+(``bprop``). MindSpore divides the operators of a Cell among ranks, but not those of a ``bprop``, so
+PartScores.bprop computes with the rank's own slice. Every rank then gathers each score of all
+parts, P numbers per token, and ``CombinedScores`` combines them.
 
 The scores are not summed by AllReduce: MindSpore 2.7 would rewrite the gradient AllReduce(x)·y + z
 to AllReduce(x + z)·y, which is incorrect (docs/internals/mindspore_all_reduce.md).
@@ -18,9 +19,7 @@ to AllReduce(x + z)·y, which is incorrect (docs/internals/mindspore_all_reduce.
 Shapes: B rows, S tokens per row, H hidden size, V vocabulary size, P parts of the vocabulary.
 """
 
-from __future__ import annotations
-
-from typing import Any
+from typing import Any, Self
 
 import mindspore as ms
 import numpy as np
@@ -36,12 +35,12 @@ def vocabulary_parts(parallel_config: Any, vocab_size: int) -> int:
 
 
 class PartScores(nn.Cell):
-    """Computes the scores of each part of the vocabulary by chunks, with a hand-written gradient.
+    """Computes three scores of each part of the vocabulary (see construct), chunk by chunk.
 
     Args:
         vocab_size: V.
         parts: P.
-        step: Tokens of each row in a chunk.
+        step: Tokens of each row per chunk.
         entropy: Whether entropies are computed; they have no gradient.
     """
 
@@ -51,7 +50,7 @@ class PartScores(nn.Cell):
         super().__init__()
         self.parts, self.step, self.entropy = parts, step, entropy
         self.part_size = vocab_size // parts
-        # A single part has no axis: sums over the last of three axes are slow on a CPU.
+        # For a single part there is no axis: sums over the last of three axes are slow on a CPU.
         self.part_axis = (parts,) if parts > 1 else ()
         self.pieces = weight_pieces(vocab_size)
         self.zeros = ops.ZerosLike()
@@ -64,13 +63,13 @@ class PartScores(nn.Cell):
         self.maximum, self.subtract = ops.ReduceMax(keep_dims=True), ops.Sub()
         self.shares, self.multiply = ops.Softmax(-1), ops.Mul()
         self.sum, self.negate = ops.ReduceSum(keep_dims=True), ops.Neg()
-        # Operators of bprop. MindSpore does not divide them: a rank applies them to its slice.
+        # Operators of bprop. MindSpore does not divide them: each rank applies them to its slice.
         self.backward_matmul = ops.MatMul(transpose_b=True)
         self.softmax, self.one_hot = ops.Softmax(-1), ops.OneHot()
         self.by_hidden, self.by_weight = ops.MatMul(), ops.MatMul(transpose_a=True)
 
     def shard(self, data_parallel: int, length: int) -> None:
-        """Divide rows among data-parallel ranks, and parts among tensor-parallel ranks.
+        """Divide rows among the data-parallel ranks, and parts among the tensor-parallel ranks.
 
         Args:
             data_parallel: Number of ranks among which rows are divided.
@@ -131,12 +130,12 @@ class PartScores(nn.Cell):
         return self.concat(chosen), self.concat(totals), self.concat(entropies)
 
     def _chunk_scores(self, logits, label_index):
-        """logits [n, P, V / P], label_index [n, P, 1] -> three [n, P, 1]; without P if it is 1."""
+        """logits [n, P, V / P], label_index [n, P, 1] -> three [n, P, 1]; no axis P if P = 1."""
         log_probs = self.log_softmax(logits)
         chosen = self.gather(log_probs, logits.ndim - 1, label_index)
         total = entropy = self.zeros(chosen)
         if self.parts > 1:
-            # Taken at the largest logit: z = log π + log Σ e^z.
+            # log Σ e^z = z − log π, computed at the largest logit.
             total = self.subtract(self.maximum(logits, -1), self.maximum(log_probs, -1))
         if self.entropy:
             shares = self.shares(logits)  # cheaper on a CPU than exp(log_probs)
@@ -144,7 +143,7 @@ class PartScores(nn.Cell):
         return chosen, total, entropy
 
     def bprop(self, hidden, weight, index, out, dout):
-        """Compute the gradients of hidden and weight; on a rank, of its own rows and part."""
+        """Compute ∂L/∂hidden and ∂L/∂weight, on each rank for its own rows and part."""
         rows, length, width = hidden.shape
         parts = index.shape[2]  # 1 on each of several ranks
         size = weight.shape[0] // parts
@@ -173,13 +172,13 @@ class PartScores(nn.Cell):
         return ops.concat(by_hidden, 1), ops.concat(by_weight, 0), self.zeros(index)
 
     def _cut(self, values, start):
-        """Return a chunk of [B, S, …]; slicing out everything would be a slow copy on a CPU."""
+        """Return a chunk of [B, S, …]. A CPU slices slowly, so a single chunk is not sliced."""
         if self.step >= values.shape[1]:
             return values
         return values[:, start : start + self.step]
 
     def _add(self, sums, product):
-        """Add a chunk's [V, H] gradient in float32, in pieces, so that few copies of it exist."""
+        """Add a chunk's [V, H] gradient in float32, in pieces, so that copies need less memory."""
         added: Any = ()
         for number, (first, last) in enumerate(self.pieces):
             piece = product
@@ -215,22 +214,16 @@ class CombinedScores(nn.Cell):
         self.reshape, self.no_entropy = ops.Reshape(), ops.ZerosLike()
 
     def shard(self, data_parallel: int) -> None:
-        """Give every rank all parts of its rows, so that no sum over parts crosses ranks."""
+        """Give every rank all parts of its rows, so that sums over parts need no communication."""
         rows = (data_parallel, 1, 1)
         for unary in (self.largest, self.exp, self.sum, self.log):
             unary.shard((rows,))
-        for binary in (
-            self.relative,
-            self.add_largest,
-            self.inside,
-            self.add,
-            self.mask,
-            self.minus,
-        ):
+        sums = (self.relative, self.add_largest, self.inside, self.add, self.minus)
+        for binary in (*sums, self.mask):
             binary.shard((rows, rows))
 
     def construct(self, chosen, totals, entropies, label_in_part):
-        """Scores of the parts, and which has the label, [B, S, P] -> log π, entropy [B, S]."""
+        """Parts' scores and one-hot of the label's part [B, S, P] -> log π, entropy [B, S]."""
         shape = chosen.shape[:2]
         largest = ops.stop_gradient(self.largest(totals, -1))
         total = self.log(self.sum(self.exp(self.relative(totals, largest)), -1))
@@ -284,7 +277,7 @@ class ChunkedLogProbs(nn.Cell):
         self.subtract, self.lower, self.upper = ops.Sub(), ops.Maximum(), ops.Minimum()
         self.equal, self.mask = ops.Equal(), ops.Mul()
 
-    def shard(self, parallel_config: Any, length: int) -> ChunkedLogProbs:
+    def shard(self, parallel_config: Any, length: int) -> Self:
         """Set the strategy of every operator, for semi-automatic parallel mode.
 
         Args:
@@ -312,7 +305,7 @@ class ChunkedLogProbs(nn.Cell):
         return self
 
     def construct(self, hidden, weight, labels):
-        """hidden [B, S, H], weight [V, H], labels [B, S] (log π of −100 is 0) -> two [B, S]."""
+        """hidden [B, S, H], weight [V, H], labels [B, S] -> log π (0 for −100), entropy [B, S]."""
         shape = labels.shape
         hidden = hidden.reshape(shape + (-1,)).astype(self.compute_type)
         weight = weight.astype(self.compute_type)
@@ -320,8 +313,8 @@ class ChunkedLogProbs(nn.Cell):
         index = self.upper(self.lower(offset, 0), self.last_index)  # [B, S, P]
         label_in_part = self.cast(self.equal(offset, index), ms.float32)
         if self.sharded:
-            # The inputs of a Cell with a bprop must have the layout that the bprop reads. And a
-            # parameter's gradients are summed over ranks only if an operator outside takes it.
+            # PartScores must get its inputs in the layout that its bprop reads. And a parameter's
+            # gradients are summed over ranks only if an operator outside PartScores takes it.
             hidden = self.keep_layout_hidden(hidden, self.zero_number)
             weight = self.keep_layout_weight(weight, self.zero_number)
             index = self.keep_layout_index(index, self.zero_index)
@@ -334,7 +327,7 @@ class ChunkedLogProbs(nn.Cell):
     def _combine(self, chosen, totals, entropies, label_in_part):
         """Scores of the parts, [B, S, P] -> scores of the complete vocabulary, [B, S]."""
         if self.sharded:
-            # The gradients that come back into that Cell must have the layout of its scores.
+            # The gradients that PartScores.bprop gets must have the layout of its scores.
             chosen = self.keep_layout_scores[0](chosen, self.zero_score)
             totals = self.keep_layout_scores[1](totals, self.zero_score)
             entropies = self.keep_layout_scores[2](entropies, self.zero_score)

@@ -1,21 +1,21 @@
-"""Computes how tokens and output weights are cut into chunks, and the bytes that this takes.
+"""Divides tokens into chunks and output weights into pieces, and computes the memory needed.
 
-The bytes are per rank: for its rows and, under tensor parallelism, for its part of the vocabulary.
-They do not include a few numbers per token, and the memory that a device's kernels need themselves.
+Memory is in bytes per rank; under tensor parallelism, a rank holds a part of the vocabulary.
+Arrays with a few numbers per token and the workspace of a device's kernels are not included.
 """
 
 GRADIENT_PIECES = 8
-"""Pieces in which a chunk's [V, H] gradient is added to the gradient of the weights."""
+"""Number of pieces in which a chunk's [V, H] gradient is added to the weights' gradient."""
 MIN_SPLIT_ROWS = 8192
-"""Weights with fewer rows than this are added in one piece."""
+"""The gradient of weights with fewer rows than this is added in one piece."""
 FLOAT32 = 4
 
 
 def chunk_length(chunk_tokens: int, rows: int, length: int) -> int:
-    """Return the number of tokens of each row in a chunk.
+    """Return the number of tokens per row in a chunk.
 
     Args:
-        chunk_tokens: Tokens per chunk, over all rows.
+        chunk_tokens: Tokens per chunk, all rows together.
         rows: Number of rows that a rank holds.
         length: Tokens per row.
     """
@@ -23,9 +23,9 @@ def chunk_length(chunk_tokens: int, rows: int, length: int) -> int:
 
 
 def weight_pieces(size: int) -> tuple[tuple[int, int], ...]:
-    """Return the row ranges of the weights whose gradients are added one at a time.
+    """Divide the weights' rows into ranges, because gradients are added range by range.
 
-    Each range is (first, last), without ``last``. Weights of fewer than MIN_SPLIT_ROWS rows have
+    A range (first, last) excludes ``last``. Weights of fewer than MIN_SPLIT_ROWS rows have
     one range.
 
     Args:
@@ -35,15 +35,10 @@ def weight_pieces(size: int) -> tuple[tuple[int, int], ...]:
     return tuple((first, min(first + step, size)) for first in range(0, size, step))
 
 
-def full_logits_bytes(tokens: int, vocabulary: int) -> int:
-    """Return the bytes of all logits, [tokens, vocabulary] in float32, weight_log_probs once."""
-    return tokens * vocabulary * FLOAT32
-
-
 def chunked_bytes(
     chunk_tokens: int, vocabulary: int, hidden: int, compute_bytes: int = 2, entropy: bool = False
 ) -> dict[str, int]:
-    """Return the bytes of logits and the weights' gradient at the three moments with the most.
+    """Return name -> bytes of logits and weight gradients, one entry per peak of memory use.
 
     Args:
         chunk_tokens: Tokens per rank whose logits exist at a time.
@@ -54,8 +49,8 @@ def chunked_bytes(
     """
     logits, weights = chunk_tokens * vocabulary, vocabulary * hidden
     share = 1 / len(weight_pieces(vocabulary))
-    # Copies of a piece: cut out, converted to float32, added (below). One piece of all is not
-    # cut out, and float32 is not converted.
+    # Copies of a piece: one is cut out, one is in float32, one is the sum (added below). A single
+    # piece is not cut out, and float32 is not converted.
     copies = (compute_bytes if share < 1 else 0) + (FLOAT32 if compute_bytes < FLOAT32 else 0)
     return {
         # Backward: π, one-hot, their difference. For entropies: logits, log π, π, π log π.
@@ -65,16 +60,3 @@ def chunked_bytes(
         + compute_bytes * logits,
         "pieces are joined": (FLOAT32 if share == 1 else 2 * FLOAT32) * weights,
     }
-
-
-def extra_bytes(
-    chunk_tokens: int, vocabulary: int, hidden: int, compute_bytes: int = 2, entropy: bool = False
-) -> int:
-    """Return the largest of ``chunked_bytes``, minus the weights' gradient as full logits need it.
-
-    With full logits, too, that gradient takes the matrix product in the compute type and its
-    float32 copy. Args as in ``chunked_bytes``.
-    """
-    gradient = FLOAT32 + (compute_bytes if compute_bytes < FLOAT32 else 0)
-    moments = chunked_bytes(chunk_tokens, vocabulary, hidden, compute_bytes, entropy)
-    return max(moments.values()) - gradient * vocabulary * hidden

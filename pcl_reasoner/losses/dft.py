@@ -1,13 +1,13 @@
-"""Dynamic fine-tuning: cross-entropy of correct responses, each token weighed by its probability.
+"""Dynamic fine-tuning: cross-entropy of correct responses, each token weighted by its probability.
 
     loss = Σ_tokens w_t · r · ( −sg(e^ℓ_t)·ℓ_t ),  ℓ_t = log π(y_t)
 
-sg stops the gradient: its argument counts as a constant. So the gradient is −e^ℓ_t ∇ℓ_t, and a
+sg stops the gradient: its argument counts as a constant. So the bracket has gradient −e^ℓ_t ∇ℓ_t: a
 token that is unlikely under the policy has less effect than in ``sft``. A fractional reward acts as
 a weight.
 
 Source: arXiv 2508.05629. w_t is 1 / number of trained tokens of the global batch, including
-those of incorrect responses, so that equal steps see equal data.
+those of incorrect responses, which stay in the data: step k has the same rows with every loss.
 """
 
 import numpy as np
@@ -21,8 +21,8 @@ def reference(batch: Batch, weight_log_probs: np.ndarray | None = None) -> float
 
     Args:
         batch: The inputs of the loss.
-        weight_log_probs: [B, S] log-probs for the tokens' weights e^ℓ_t; those of the batch when
-            None.
+        weight_log_probs: [B, S] log-probs from which the weights e^ℓ_t are computed; None for
+            the batch's.
     """
     probability = np.exp(batch.log_probs if weight_log_probs is None else weight_log_probs)
     return batch.weighted_token_sum(

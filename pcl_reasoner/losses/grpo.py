@@ -3,10 +3,11 @@
     ρ_t = e^(ℓ_t − ℓ₀_t),  ℓ_t = log π(y_t)
     loss = Σ_segments w · (1/T) Σ_t ( −min( ρ_t·A, clip(ρ_t, 1 − ε_low, 1 + ε_high)·A ) )
 
-ℓ₀ is the log-prob under the old policy, A = (r − mean_G r) / std_G r. At ℓ = ℓ₀ the gradient is
-−A·(1/T) Σ_t ∇ℓ_t; a group whose rewards are all equal has A = 0 and no gradient.
+ℓ₀ is the log-prob under the old policy, A = (r − mean_G r) / std_G r, w is 1 / number of segments
+of the global batch. At ℓ = ℓ₀ the gradient is −A·(1/T) Σ_t ∇ℓ_t. A group (the responses to one
+problem) whose rewards are all equal has A = 0 and no gradient.
 
-Source: arXiv 2402.03300; the higher upper clip and no KL term: DAPO (2503.14476). ℓ − ℓ₀ is
+Source: arXiv 2402.03300; the larger ε_high and no KL term: DAPO (2503.14476). ℓ − ℓ₀ is
 clipped to ±20 to avoid overflow.
 """
 
@@ -22,8 +23,8 @@ def reference(batch: Batch, eps_low: float, eps_high: float) -> float:
 
     Args:
         batch: The inputs of the loss.
-        eps_low: How far ρ may fall below 1 where that lowers the loss.
-        eps_high: How far ρ may rise above 1 where that lowers the loss.
+        eps_low: Tokens with A < 0 and ρ below 1 − eps_low have no gradient.
+        eps_high: Tokens with A > 0 and ρ above 1 + eps_high have no gradient.
     """
     ratio = np.exp(batch.log_ratios(RATIO_LIMIT))
     gain = clipped_gain(ratio, batch.spread_to_tokens(batch.advantages), eps_low, eps_high)

@@ -3,9 +3,10 @@
     s = e^(m − m₀)
     loss = Σ_segments w · ( −min( s·A, clip(s, 1 − ε_low, 1 + ε_high)·A ) )
 
-m₀ is the mean log-prob under the old policy, A the advantage within the group. Beyond the clip, a
-response has no gradient. The source's ε are for samples that are a few steps old. When all samples
-come from the starting policy, s soon leaves this range, and larger ε are needed.
+m and m₀ are a response's mean log-prob under the policy and the old policy, A is its advantage in
+its group, w is 1 / number of segments of the global batch. Beyond the clip, a response has no
+gradient. The source's ε are for samples that are a few steps old. When all samples come from the
+starting policy, s soon leaves 1 ± ε, and larger ε are needed.
 
 Source: arXiv 2507.18071 (ε 3e-4 and 4e-4). m − m₀ is clipped to ±20 to avoid overflow.
 """
@@ -22,8 +23,8 @@ def reference(batch: Batch, eps_low: float, eps_high: float) -> float:
 
     Args:
         batch: The inputs of the loss.
-        eps_low: How far s may fall below 1 where that lowers the loss.
-        eps_high: How far s may rise above 1 where that lowers the loss.
+        eps_low: Responses with A < 0 and s below 1 − eps_low have no gradient.
+        eps_high: Responses with A > 0 and s above 1 + eps_high have no gradient.
     """
     gap = np.clip(batch.means() - batch.old_log_probs_mean, -RATIO_LIMIT, RATIO_LIMIT)
     return -batch.weighted_segment_sum(

@@ -8,9 +8,9 @@ the gradient: its argument counts as a constant. So a token whose x is below ε 
 gradient −∇x / ε. This gradient is needed where the policy has made an incorrect token much
 likelier, because x₋ falls below 0 there.
 
-Source: arXiv 2505.18116; its script has ε = 0 for correct and 1 for incorrect responses. ℓ − ℓ₀ is
-clipped to ±20 to avoid overflow. A fractional reward counts as both: r parts correct, 1 − r parts
-incorrect.
+Source: arXiv 2505.18116; the authors' script uses ε = 0 for correct and 1 for incorrect responses.
+w is 1 / number of segments of the global batch. ℓ − ℓ₀ is clipped to ±20 to avoid overflow. For
+0 < r < 1 the term is r · (term for r = 1) + (1 − r) · (term for r = 0).
 """
 
 import numpy as np
@@ -34,7 +34,7 @@ def reference(
         batch: The inputs of the loss.
         eps_correct: ε of correct responses.
         eps_incorrect: ε of incorrect responses.
-        weight_log_probs: [B, S] log-probs for the term max(x, ε) − x; those of the batch when None.
+        weight_log_probs: [B, S] log-probs in the term max(x, ε) − x; None for those of the batch.
     """
     rate = np.clip(batch.pass_rates.astype(np.float64), LOWEST_RATE, HIGHEST_RATE)
     q, r = batch.spread_to_tokens(rate), batch.spread_to_tokens(batch.rewards)

@@ -3,13 +3,13 @@
     m = (1/T) Σ_t log π(y_t)      p = exp(m)
     loss = Σ_segments w · ( r (1 − p) + (1 − r) p )
 
-which is −R·p up to a constant, R = 2r − 1. Its gradient is −R·(p/T)·Σ_t ∇ log π(y_t). It is
-bounded, and on incorrect responses it fades as p → 0. No importance sampling, no KL term.
+A response's loss is −R·p up to a constant, R = 2r − 1. Its gradient −R·(p/T)·Σ_t ∇ log π(y_t) is
+bounded, and for incorrect responses it fades as p → 0. No importance sampling, no KL term.
 
-Source: PCL-Reasoner V1.5 (arXiv 2601.14716; upstream's opg_trainer.py). Upstream casts the reward
-to an integer, uses only the first reward of a batch and cannot train on packed rows. Here rewards
-are float32, one per segment, and w (1 / number of segments of the global batch) comes from the
-loader.
+Source: PCL-Reasoner V1.5 (arXiv 2601.14716; its opg_trainer.py). That code casts the reward
+to an integer, uses only the first reward of a batch and cannot train on packed rows. In this module
+rewards are float32, one per segment, and the loader gives w, 1 / number of segments of the global
+batch.
 """
 
 import numpy as np

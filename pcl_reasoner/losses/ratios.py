@@ -4,8 +4,8 @@ import numpy as np
 from mindspore import nn, ops
 
 RATIO_LIMIT = 20.0
-"""Log-ratios are clipped to ± this value. With e^20 = 4.9e8 the exponential, its square in a
-gradient norm and their sums stay finite in float32."""
+"""Log-ratios are clipped to ± this value. Ratios are then at most e^20 = 4.9e8. The
+squares of gradients, summed for the gradient norm, stay finite in float32."""
 
 
 def clipped_gain(
@@ -28,7 +28,7 @@ class ClippedGain(nn.Cell):
         self.lowest, self.highest = 1.0 - eps_low, 1.0 + eps_high
 
     def construct(self, ratio, advantages):
-        """ratio, advantages, both of one shape -> a tensor of that shape."""
+        """ratio and advantages, of equal shapes -> a tensor of the same shape."""
         correct = ops.maximum(advantages, 0.0) * ops.minimum(ratio, self.highest)
         incorrect = ops.minimum(advantages, 0.0) * ops.maximum(ratio, self.lowest)
         return correct + incorrect

@@ -1,10 +1,10 @@
 """Rejection-sampling fine-tuning: imitate the correct responses.
 
-    loss = Σ_segments w · ( −m if r = 1 else 0 ),  m = (1/T) Σ_t log π(y_t)
+    loss = Σ_segments w · ( −m if r = 1;  0 if r = 0 ),  m = (1/T) Σ_t log π(y_t)
 
-Source: arXiv 2308.01825. A fractional reward acts as a weight. w is 1 / number of segments of
-the global batch, incorrect ones included, so that equal steps of ``rft`` and ``opg`` see equal
-data.
+Source: arXiv 2308.01825. A reward between 0 and 1 gives −r·m. w is 1 / number of segments of
+the global batch, incorrect ones included: they stay in the data, so that step k of ``rft`` and
+step k of ``opg`` have the same rows.
 """
 
 from mindspore import nn

@@ -2,8 +2,8 @@
 
 Shapes: B rows, S tokens per row, G segments that a row can hold (``max_segments``).
 ``segment_ids`` [B, S] has the index of each token's segment. ``trained`` [B, S] is 1 where the
-label is trained on. A segment without a trained token has T = 0, mean 0 and, by its weight, no
-loss.
+label is trained on. T is the number of a segment's trained tokens. A segment with T = 0 has mean 0,
+and no loss, because its weight is 0.
 """
 
 from dataclasses import dataclass
@@ -20,15 +20,15 @@ class Batch:
 
     Args:
         log_probs: [B, S], log π of each label.
-        trained: [B, S], 1 where trained.
+        trained: [B, S], 1 where the label is trained on.
         segment_ids: [B, S] int.
         rewards: [B, G] in [0, 1].
-        segment_weights: [B, G]; 1 / segments of the global batch, 0 where nothing is trained.
-        token_weights: [B, S]; 1 / trained tokens of the global batch, 0 where not trained.
+        segment_weights: [B, G]; 1 / number of trained segments of the global batch; 0 if T = 0.
+        token_weights: [B, S]; 1 / number of trained tokens of the global batch; untrained: 0.
         pass_rates: [B, G], mean reward of the responses to the segment's problem.
-        advantages: [B, G], (reward − pass rate) / standard deviation, of the same group.
+        advantages: [B, G], (reward − pass rate) / standard deviation of the group's rewards.
         old_log_probs: [B, S], log π of each label under the old policy.
-        old_log_probs_mean: [B, G], their mean over the segment's trained tokens.
+        old_log_probs_mean: [B, G], mean of old_log_probs over the segment's trained tokens.
     """
 
     log_probs: np.ndarray
@@ -73,26 +73,6 @@ class Batch:
         return float((self.token_weights * losses).sum())
 
 
-def segment_sums(
-    values: np.ndarray, trained: np.ndarray, segment_ids: np.ndarray, max_segments: int
-):
-    """Sum token values by segment.
-
-    Args:
-        values: [B, S] float32.
-        trained: [B, S], 1 where trained.
-        segment_ids: [B, S] int.
-        max_segments: G.
-
-    Returns:
-        [B, G] float64.
-    """
-    sums = np.zeros((values.shape[0], max_segments + 1))  # the last column: padding
-    rows = np.arange(values.shape[0])[:, None]
-    np.add.at(sums, (rows, np.minimum(segment_ids, max_segments)), values * trained)
-    return sums[:, :max_segments]
-
-
 def segment_means(
     log_probs: np.ndarray, trained: np.ndarray, segment_ids: np.ndarray, max_segments: int
 ):
@@ -107,17 +87,20 @@ def segment_means(
     Returns:
         m [B, G] and T [B, G], float64.
     """
-    tokens = segment_sums(np.ones_like(log_probs), trained, segment_ids, max_segments)
-    sums = segment_sums(log_probs, trained, segment_ids, max_segments)
-    return sums / np.maximum(tokens, 1.0), tokens
+    rows = len(log_probs)
+    sums, tokens = np.zeros((2, rows, max_segments + 1))  # the last column: padding
+    index = (np.arange(rows)[:, None], np.minimum(segment_ids, max_segments))
+    np.add.at(sums, index, log_probs * trained)
+    np.add.at(tokens, index, trained)
+    return (sums / np.maximum(tokens, 1.0))[:, :max_segments], tokens[:, :max_segments]
 
 
 class SegmentCell(nn.Cell):
-    """The operators of Cells that multiply by the one-hot matrix of tokens and segments.
+    """Base of the Cells that multiply by a matrix [B, S, G]: 1 where token s is in segment g.
 
     Args:
         max_segments: G.
-        axis: Axis of size 1 that turns [B, …] into a batch of vectors for the product.
+        axis: Where an axis of size 1 is added to [B, …], to make vectors for the product.
     """
 
     def __init__(self, max_segments: int, axis: int) -> None:
@@ -140,7 +123,7 @@ class SegmentCell(nn.Cell):
 
 
 class SegmentMeans(SegmentCell):
-    """Computes m and T of every segment; the sums are matrix products with a one-hot matrix."""
+    """Computes every segment's mean m and T; the sums are products with the one-hot matrix."""
 
     def __init__(self, max_segments: int) -> None:
         super().__init__(max_segments, axis=1)
@@ -177,8 +160,8 @@ class SegmentsToTokens(SegmentCell):
 class TokenLogProbs(nn.Cell):
     """Computes log π(label) of every token from full logits, in float32.
 
-    It holds several tensors [B·S, V] float32. ``chunked.ChunkedLogProbs`` does not, but for a small
-    vocabulary it is slower.
+    It needs several tensors [B·S, V] float32. ``chunked.ChunkedLogProbs`` does not, but it is
+    slower for a small vocabulary.
     """
 
     def __init__(self) -> None:

@@ -1,12 +1,12 @@
-"""Signed log-likelihood (REDI): imitate correct responses, push incorrect ones away less.
+"""Signed log-likelihood (REDI): imitate correct responses, avoid incorrect ones less strongly.
 
     loss = Σ_segments w · ( −w₊·m if r = 1;  +w₋·m if r = 0 ),  m = (1/T) Σ_t log π(y_t)
 
 The second term has no bound: on incorrect responses the gradient does not fade as in ``opg``, so
 the learning rate must be small (1e-6 in the source).
 
-Source: REDI (arXiv 2505.24850), w₊ = 1, w₋ = 0.8. A fractional reward counts as both: r parts
-correct, 1 − r parts incorrect.
+Source: REDI (arXiv 2505.24850), w₊ = 1, w₋ = 0.8. w is 1 / number of segments of the global
+batch. For 0 < r < 1 the term is r · (term for r = 1) + (1 − r) · (term for r = 0).
 """
 
 from mindspore import nn

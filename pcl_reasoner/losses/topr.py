@@ -2,13 +2,14 @@
 
     loss = Σ_segments w · ( −m if r = 1;  +sg(a)·m if r = 0 ),  a = clip(e^(m − m₀), 0, 1)
 
-m₀ is the mean log-prob under the old policy. sg stops the gradient: its argument counts as a
-constant. The effect of an incorrect response fades as the policy makes it less likely. Here a is
-normalised by length. ``sequence: 1`` selects the paper's e^(S − S₀) = e^(T (m − m₀)) over the
-complete sequence, which at thousands of tokens is 0 or 1 after the slightest change of the policy.
+m and m₀ are a response's mean log-prob under the policy and the old policy. w is 1 / number of
+segments of the global batch. sg stops the gradient: its argument counts as a constant. The effect
+of an incorrect response fades as the policy makes it less likely. ``sequence: 1`` selects
+the paper's ratio e^(S − S₀) = e^(T (m − m₀)) of complete sequences. With it, at thousands of
+tokens, a is near 0 or 1 after the slightest change of the policy.
 
-Source: arXiv 2503.14286. A fractional reward counts as both: r parts correct, 1 − r parts
-incorrect.
+Source: arXiv 2503.14286. For 0 < r < 1 the term is r · (term for r = 1) + (1 − r) ·
+(term for r = 0).
 """
 
 import numpy as np
@@ -22,13 +23,11 @@ def reference(batch: Batch, sequence: float, weight_log_probs: np.ndarray | None
 
     Args:
         batch: The inputs of the loss.
-        sequence: 1 for the ratio of complete sequences, 0 for the ratio of their means.
-        weight_log_probs: [B, S] log-probs for a; those of the batch when None.
+        sequence: 1 for the ratio e^(S − S₀) of complete sequences, 0 for e^(m − m₀).
+        weight_log_probs: [B, S] log-probs from which a is computed; None for the batch's.
     """
     mean, r = batch.means(), batch.rewards
-    gap = (
-        mean if weight_log_probs is None else batch.means(weight_log_probs)
-    ) - batch.old_log_probs_mean
+    gap = batch.means(weight_log_probs) - batch.old_log_probs_mean
     if sequence:
         gap = gap * batch.tokens()
     a = np.exp(np.minimum(gap, 0.0))

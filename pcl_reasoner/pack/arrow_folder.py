@@ -4,8 +4,8 @@
     dataset_info.json           the columns' types
     state.json                  the data files, in order, and a fingerprint of their content
 
-MindFormers maps such a folder into memory. It is written as a stream in bounded memory, without
-importing datasets. Equal rows give equal bytes.
+MindFormers maps such a folder into memory. This module writes it as a stream, in bounded memory and
+without importing datasets. Equal rows give equal bytes.
 """
 
 import hashlib
@@ -59,7 +59,7 @@ def write_arrow_folder(
 
 
 def read_arrow_folder(folder: Path) -> pa.Table:
-    """Map an Arrow folder into memory.
+    """Map an Arrow folder into memory, as one table.
 
     Raises:
         StageError: The folder is not an Arrow folder.
@@ -76,13 +76,11 @@ def read_arrow_folder(folder: Path) -> pa.Table:
 
 
 def _describe(folder: Path, schema: pa.Schema, names: list[str]) -> None:
-    digest = hashlib.sha256()
-    for name in names:
-        digest.update(hash_file(folder / name).encode())
+    hashes = "".join(hash_file(folder / name) for name in names)
     state: dict[str, Any] = {
         "_data_files": [{"filename": name} for name in names],
-        # datasets names its caches by this: only equal content may have an equal fingerprint.
-        "_fingerprint": digest.hexdigest()[:16],
+        # datasets names caches by the fingerprint, so it may be equal only for equal content.
+        "_fingerprint": hashlib.sha256(hashes.encode()).hexdigest()[:16],
         "_format_columns": None,
         "_format_kwargs": {},
         "_format_type": None,

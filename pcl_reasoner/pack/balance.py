@@ -4,9 +4,9 @@
     order [0, 1, 2, 3]   rank 0: 9 + 8, rank 1: 1 + 2
     ->    [0, 2, 1, 3]   rank 0: 9 + 1, rank 1: 8 + 2
 
-All rows have the same number of tokens, but the cost of attention inside a segment is the square
-of its length. A step takes as long as its slowest rank. Every step keeps its rows; only their order
-within the step changes.
+All rows have the same number of tokens, but the cost of attention inside a segment grows with
+the square of its length. A step takes as long as its slowest rank. Every step keeps its rows; only
+their order within the step changes.
 """
 
 import heapq
@@ -19,7 +19,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def attention_cost(ends: Iterable[npt.ArrayLike]) -> Ints:
-    """Compute the sum of squared segment lengths of each row.
+    """Return the attention cost of each row, [rows]: the sum of its squared segment lengths.
 
     Args:
         ends: ``actual_seq_len`` of each row: the cumulative ends of its segments.
@@ -29,7 +29,7 @@ def attention_cost(ends: Iterable[npt.ArrayLike]) -> Ints:
 
 
 def balance(order: Ints, costs: Ints, ranks: int, global_batch_size: int) -> Ints:
-    """Reorder each global batch; the slowest rank of a batch never gets slower.
+    """Return ``order`` with each global batch reordered, if that makes its slowest rank faster.
 
     Args:
         order: [steps · global_batch_size] row indices; rank r takes every ``ranks``-th one,
@@ -39,7 +39,8 @@ def balance(order: Ints, costs: Ints, ranks: int, global_batch_size: int) -> Int
         global_batch_size: Rows per step, over all ranks.
 
     Raises:
-        ValueError: The ranks do not divide a batch evenly, or the batches the order.
+        ValueError: ``global_batch_size`` is not a multiple of ``ranks``, or the number of rows is
+            not a multiple of ``global_batch_size``.
     """
     found = order.copy()
     for batch in _batches(found, ranks, global_batch_size):
@@ -50,10 +51,10 @@ def balance(order: Ints, costs: Ints, ranks: int, global_batch_size: int) -> Int
 
 
 def imbalance(order: Ints, costs: Ints, ranks: int, global_batch_size: int) -> float:
-    """Return the cost of the slowest rank, summed over all steps, relative to the mean rank's cost.
+    """Return Σ (largest cost of a rank) / Σ (mean cost of the ranks), each summed over all steps.
 
-    Args and raises as in balance. 1.0 is even. The gain of balancing is the ratio of the values
-    before and after it.
+    1.0 means that in every step all ranks have equal costs. Balancing speeds up attention by the
+    ratio of the values before and after it. The arguments and errors are those of ``balance``.
     """
     batches = _batches(order, ranks, global_batch_size)
     slowest = sum(_slowest(batch, costs, ranks) for batch in batches)
@@ -62,7 +63,7 @@ def imbalance(order: Ints, costs: Ints, ranks: int, global_batch_size: int) -> f
 
 
 def _batches(order: Ints, ranks: int, global_batch_size: int) -> Ints:
-    """Return the order as a view, [steps, global_batch_size]."""
+    """Return ``order`` as a view of shape [steps, global_batch_size]."""
     if global_batch_size % ranks or len(order) % global_batch_size:
         raise ValueError(
             f"{len(order)} rows, global batches of {global_batch_size} and {ranks} ranks must "
@@ -76,9 +77,10 @@ def _slowest(batch: Ints, costs: Ints, ranks: int) -> int:
 
 
 def _deal(batch: Ints, costs: Ints, ranks: int) -> Ints:
-    """Give each row, the costliest first, to the rank with the least cost that takes more rows.
+    """Return the batch reordered: each row, costliest first, goes to the rank of least cost.
 
-    Each rank's rows keep their original order, so that no micro-batch gets only long rows.
+    All ranks get equally many rows. Each rank's rows keep their original order, so
+    that no micro-batch gets only long rows.
     """
     rows_per_rank = len(batch) // ranks
     taken: list[list[int]] = [[] for _ in range(ranks)]

@@ -11,10 +11,10 @@ import numpy.typing as npt
 def least_rows(lengths: npt.NDArray[np.int64], seq_length: int) -> int:
     """Return Martello and Toth's lower bound L2 on the number of rows; no packing has fewer.
 
-    For each length a up to half a row, rows are counted as follows. A segment longer than half a
-    row needs a row of its own. No segment of a tokens or more fits beside one longer than
-    seq_length − a. The segments of a tokens to half a row fill the free tokens in the remaining
-    rows of long segments, and then further rows. The largest of these counts is the bound.
+    Every long segment (more than half a row) needs its own row. For any k ≤ seq_length / 2, the
+    other segments with at least k tokens do not fit beside segments longer than seq_length − k. At
+    best they fill the free tokens beside the other long segments, and the rest needs further rows.
+    The bound is the number of long segments plus the largest number of further rows for any k.
 
     Args:
         lengths: [n] tokens per segment, 1 ≤ length ≤ seq_length.

@@ -16,7 +16,7 @@ class TokenizeConfig(StageConfig):
     renamed = {"max_tokens": "max_segment_tokens"}
 
     source: Literal["responses", "rows"] = "responses"
-    """``responses``: sampled, with rewards (RL). ``rows``: a data set's problem and cot (SFT)."""
+    """``responses``: sampled responses with rewards (RL). ``rows``: a data set with a cot (SFT)."""
     max_segment_tokens: int = Field(gt=0)
     """Limit on the tokens per segment: prompt, response and end of turn together."""
     over_length: OverLength = "drop"
@@ -28,7 +28,7 @@ class TokenizeConfig(StageConfig):
     template: FileName | None = None
     """A jinja file that replaces the model's own chat template."""
     think_newline: bool = False
-    """Add V1's newline after ``<think>`` and before ``</answer>``; never done to sampled ids."""
+    """Add V1's newlines after ``<think>`` and before ``</answer>``; sampled ids never change."""
     max_malformed: float = Field(0.0, ge=0, le=1)
     """Largest allowed share of records without a problem or response."""
 
@@ -41,7 +41,7 @@ class PackConfig(StageConfig):
     seq_length: int = Field(gt=0)
     """Tokens per row, padding included."""
     max_segments: int = Field(128, gt=0, le=128)
-    """Limit on the segments per row: the compressed attention mask has 128 entries."""
+    """Limit on the segments per row: the model's input ``actual_seq_len`` has 128 entries."""
     seed: int = 0
     """Seed of the rows' order."""
     one_segment_per_row: bool = False

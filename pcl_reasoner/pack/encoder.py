@@ -1,4 +1,4 @@
-"""Reads records into samples, and encodes samples with a model's tokenizer and chat template.
+"""Converts records to samples, and encodes samples with a model's tokenizer and chat template.
 
 {"problem": "1 + 1?", "cot": "<think>…"} -> Sample([{"role": "user", …}], "1 + 1?", "<think>…")
 """
@@ -25,10 +25,10 @@ class Sample:
 
     Args:
         messages: The turns of the prompt.
-        problem: The text of the problem alone, which identifies the sample.
-        response: The text of the assistant.
-        token_ids: The response's sampled token ids; None to encode its text.
-        finished: False for a response that was cut off; it gets no end of turn.
+        problem: The problem's text without template and suffix; the problem id is computed from it.
+        response: The response's text.
+        token_ids: The response's token ids as sampled; None to encode its text.
+        finished: False if the response was cut off; then no end of turn is added.
     """
 
     messages: list[dict[str, str]]
@@ -51,7 +51,7 @@ class Encoder:
     """
 
     PROMPT_KEYS: ClassVar = ("system", "suffix", "template", "think_newline")
-    """Names of load_encoder's arguments after the model's folder."""
+    """Names of all arguments of load_encoder except ``model``."""
 
     tokenizer: Tokenizer
     template: ChatTemplate
@@ -77,11 +77,11 @@ class Encoder:
         return found
 
     def prompt_ids(self, messages: list[dict[str, str]]) -> list[int]:
-        """Encode a prompt, up to the position at which the assistant's own tokens begin."""
+        """Encode a prompt, including the tokens that begin the assistant's turn."""
         return self.ids(self.template.render(messages, add_generation_prompt=True))
 
     def response_ids(self, sample: Sample) -> list[int]:
-        """Return the sampled token ids of a response where they are known, else encode its text."""
+        """Return the response's sampled token ids if it has them; otherwise encode its text."""
         if sample.token_ids:
             return sample.token_ids
         if not sample.response:
@@ -91,28 +91,52 @@ class Encoder:
 
 
 def load_encoder(
-    model_folder: Path,
+    model: Path | str | Mapping[str, str],
     system: str | None = None,
     suffix: str = "",
     template: str | None = None,
     think_newline: bool = False,
 ) -> Encoder:
-    """Load the encoder of a model's folder: its tokenizer and its chat template.
+    """Load the encoder of a model: its tokenizer and its chat template.
 
     Args:
-        model_folder: Folder with tokenizer.json and tokenizer_config.json.
+        model: Folder with tokenizer.json and tokenizer_config.json, or a mapping with the paths
+            ``vocab_file`` and ``merges_file``.
         system: See Encoder.
         suffix: See Encoder.
         template: A jinja file that replaces the model's own template.
         think_newline: See Encoder.
+
+    Raises:
+        InputError: The mapping does not name both files.
     """
-    tokenizer = Tokenizer.from_file(str(model_folder / "tokenizer.json"))
-    chat = load_template(model_folder, template)
+    if isinstance(model, Mapping):
+        tokenizer, chat = _from_vocabulary(model, template)
+    else:
+        tokenizer = Tokenizer.from_file(str(Path(model) / "tokenizer.json"))
+        chat = load_template(Path(model), template)
     return Encoder(tokenizer, chat, system, suffix, think_newline)
 
 
+def _from_vocabulary(
+    files: Mapping[str, str], template: str | None
+) -> tuple[Tokenizer, ChatTemplate]:
+    """Load a vocabulary; without a tokenizer_config.json beside it, ``template`` is required."""
+    if not (files.get("vocab_file") and files.get("merges_file")):
+        raise InputError(
+            "tokenizer must be a model's folder, or have vocab_file and "
+            f"merges_file; got {', '.join(files) or 'nothing'}."
+        )
+    vocab_file = Path(files["vocab_file"])
+    tokenizer = read_vocabulary(vocab_file, Path(files["merges_file"]))
+    if template is None or (vocab_file.parent / "tokenizer_config.json").is_file():
+        return tokenizer, load_template(vocab_file.parent, template)
+    special = {key: text for key, text in files.items() if key.endswith("_token")}
+    return tokenizer, ChatTemplate(Path(template).read_text(encoding="utf-8"), special)
+
+
 def with_newlines(response: str) -> str:
-    """Apply V1's rule: a newline after the first ``<think>`` and before the last ``</answer>``.
+    """Add V1's newlines: after the first ``<think>`` and before the last ``</answer>``.
 
     Source: PCL-Reasoner-V1's length filter.
     """
@@ -126,17 +150,18 @@ def with_newlines(response: str) -> str:
 
 
 def sample_of(record: Mapping[str, Any], system: str | None, suffix: str) -> Sample:
-    """Read one record of V1's or V1.5's data.
+    """Convert a record of PCL-Reasoner-V1's or V1.5's data to a Sample.
 
     Args:
-        record: ``conversations`` ([{from, value}, …]); or ``problem`` (or ``prompt``) with
-            ``response`` or ``cot``. A sampled response also has ``token_ids`` and
-            ``finish_reason``.
-        system: Text of the system turn, for records without one.
-        suffix: Text that is appended to the problem.
+        record: A mapping with the key ``conversations`` ([{from, value}, …]), or with ``problem``
+            or ``prompt``, and ``response`` or ``cot``. If the response was sampled, the record
+            also has ``token_ids`` and ``finish_reason``.
+        system: Text of the system turn for a record without one; None for no system turn.
+        suffix: Text that is appended to the prompt's last turn.
 
     Raises:
-        ValueError: A part is missing; the message is the name of the reason in the counts.
+        ValueError: The record has no prompt or no response. The message is the reason under which
+            it is counted as dropped, e.g. ``malformed_no_problem``.
     """
     if record.get("conversations") is not None:
         return _sample_of_conversation(record["conversations"], system, suffix)
@@ -144,17 +169,16 @@ def sample_of(record: Mapping[str, Any], system: str | None, suffix: str) -> Sam
     if not isinstance(problem, str) or not problem:
         raise ValueError("malformed_no_problem")
     response = record.get("response", record.get("cot"))
-    token_ids = record.get("token_ids")
     sampled = "finish_reason" in record
     if not sampled and not (isinstance(response, str) and response):
         raise ValueError("malformed_no_response")
     messages = prompt_messages(problem, system, suffix)
     finished = record.get("finish_reason", "stop") == "stop"
-    return Sample(messages, problem, response or "", token_ids or None, finished)
+    return Sample(messages, problem, response or "", record.get("token_ids") or None, finished)
 
 
 def _sample_of_conversation(turns: Any, system: str | None, suffix: str) -> Sample:
-    """Read a conversation: the last turn is the response, the turns before it are the prompt."""
+    """Convert a conversation: the last turn is the response, all turns before are the prompt."""
     try:
         pairs = [(turn["from"], turn["value"]) for turn in turns]
         messages = [{"role": _ROLES.get(who, who), "content": str(text)} for who, text in pairs]
@@ -169,35 +193,3 @@ def _sample_of_conversation(turns: Any, system: str | None, suffix: str) -> Samp
     if system is not None and prompt[0]["role"] != "system":
         prompt.insert(0, {"role": "system", "content": system})
     return Sample(prompt, problem, last["content"])
-
-
-def build_encoder(tokenizer: str | Mapping[str, str], prompt: Mapping[str, Any]) -> Encoder:
-    """Build an encoder from a model's folder, or from a vocabulary file and its merges.
-
-    Args:
-        tokenizer: The model's folder, or a mapping with ``vocab_file`` and ``merges_file``.
-        prompt: Keyword arguments of load_encoder.
-
-    Raises:
-        InputError: The mapping does not name both files.
-    """
-    if isinstance(tokenizer, str):
-        return load_encoder(Path(tokenizer), **prompt)
-    if not (tokenizer.get("vocab_file") and tokenizer.get("merges_file")):
-        raise InputError(
-            "tokenizer must be a model's folder, or have vocab_file and "
-            f"merges_file; got {', '.join(tokenizer) or 'nothing'}."
-        )
-    vocab_file = Path(tokenizer["vocab_file"])
-    rest = {key: value for key, value in prompt.items() if key != "template"}
-    vocabulary = read_vocabulary(vocab_file, Path(tokenizer["merges_file"]))
-    template = _template(vocab_file.parent, prompt.get("template"), tokenizer)
-    return Encoder(vocabulary, template, **rest)
-
-
-def _template(folder: Path, file: str | None, tokens: Mapping[str, str]) -> ChatTemplate:
-    """Load the chat template; ``file`` is enough where the folder has no tokenizer_config.json."""
-    if file is None or (folder / "tokenizer_config.json").is_file():
-        return load_template(folder, file)
-    special = {key: text for key, text in tokens.items() if key.endswith("_token")}
-    return ChatTemplate(Path(file).read_text(encoding="utf-8"), special)

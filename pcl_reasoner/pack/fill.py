@@ -3,11 +3,12 @@
     histogram {700: 2, 300: 2, 200: 1}, rows of 1000 tokens
     -> patterns [([700, 300], 2), ([200], 1)]: the lengths in a row, and the number of such rows
 
-Segments of equal length are interchangeable, so a row that is found once is repeated as often as
-its lengths are left. There are at most as many distinct lengths as tokens in a row, however many
-segments there are.
+Segments of equal length are interchangeable. So a row, once found, is repeated as long as segments
+of its lengths are left. However many segments there are, they have at most as many distinct lengths
+as a row has tokens.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,42 +20,47 @@ Pattern = tuple[list[int], int]
 """The lengths in a row, and the number of rows with these lengths."""
 
 _TRIPLE_TRIES = 32
-"""Candidates for the third segment that are tried to close a row with three segments."""
+"""When three segments are to fill a row, at most this many lengths are tried as the third."""
 
 
 @dataclass(frozen=True)
 class FillStrategy:
     """A strategy for filling rows.
 
-    Longest first alone would leave segments of nearly equal length, and no number of these fills a
-    row. So towards the end, lengths are drawn at random from all segments that are left.
+    Packing the longest segments first would finally leave only segments of nearly equal length,
+    which do not fill rows well. So towards the end, the next segment is drawn at random.
 
     Args:
-        drawn_below: Drawing starts once no segment left is longer than this share of a row.
-        drawn_rows: It also requires that the tokens left fit into this many rows; None to drop
-            this condition.
+        drawn_below: Random drawing starts once no remaining segment exceeds this share of a row.
+        drawn_rows: A second condition for drawing: the remaining tokens fit into this many rows;
+            ``inf`` for no such condition.
         slack: A single segment may close a row if it leaves at most this share of the row empty.
     """
 
     drawn_below: float = 1 / 3
-    drawn_rows: int | None = 3000
+    drawn_rows: float = 3000
     slack: float = 0.0
+
+    def begins_drawing(self, longest: int, tokens: int, seq_length: int) -> bool:
+        """Whether random drawing may start: remaining segments are short and have few tokens."""
+        short = longest <= self.drawn_below * seq_length
+        return short and tokens <= self.drawn_rows * seq_length
 
 
 FILL_STRATEGIES = (
     FillStrategy(),
-    # With few short segments, exact pairs use up those that should go beside long segments.
+    # If short segments are few, exact pairs would use up those that long segments need.
     FillStrategy(slack=1 / 2048),
-    # Where most segments are longer than a third of a row, three of the shorter ones must meet in a
-    # row. The best length at which to start drawing depends on the distribution of the lengths.
-    *(FillStrategy(1 / share, None, 1 / 128) for share in (2.3, 2.36, 2.33, 2.28, 1.8)),
+    # If most segments are longer than a third of a row, three fit into one row only if they are
+    # short. The best length at which to start drawing depends on the distribution of the lengths.
+    *(FillStrategy(1 / share, math.inf, 1 / 128) for share in (2.3, 2.36, 2.33, 2.28, 1.8)),
 )
 
 
 def fewest_rows(
     histogram: Histogram, seq_length: int, max_segments: int, bound: int
 ) -> list[Pattern]:
-    """Fill rows by all FILL_STRATEGIES and by best-fit decreasing; return the fewest rows.
+    """Try all FILL_STRATEGIES and best-fit decreasing; return the result with the fewest rows.
 
     Args:
         histogram: The lengths to pack.
@@ -72,16 +78,16 @@ def fewest_rows(
 
 
 def row_count(patterns: list[Pattern]) -> int:
-    """Count the rows that the patterns stand for."""
+    """Return the number of rows, counting each pattern as often as it is repeated."""
     return sum(times for _, times in patterns)
 
 
 class _Left:
-    """The number of segments left per length, with bit maps that answer in one operation.
+    """The number of remaining segments per length, with bit maps for fast searches.
 
-    Bit l of ``present`` and bit (capacity − l) of ``mirrored`` are set while length l is left. So
+    Bit l of ``present`` and bit (capacity − l) of ``mirrored`` are set while length l remains. So
     one shift and one AND find every pair of lengths with a given sum. ``below`` leads from each
-    length to the next shorter one that is left (a union-find: lengths are only ever removed).
+    length to the next shorter one that remains (a union-find, as lengths are only removed).
     """
 
     def __init__(self, histogram: Histogram, capacity: int) -> None:
@@ -99,7 +105,7 @@ class _Left:
         self.mirrored ^= 1 << (self.capacity - length)
 
     def set_aside(self, length: int, times: int = 1) -> None:
-        """Remove segments for now; ``largest`` ignores this until they are taken."""
+        """Remove segments for now; ``largest`` still finds them until ``take`` is called."""
         self.counts[length] -= times
         if self.counts[length] == 0:
             self._flip(length)
@@ -118,7 +124,7 @@ class _Left:
             self.below[length] = length - 1
 
     def take_repeatedly(self, row: list[int]) -> int:
-        """Take a row's lengths as often as they are all left; return the number of times."""
+        """Repeat a row as often as the remaining segments allow; return the number of repeats."""
         if not (self.counts[row[0]] and self.counts[row[-1]]):
             return 0
         uses: dict[int, int] = {}  # three times as fast as a Counter of this size
@@ -131,7 +137,7 @@ class _Left:
         return times
 
     def largest(self, limit: int) -> int:
-        """Return the largest length left that is at most ``limit``; 0 when there is none."""
+        """Return the largest remaining length that is at most ``limit``; 0 when there is none."""
         below, found = self.below, limit
         while below[found] != found:
             found = below[found]
@@ -140,12 +146,12 @@ class _Left:
         return found
 
     def mix(self) -> None:
-        """Let ``draw`` draw from all segments left from now on, in a fixed random order."""
+        """Put all remaining segments into a random order, the same in every run, for ``draw``."""
         rest = np.repeat(np.arange(self.capacity + 1), self.counts)
         self.drawn = np.random.Generator(np.random.PCG64(0)).permutation(rest).tolist()
 
     def draw(self, free_tokens: int) -> int:
-        """Return a length for a row that cannot be closed yet; 0 when none fits."""
+        """Return the next length in random order if it fits, else the longest that fits, else 0."""
         while self.drawn:
             length = self.drawn[-1]
             if self.counts[length] and length > free_tokens:
@@ -156,7 +162,7 @@ class _Left:
         return self.largest(free_tokens)
 
     def pair(self, total: int) -> tuple[int, int] | None:
-        """Return two lengths left with this sum, as equal as possible: short ones are scarce."""
+        """Return two remaining lengths with this sum, as nearly equal as possible, or None."""
         half = total // 2
         start = total - half
         sums = (self.mirrored >> (self.capacity - half)) & (self.present >> start)
@@ -168,7 +174,7 @@ class _Left:
         return start + apart, half - apart
 
     def triple(self, total: int) -> tuple[int, ...]:
-        """Return three lengths left with this sum, the shortest as long as possible; or nothing."""
+        """Return three remaining lengths with this sum, the third as long as possible; or ()."""
         third = self.largest(total // 3)
         for _ in range(_TRIPLE_TRIES):
             if third == 0:
@@ -182,11 +188,14 @@ class _Left:
         return ()
 
     def closing(self, free_tokens: int, segments_left: int, slack: int) -> tuple[int, ...]:
-        """Return at most three lengths left that fill ``free_tokens``; empty if none are found."""
+        """Return one to three remaining lengths that fill ``free_tokens``; () if none are found.
+
+        A single length may leave up to ``slack`` tokens free; two or three fill them exactly.
+        """
         longest = self.largest(free_tokens)
         if longest and free_tokens - longest <= slack:
             return (longest,)
-        # For most rows far from full: no segments left are long enough to close them.
+        # Most rows that are far from full end here: three segments would not fill them.
         if longest * min(segments_left, 3) < free_tokens:
             return ()
         may_pair = 2 * longest >= free_tokens and segments_left >= 2
@@ -208,25 +217,22 @@ def exact_fill(
     max_segments: int,
     strategy: FillStrategy = FILL_STRATEGIES[0],
 ) -> list[Pattern]:
-    """Pack longest first, and close rows exactly where one to three lengths can do it.
+    """Pack the longest segments first; close a row once one to three lengths can fill it.
 
     Args:
         histogram: The lengths to pack.
         seq_length: Tokens per row.
         max_segments: Limit on the segments per row.
-        strategy: When drawing starts, and how exactly a single segment must close a row.
+        strategy: When random drawing starts, and how much a closing segment may leave free.
     """
     left = _Left(histogram, seq_length)
     patterns = []
     longest, drawn = left.largest(seq_length), False
-    max_tokens = None if strategy.drawn_rows is None else strategy.drawn_rows * seq_length
-    slack = int(strategy.slack * seq_length)
     while longest:
-        if not drawn and longest <= strategy.drawn_below * seq_length:
-            drawn = max_tokens is None or left.tokens <= max_tokens
-            if drawn:
-                left.mix()
-        row = _fill_row(left, seq_length, max_segments, slack)
+        if not drawn and strategy.begins_drawing(longest, left.tokens, seq_length):
+            drawn = True
+            left.mix()
+        row = _fill_row(left, seq_length, max_segments, int(strategy.slack * seq_length))
         patterns.append((row, 1 + left.take_repeatedly(row)))
         longest = left.largest(longest)
     return patterns
@@ -248,12 +254,12 @@ def _fill_row(left: _Left, seq_length: int, max_segments: int, slack: int) -> li
 
 
 def best_fit_decreasing(histogram: Histogram, seq_length: int, max_segments: int) -> list[Pattern]:
-    """Pack longest first, each segment into the fullest row that has enough free tokens.
+    """Pack the longest segments first, each into the fullest row with enough free tokens.
 
-    Args and returns as in exact_fill.
+    The arguments and the result are those of exact_fill.
     """
     open_rows: dict[int, list[Pattern]] = {}
-    free_bits = 0  # bit r: a row with r free tokens takes more
+    free_bits = 0  # bit r: there is an open row with r free tokens
     closed: list[Pattern] = []
     for length in np.flatnonzero(histogram)[::-1].tolist():
         left = int(histogram[length])

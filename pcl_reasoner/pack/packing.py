@@ -3,10 +3,10 @@
     lengths [700, 300, 600, 200, 200], rows of 1000 tokens
     -> rows [0, 1], [2, 3, 4]: both full
 
-A row is opened with the longest segment left. Where the lengths allow it, the row is closed by one,
-two or three segments that fill it exactly. If the result has more rows than the lower bound of all
-packings, other strategies and best-fit decreasing are tried, too. So the result never has more rows
-than best-fit decreasing.
+A row begins with the longest remaining segment (towards the end, with a random one). If the lengths
+allow it, one, two or three segments then fill the row exactly and close it. If the result has more
+rows than the lower bound of all packings, other strategies and best-fit decreasing are tried, too.
+So the result never has more rows than best-fit decreasing.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from pcl_reasoner.pack.bound import least_rows
 from pcl_reasoner.pack.fill import Pattern, fewest_rows
 
 _BATCH_SIZES = (1, 8, 32, 128)
-"""Rows per step for which the accounting has the number of steps per epoch."""
+"""Numbers of rows per step for which ``accounting`` computes the steps per epoch."""
 
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of segment indices, stored end to end in two arrays.
+    """The segment indices of all rows in one array, with the offset of each row in another.
 
         rows [0, 2], [1]  ->  segments [0, 2, 1], offsets [0, 2, 3]
 
@@ -80,20 +80,16 @@ class RowPlan:
 
 
 def plan_rows(
-    lengths: Ints,
-    seq_length: int,
-    max_segments: int,
-    seed: int,
-    one_segment_per_row: bool = False,
+    lengths: Ints, seq_length: int, max_segments: int, seed: int, one_segment_per_row: bool = False
 ) -> RowPlan:
     """Assign every segment to a row, and put the rows into a random order.
 
     Args:
         lengths: [n] tokens per segment, 1 ≤ length ≤ seq_length.
         seq_length: Tokens per row.
-        max_segments: Limit on the segments per row: the entries of the compressed attention mask.
+        max_segments: Limit on the segments per row: the length of the model's ``actual_seq_len``.
         seed: Seed of the rows' order. Without shuffling, rows with long segments would be first.
-        one_segment_per_row: True for V1.5's micro-batches of one response.
+        one_segment_per_row: True to put one segment into each row, as V1.5's training does.
     """
     if one_segment_per_row:
         rows = Rows(np.arange(len(lengths)), np.arange(len(lengths) + 1))
@@ -106,7 +102,7 @@ def plan_rows(
 
 
 def _with_indices(patterns: Sequence[Pattern], lengths: Ints) -> Rows:
-    """Convert rows of lengths to rows of segment indices; equal lengths are used in file order."""
+    """Replace lengths in rows by segment indices (segments of equal length: in file order)."""
     sizes = np.array([len(row) for row, _ in patterns], np.int64)
     times = np.array([times for _, times in patterns], np.int64)
     flat = np.fromiter((length for row, _ in patterns for length in row), np.int64, sizes.sum())
@@ -118,7 +114,7 @@ def _with_indices(patterns: Sequence[Pattern], lengths: Ints) -> Rows:
 
 
 def _offsets(sizes: Ints) -> Ints:
-    """Convert [n] sizes to [n + 1] offsets: where each begins and the last one ends."""
+    """Convert [n] sizes of ranges to [n + 1] offsets: each range's start, and the last's end."""
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
@@ -130,14 +126,14 @@ def _join_ranges(starts: Ints, sizes: Ints) -> Ints:
 
 
 def _stable_order(lengths: Ints) -> Ints:
-    """Do a stable argsort by 16 bits at a time: several times as fast, as numpy then uses radix."""
+    """Return a stable argsort; numpy sorts 16-bit numbers by radix, several times as fast."""
     low = np.argsort((lengths & 0xFFFF).astype(np.uint16), kind="stable")
     high = (lengths >> 16).astype(np.uint16)
     return low[np.argsort(high[low], kind="stable")] if high.any() else low
 
 
 def next_fit_rows(lengths: Sequence[int], seq_length: int, max_segments: int) -> int:
-    """Count the rows that filling in file order needs, as MindFormers' own handler does it."""
+    """Return the number of rows if they are filled in file order, as by MindFormers' handler."""
     rows, free_tokens, segments_left = 0, 0, 0
     for length in lengths:
         if length > free_tokens or segments_left == 0:
@@ -148,10 +144,10 @@ def next_fit_rows(lengths: Sequence[int], seq_length: int, max_segments: int) ->
 
 
 def accounting(plan: RowPlan, max_segments: int) -> dict[str, Any]:
-    """Compute the rows, fill and steps of a plan, and the rows and steps of filling in file order.
+    """Return a plan's rows, fill and steps; for comparison, rows and steps of next_fit_rows.
 
-    Fill is the share of row tokens that belong to a segment. ``rows_bound`` is the result of
-    least_rows; no packing of these lengths has fewer rows.
+    Fill is the share of row tokens that belong to segments, not to padding. ``rows_bound`` is the
+    result of least_rows; no packing of these lengths has fewer rows.
     """
     rows, tokens = len(plan.rows), int(plan.lengths.sum())
     bound = least_rows(plan.lengths, plan.seq_length)
@@ -174,5 +170,5 @@ def accounting(plan: RowPlan, max_segments: int) -> dict[str, Any]:
 
 
 def _steps(rows: int) -> dict[str, int]:
-    """Map rows per step to steps per epoch."""
+    """Return rows per step -> steps per epoch, for _BATCH_SIZES."""
     return {str(size): math.ceil(rows / size) for size in _BATCH_SIZES}

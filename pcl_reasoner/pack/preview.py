@@ -1,4 +1,4 @@
-"""Decodes rows of a packed or tokenized folder to text, split where the treatment changes.
+"""Decodes packed or tokenized rows to spans of one kind: prompt, trained, masked or padding.
 
 [Span("<|im_start|>user…assistant\\n", "prompt", 0, 1.0),
  Span("<think>…<|im_end|>", "trained", 0, 1.0), Span("<|endoftext|>…", "padding", 1, None)]
@@ -21,12 +21,12 @@ Kind = Literal["prompt", "trained", "masked", "padding"]
 
 @dataclass(frozen=True)
 class Span:
-    """Consecutive tokens of one segment that are treated alike.
+    """Consecutive tokens of one segment and one kind.
 
     Args:
         text: The decoded tokens, special tokens included.
-        kind: Untrained tokens are ``prompt`` before a segment's first trained token, ``masked``
-            after it.
+        kind: ``trained`` or ``padding``; untrained tokens are ``prompt`` before the first trained
+            token of their segment, ``masked`` after it.
         segment: 0-based index in the row; for padding the number of segments.
         reward: The reward of the segment; None for padding.
     """
@@ -38,7 +38,7 @@ class Span:
 
 
 def preview_rows(folder: Path, tokenizer_file: Path, rows: Sequence[int]) -> list[list[Span]]:
-    """Read rows of an Arrow folder as spans.
+    """Return the spans of each requested row of an Arrow folder.
 
     Args:
         folder: Output of ``pack`` or ``tokenize``.
@@ -61,7 +61,7 @@ def spans(record: dict[str, Any], tokenizer: Tokenizer) -> list[Span]:
 
     Args:
         record: A packed row, or one segment as tokenize writes it.
-        tokenizer: The tokenizer that decodes it.
+        tokenizer: Decodes the tokens.
     """
     rewards = record["rewards"] if "rewards" in record else [record["reward"]]
     segment_ids = record.get("segment_ids") or [0] * len(record["input_ids"])

@@ -6,7 +6,7 @@
     segment_ids     [   0,    0, 0,    1, 1,    2,    2,    2]
     actual_seq_len  [3, 5]        rewards [1.0, 0.0]
 
-Samples with ``old_log_probs`` (one float per token) give rows with these and their means:
+If the samples have ``old_log_probs`` (one float per token), the rows have these two columns, too:
 
     old_log_probs [0, 0, −0.5, 0, −2, 0, 0, 0]   old_log_probs_mean [−0.5, −2]
 
@@ -16,8 +16,9 @@ segment.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -33,44 +34,28 @@ from pcl_reasoner.pack.tokens import IGNORED
 _BATCH_TOKENS = 1 << 20
 """Row tokens held in memory before they are written, about 12 MB."""
 
-_PER_SEGMENT = {
-    "rewards": "reward",
-    "pass_rates": "pass_rate",
-    "advantages": "advantage",
-    "problem_ids": "problem_id",
-    "sample_indices": "sample_index",
-}
+_PER_SEGMENT = ("reward", "pass_rate", "advantage", "problem_id", "sample_index")
+"""The samples' columns with one value per segment, in the order of PACKED_ROWS."""
 
 
-class ListColumn:
-    """A column of lists that are read one at a time and in place: nothing is copied or joined.
+def list_at(column: pa.ChunkedArray, index: int) -> npt.NDArray[Any]:
+    """Return the list in one row of a list column as an array, [length], without copying.
 
     Args:
         column: Chunked array of list<int32> or list<float32>.
+        index: The row.
     """
-
-    def __init__(self, column: pa.ChunkedArray) -> None:
-        chunks = [chunk for chunk in column.chunks if len(chunk)]
-        self._offsets = [chunk.offsets.to_numpy() for chunk in chunks]
-        self._values = [chunk.values.to_numpy() for chunk in chunks]
-        self._firsts = np.cumsum([0, *(len(chunk) for chunk in chunks)])
-
-    def __getitem__(self, index: int) -> npt.NDArray[Any]:
-        """Return the list in a row, [length]."""
-        chunk = int(np.searchsorted(self._firsts, index, side="right")) - 1
-        offsets = self._offsets[chunk]
-        row = index - int(self._firsts[chunk])
-        found: npt.NDArray[Any] = self._values[chunk][offsets[row] : offsets[row + 1]]
-        return found
+    found: npt.NDArray[Any] = column[index].values.to_numpy()
+    return found
 
 
 @dataclass
 class Packing:
-    """The planned packing of one table of samples.
+    """A table of samples, and the plan by which they are packed into rows.
 
     Args:
         samples: A table with tokenize's columns.
-        kept: [n] table rows of the samples to pack, in file order.
+        kept: [n] table indices of the samples that are packed, ascending.
         plan: Rows of indices into ``kept``.
         pad_token_id: Token that fills the end of a row.
         dropped: Reason -> number of dropped samples.
@@ -84,7 +69,7 @@ class Packing:
     pad_token_id: int
     dropped: dict[str, int]
     truncated: int
-    trained_tokens: int = field(default=0)
+    trained_tokens: int = 0
 
     @property
     def has_old_log_probs(self) -> bool:
@@ -99,36 +84,30 @@ class Packing:
         return pa.unify_schemas([PACKED_ROWS, PACKED_OLD_LOG_PROBS])
 
     @cached_property
-    def _old_log_probs(self) -> ListColumn:
-        return ListColumn(self.samples["old_log_probs"])
+    def _segment_columns(self) -> list[pa.Array]:
+        """The columns named in _PER_SEGMENT, of the kept samples; a missing column is all null."""
+        nulls = pa.chunked_array([pa.nulls(len(self.samples), pa.float32())])
+        present = self.samples.column_names
+        columns = [self.samples[name] if name in present else nulls for name in _PER_SEGMENT]
+        return [column.combine_chunks().take(self.kept) for column in columns]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Build the rows, a few at a time."""
-        tokens = ListColumn(self.samples["input_ids"])
-        labels = ListColumn(self.samples["labels"])
-        values = {name: self._segment_values(source) for name, source in _PER_SEGMENT.items()}
-        size = max(1, _BATCH_TOKENS // self.plan.seq_length)
-        for start in range(0, len(self.plan.rows), size):
-            stop = min(start + size, len(self.plan.rows))
-            rows = [self.plan.rows[row] for row in range(start, stop)]
-            yield self._batch(rows, tokens, labels, values)
+        """Yield the rows as Arrow record batches, a few rows at a time."""
+        remaining, size = iter(self.plan.rows), max(1, _BATCH_TOKENS // self.plan.seq_length)
+        while rows := list(islice(remaining, size)):
+            yield self._batch(rows)
 
-    def _batch(
-        self,
-        rows: list[npt.NDArray[np.int64]],
-        tokens: ListColumn,
-        labels: ListColumn,
-        values: dict[str, pa.Array],
-    ) -> pa.RecordBatch:
+    def _batch(self, rows: list[npt.NDArray[np.int64]]) -> pa.RecordBatch:
+        tokens, labels = self.samples["input_ids"], self.samples["labels"]
         shape = (len(rows), self.plan.seq_length)
         input_ids = np.full(shape, self.pad_token_id, np.int32)
         targets = np.full(shape, IGNORED, np.int32)
         sizes = [len(row) for row in rows]
         segment_ids = np.repeat(np.array(sizes, np.int32), shape[1]).reshape(shape)
         for row_index, number, start, end, source in self._spans(rows):
-            input_ids[row_index, start:end] = tokens[source][: end - start]
+            input_ids[row_index, start:end] = list_at(tokens, source)[: end - start]
             # The first label stays −100: no token of this segment predicts it.
-            targets[row_index, start + 1 : end] = labels[source][1 : end - start]
+            targets[row_index, start + 1 : end] = list_at(labels, source)[1 : end - start]
             segment_ids[row_index, start:end] = number
         self.trained_tokens += int((targets != IGNORED).sum())
         segments = np.concatenate(rows)
@@ -138,24 +117,19 @@ class Packing:
             _matrix(targets),
             _lists(pa.array(ends.astype(np.int32)), sizes),
             _matrix(segment_ids),
-            *(_lists(values[name].take(segments), sizes) for name in _PER_SEGMENT),
+            *(_lists(column.take(segments), sizes) for column in self._segment_columns),
         ]
-        arrays += self._old_log_prob_columns(rows, targets) if self.has_old_log_probs else []
+        if self.has_old_log_probs:
+            arrays += self._old_log_prob_columns(rows, targets)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _spans(self, rows: list[npt.NDArray[np.int64]]) -> Iterator[tuple[int, int, int, int, int]]:
-        """Yield each segment: its row, its number there, its tokens' start and end, its sample."""
+        """Yield per segment: row, index in the row, start and end of its tokens, sample index."""
         for row_index, row in enumerate(rows):
             ends = np.cumsum(self.plan.lengths[row]).tolist()
             spans = zip(row.tolist(), [0, *ends], ends, strict=False)
             for number, (index, start, end) in enumerate(spans):
                 yield row_index, number, start, end, int(self.kept[index])
-
-    def _segment_values(self, source: str) -> pa.Array:
-        """Return one number per kept sample, null where the samples lack the column."""
-        if source not in self.samples.column_names:
-            return pa.nulls(len(self.kept), pa.float32())
-        return self.samples[source].combine_chunks().take(self.kept)
 
     def _old_log_prob_columns(
         self, rows: list[npt.NDArray[np.int64]], targets: npt.NDArray[np.int32]
@@ -164,16 +138,16 @@ class Packing:
         log_probs, means = np.zeros(targets.shape, np.float32), []
         for row_index, _, start, end, source in self._spans(rows):
             trained = targets[row_index, start:end] != IGNORED
-            values = self._old_log_probs[source][: end - start]
+            values = list_at(self.samples["old_log_probs"], source)[: end - start]
             log_probs[row_index, start:end] = np.where(trained, values, np.float32(0))
-            # The mean over the tokens left after truncation; the sample's own mean covers all.
+            # The mean over the tokens left after truncation; the sample's mean is over all tokens.
             total = log_probs[row_index, start:end].sum(dtype=np.float64)
             means.append(total / max(1, int(trained.sum())))
         sizes = [len(row) for row in rows]
         return [_matrix(log_probs), _lists(pa.array(means, pa.float32()), sizes)]
 
     def accounting(self, max_segments: int) -> dict[str, Any]:
-        """Return the plan's accounting and the counts of samples; call it after ``batches``."""
+        """Return the content of accounting.json; call it after ``batches``, which counts tokens."""
         return {
             **accounting(self.plan, max_segments),
             "trained_tokens": self.trained_tokens,
@@ -200,7 +174,7 @@ def plan_packing(
         seed: Seed of the rows' order.
         pad_token_id: Token that fills the end of a row.
         one_segment_per_row: True for one segment per row.
-        over_length: Handling of samples that are longer than a row.
+        over_length: What is done with samples longer than a row: error, drop or truncate.
 
     Raises:
         StageError: A sample is longer than a row (with ``error``), or no sample is left.
@@ -230,9 +204,9 @@ def plan_packing(
 def _cuttable(
     samples: pa.Table, long: npt.NDArray[np.int64], seq_length: int
 ) -> npt.NDArray[np.int64]:
-    """Return the long samples that still have a trained token after truncation."""
-    labels = ListColumn(samples["labels"])
-    left = [index for index in long if (labels[int(index)][1:seq_length] != IGNORED).any()]
+    """Return the indices of long samples that keep a trained token after truncation."""
+    labels = samples["labels"]
+    left = [index for index in long if (list_at(labels, index)[1:seq_length] != IGNORED).any()]
     return np.asarray(left, np.int64)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageContext
+from pcl_reasoner.grade.reading import column_of_problems, value_of
 from pcl_reasoner.pack.config import PackConfig, TokenizeConfig
 
 if TYPE_CHECKING:
@@ -22,17 +23,12 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 64
 """Records encoded at a time."""
-_RL_COLUMNS = [
-    "problem_id",
-    "sample_index",
-    "response",
-    "token_ids",
-    "finish_reason",
-    "reward",
-    "pass_rate",
-]
+_RL_COLUMNS = (
+    *("problem_id", "sample_index", "response", "token_ids", "finish_reason"),
+    *("reward", "pass_rate"),
+)
 _ADVANTAGE = "advantage"
-"""An optional column. Only some losses need it, and training checks for it when it starts."""
+"""An optional column, which only some losses need; training with such a loss checks for it."""
 _ROW_COLUMNS = ["conversations", "problem_id", "problem", "prompt", "response", "cot"]
 
 
@@ -55,7 +51,6 @@ def tokenize(
     prompt = config.model_dump(include=set(Encoder.PROMPT_KEYS))
     encoder = load_encoder(inputs["policy"], **prompt)
     segmenter = Segmenter(encoder, config.max_segment_tokens, config.over_length)
-    tally = segmenter.tally
     problems = _problems(inputs) if config.source == "responses" else None
     files = _source_files(config, inputs["responses"])
     total = sum(pq.ParquetFile(file).metadata.num_rows for file in files)
@@ -67,8 +62,8 @@ def tokenize(
                 columns = {name: table[name].to_pylist() for name in table.column_names}
                 encoded = segmenter.encode(columns, range(table.num_rows), file.name)
                 yield pa.record_batch(encoded, SEGMENTS)
-                _quarantine(tally.malformed, table, file.name, first, context)
-                tally.malformed.clear()
+                _quarantine(segmenter.malformed, table, file.name, first, context)
+                segmenter.malformed.clear()
                 first += table.num_rows
                 context.progress.update(first, total, "segments", file.name)
 
@@ -78,8 +73,8 @@ def tokenize(
         unit="segments",
         read=total,
         kept=kept,
-        dropped=dict(sorted(tally.dropped.items())),
-        info={"truncated": tally.truncated},
+        dropped=dict(sorted(segmenter.dropped.items())),
+        info={"truncated": segmenter.truncated},
     )
 
 
@@ -89,8 +84,8 @@ def pack(
     """Put segments into rows; write an Arrow folder and accounting.json.
 
     Raises:
-        StageError: A segment is longer than a row (``over_length`` is ``error``), or there are no
-            segments.
+        StageError: A segment is longer than a row and ``over_length`` is ``error``, or no segment
+            is left.
     """
     from pcl_reasoner.core.artifact import write_json
     from pcl_reasoner.pack.arrow_folder import read_arrow_folder, write_arrow_folder
@@ -125,16 +120,12 @@ def pack(
 
 
 def _problems(inputs: Mapping[str, Path]) -> dict[str, str]:
-    import pyarrow.parquet as pq
-
     if "problems" not in inputs:
         raise StageError(
             "source responses needs the problems that were sampled: give the stage the input "
             "`problems`, e.g. contamination; or set source to rows for a data set with a cot."
         )
-    file = inputs["problems"] / "clean.parquet"
-    table = pq.read_table(file, columns=["problem_id", "problem"])
-    return dict(zip(table["problem_id"].to_pylist(), table["problem"].to_pylist(), strict=True))
+    return column_of_problems(inputs["problems"], "problem")
 
 
 def _source_files(config: TokenizeConfig, folder: Path) -> list[Path]:
@@ -155,7 +146,7 @@ def _source_files(config: TokenizeConfig, folder: Path) -> list[Path]:
 def _tables(
     config: TokenizeConfig, file: Path, problems: Mapping[str, str] | None
 ) -> Iterator[Any]:
-    """Yield a file's records in batches; sampled responses get the text of their problem."""
+    """Yield a file's records as tables; sampled responses get the column ``problem``."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -168,7 +159,7 @@ def _tables(
     for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns):
         table = pa.Table.from_batches([batch])
         if problems is not None:
-            texts = _texts(table["problem_id"].to_pylist(), problems)
+            texts = [value_of(name, problems) for name in table["problem_id"].to_pylist()]
             table = table.append_column("problem", pa.array(texts))
         yield table
 
@@ -180,16 +171,6 @@ def _check_rewarded(present: list[str], file: Path) -> None:
             f"{file.name}: columns {', '.join(absent)} are missing. A missing reward is not a 0: "
             "give the stage `select`'s output."
         )
-
-
-def _texts(problem_ids: list[str], problems: Mapping[str, str]) -> list[str]:
-    unknown = [name for name in problem_ids if name not in problems]
-    if unknown:
-        raise StageError(
-            f"problem {unknown[0]} has responses but is not in clean.parquet: it was removed, or "
-            "never checked. Use the problems that were sampled."
-        )
-    return [problems[name] for name in problem_ids]
 
 
 def _quarantine(

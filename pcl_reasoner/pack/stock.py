@@ -1,4 +1,4 @@
-"""Converts packed rows for MindFormers' own loader and models: label i becomes token i + 1."""
+"""Converts packed rows for MindFormers' own loader: position i gets token i + 1 as its label."""
 
 from collections.abc import Iterator
 

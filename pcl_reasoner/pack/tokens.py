@@ -25,23 +25,6 @@ IGNORED = -100
 """The label of a token that is not trained on."""
 
 
-@dataclass
-class Tally:
-    """Counts of dropped, malformed and truncated records, over all batches.
-
-    Args:
-        dropped: Reason -> number of records that gave no segment.
-        malformed: (row, reason) of each record that cannot be read.
-        truncated: Number of truncated segments.
-        seen: Problem id -> segments so far; numbers the records that have no ``sample_index``.
-    """
-
-    dropped: Counter[str] = field(default_factory=Counter)
-    malformed: list[tuple[int, str]] = field(default_factory=list)
-    truncated: int = 0
-    seen: Counter[str] = field(default_factory=Counter)
-
-
 RECORD_KEYS = (
     *("conversations", "prompt", "problem", "response", "cot", "token_ids", "finish_reason"),
     *("problem_id", "sample_index", "reward", "pass_rate", "advantage"),
@@ -49,20 +32,27 @@ RECORD_KEYS = (
 """The columns that a record can have."""
 
 
+@dataclass
 class Segmenter:
-    """Encodes records into segments, batch by batch, and counts those dropped and truncated.
+    """Encodes records into segments, batch by batch, and counts dropped and truncated records.
 
     Args:
         encoder: The encoder of the model.
         max_segment_tokens: Limit on the tokens per segment: prompt, response and end of turn.
         over_length: Handling of longer segments.
+        dropped: Reason -> number of records that gave no segment.
+        malformed: (row, reason) of each record that cannot be read.
+        truncated: Number of truncated segments.
+        seen: Problem id -> number of segments so far, the ``sample_index`` of records without one.
     """
 
-    def __init__(self, encoder: Encoder, max_segment_tokens: int, over_length: OverLength) -> None:
-        self.encoder = encoder
-        self.max_segment_tokens = max_segment_tokens
-        self.over_length = over_length
-        self.tally = Tally()
+    encoder: Encoder
+    max_segment_tokens: int
+    over_length: OverLength
+    dropped: Counter[str] = field(default_factory=Counter)
+    malformed: list[tuple[int, str]] = field(default_factory=list)
+    truncated: int = 0
+    seen: Counter[str] = field(default_factory=Counter)
 
     def encode(
         self, columns: Mapping[str, list[Any]], rows: Sequence[int], where: str
@@ -71,7 +61,7 @@ class Segmenter:
 
         Args:
             columns: Some of RECORD_KEYS -> one value per record.
-            rows: The row number of each record, for the tally and for errors.
+            rows: The row number of each record, for ``malformed`` and for errors.
             where: The origin of the records, for errors.
 
         Returns:
@@ -81,23 +71,21 @@ class Segmenter:
             StageError: A reward is missing or outside of [0, 1], or a segment is too long and
                 ``over_length`` is ``error``.
         """
-        found: dict[str, list[Any]] = {name: [] for name in SEGMENTS.names}
+        segments = []
         for index, row in enumerate(rows):
             record = {key: values[index] for key, values in columns.items()}
             if "reward" in record:
                 checked_reward(record["reward"], f"{where}: {_name(record, row)}")
-            segment = self._segment(record, row)
-            if segment is not None:
-                for column, value in zip(SEGMENTS.names, segment, strict=True):
-                    found[column].append(value)
-        return found
+            segments.append(self._segment(record, row))
+        kept = [segment for segment in segments if segment is not None]
+        return {name: [one[place] for one in kept] for place, name in enumerate(SEGMENTS.names)}
 
     def encode_dataset(self, dataset: Any, names: Mapping[str, str], where: str) -> Any:
         """Encode a datasets.Dataset of records into a datasets.Dataset of segments.
 
         Args:
             dataset: The records.
-            names: One of RECORD_KEYS -> the data's own column, where that has another name.
+            names: Name in RECORD_KEYS -> name of the dataset's column, if it differs.
             where: The origin of the records, for errors.
         """
         from datasets import Features
@@ -106,8 +94,6 @@ class Segmenter:
             renamed = {key: batch[column] for key, column in names.items()}
             return self.encode({**batch, **renamed}, rows, where)
 
-        # Part of the fingerprint, so that a cache never has the segments of other settings.
-        settings = [self.encoder.identity, self.max_segment_tokens, self.over_length, dict(names)]
         return dataset.map(
             encode,
             batched=True,
@@ -116,15 +102,20 @@ class Segmenter:
             remove_columns=dataset.column_names,
             features=Features.from_arrow_schema(SEGMENTS),
             load_from_cache_file=False,
-            new_fingerprint=fingerprint([dataset._fingerprint, settings])[:16],
+            new_fingerprint=self._cache_name(dataset, names),
         )
+
+    def _cache_name(self, dataset: Any, names: Mapping[str, str]) -> str:
+        # Depends on the settings, so that a cache with other settings is never used.
+        settings = [self.encoder.identity, self.max_segment_tokens, self.over_length, dict(names)]
+        return fingerprint([dataset._fingerprint, settings])[:16]
 
     def _segment(self, record: Mapping[str, Any], row: int) -> tuple[Any, ...] | None:
         """Return one segment's values in the order of SEGMENTS; None if the record gives none."""
         try:
             sample = sample_of(record, self.encoder.system, self.encoder.suffix)
         except ValueError as error:
-            self.tally.malformed.append((row, str(error)))
+            self.malformed.append((row, str(error)))
             return self._drop(str(error))
         prompt = self.encoder.prompt_ids(sample.messages)
         response = self.encoder.response_ids(sample)
@@ -141,7 +132,7 @@ class Segmenter:
             if self.over_length == "drop" or len(prompt) >= self.max_segment_tokens:
                 return self._drop("over_length")
             response = response[: self.max_segment_tokens - len(prompt)]
-            self.tally.truncated += 1
+            self.truncated += 1
         return self._values(record, sample, prompt, response)
 
     def _values(
@@ -149,13 +140,13 @@ class Segmenter:
     ) -> tuple[Any, ...]:
         """Return one segment's values in the order of SEGMENTS.
 
-        Data without rewards are all imitated: their reward is 1.0.
+        A record without a reward (SFT data) gets the reward 1.0 and the pass rate 1.0.
         """
         name = record.get("problem_id") or problem_id(sample.problem)
         index = record.get("sample_index")
         if index is None:
-            index = self.tally.seen[name]
-        self.tally.seen[name] += 1
+            index = self.seen[name]
+        self.seen[name] += 1
         return (
             name,
             index,
@@ -168,12 +159,12 @@ class Segmenter:
         )
 
     def _drop(self, reason: str) -> tuple[Any, ...] | None:
-        self.tally.dropped[reason] += 1
+        self.dropped[reason] += 1
         return None
 
 
 def _name(record: Mapping[str, Any], row: int) -> str:
-    """Name a record: ``response 3 of problem 9f0c…``, or its row if it has no problem id."""
+    """Return ``response 3 of problem 9f0c…``; ``row 7`` for a record without a problem id."""
     if record.get("problem_id") is None:
         return f"row {row}"
     return f"response {record.get('sample_index')} of problem {record['problem_id']}"

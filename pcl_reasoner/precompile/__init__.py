@@ -1,1 +1,1 @@
-"""Compiles a rank's graph with MindSpore's front end, without a device."""
+"""Compiles the training graph of a rank with MindSpore's front end, without a device."""

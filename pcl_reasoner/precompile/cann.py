@@ -1,8 +1,8 @@
-"""Runs MindSpore's own dry run of one rank on a machine with CANN: no device, the real back end.
+"""Runs MindSpore's own dry run of one rank: it needs CANN but no device, and uses the back end.
 
-This was never run: there was no machine with CANN. Source: MindSpore's tutorial on its DryRun.
-Simulation level 1 compiles, counts the memory of operators' inputs and outputs, and logs it at
-GLOG_v=1.
+This code was never run, because there was no machine with CANN. Source: MindSpore's tutorial on
+DryRun. At simulation level 1 MindSpore compiles, counts the memory of operators' inputs and
+outputs, and logs it if GLOG_v is 1.
 """
 
 import re
@@ -22,7 +22,7 @@ _FIGURES = {
 
 
 def variables(job: Job, rank: int) -> dict[str, str]:
-    """Environment variables that make MindSpore simulate a rank."""
+    """Return the environment variables that make MindSpore simulate a rank."""
     return {
         "MS_SIMULATION_LEVEL": "1",
         "RANK_SIZE": str(job.layout.world),
@@ -33,19 +33,18 @@ def variables(job: Job, rank: int) -> dict[str, str]:
 
 
 def command(job: Job, config: Path, rank: int) -> str:
-    """The dry run's command as a shell line, environment variables included."""
+    """Return the dry run's command as a shell line, including environment variables."""
     assignments = [f"{key}={value}" for key, value in variables(job, rank).items()]
     return shlex.join([*assignments, "python", "-m", "pcl_reasoner.worker", str(config)])
 
 
 def simulate(job: Job, config: Path, rank: int) -> dict[str, int]:
-    """Run the dry run of one rank and return its memory figures in bytes.
+    """Run the dry run of one rank, and return its memory in bytes as `memory_figures` does.
 
     Raises:
         StageError: The dry run failed.
     """
     folder = config.parent / f"cann_rank_{rank}"
-    folder.mkdir(parents=True, exist_ok=True)
     arguments = [sys.executable, "-m", "pcl_reasoner.worker", str(config.absolute())]
     code = run_logged(arguments, folder, variables(job, rank))
     if code != 0:
@@ -54,7 +53,7 @@ def simulate(job: Job, config: Path, rank: int) -> dict[str, int]:
 
 
 def read_dry_run(file: Path) -> dict[str, int]:
-    """Read the memory figures of a dry run that the user started, in bytes.
+    """Read the memory in bytes from the log of a dry run that the user started.
 
     Args:
         file: The dry run's log.
@@ -72,6 +71,6 @@ def read_dry_run(file: Path) -> dict[str, int]:
 
 
 def memory_figures(log: str) -> dict[str, int]:
-    """Memory figures in a dry run's log, in bytes; the last figure of each kind counts."""
+    """Return name in _FIGURES -> bytes from a dry run's log; the last line with a figure counts."""
     found = {name: re.findall(pattern, log) for name, pattern in _FIGURES.items()}
     return {name: int(values[-1]) << 20 for name, values in found.items() if values}

@@ -1,15 +1,15 @@
 """Chooses the ranks to compile, and a model size that fits this machine's memory.
 
-One rank of every pipeline stage is enough to see every graph: the ranks of a stage hold different
-slices, but run the same operations. The model keeps its full width wherever that fits. The memory
-of a compile grows with the layers of the complete model, because all of them are built before they
-are assigned to stages. Rows keep their length, because no activation is ever allocated.
+One rank per pipeline stage is compiled: the ranks of a stage hold different slices of the weights,
+but run the same operations. The model keeps its full width if that fits. The memory of a compile
+grows with the layers of the complete model, because all layers are built before they are assigned
+to stages. Rows keep their length, because no activation is ever allocated.
 """
 
 import copy
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,13 +27,10 @@ LAYER_BYTES = 65_000_000
 MICRO_BATCH_BYTES = 4_000_000
 """Bytes per micro-batch and layer of the rank's own stage; LAYER_BYTES is per layer of the model.
 
-All three are upper bounds of peaks that were measured at full width
+These two and BASE_BYTES are upper bounds, derived from peaks measured at full width
 (docs/cluster/parallel_compile.md)."""
 
-_SMALL_LAYERS = 2
-_SMALL_HEAD = 16
-_SMALL_FEED_FORWARD = 64
-_SMALL_VOCABULARY = 128
+_SMALL_LAYERS, _SMALL_HEAD = 2, 16
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class Layout:
         return rank // (self.data * self.tensor)
 
     def group_name(self, ranks: tuple[int, ...]) -> str:
-        """Describe a group: the axes along which its ranks differ, and its size."""
+        """Describe a communication group by the axes along which its ranks differ, and its size."""
         if len(ranks) == self.world:
             return f"all {len(ranks)}"
         indices = {
@@ -74,19 +71,19 @@ class Layout:
 
 @dataclass(frozen=True)
 class Job:
-    """One MindFormers configuration at the size at which it is compiled.
+    """A MindFormers configuration at its compiled size, which may be smaller than the recipe's.
 
     Args:
         config: The configuration.
-        layout: Its layout.
+        layout: The configuration's parallel layout.
         changed: Settings that were made smaller, as ``key: before -> now``.
         estimate: Bytes that one rank's compile is expected to need.
     """
 
     config: dict[str, Any]
     layout: Layout
-    changed: list[str] = field(default_factory=list)
-    estimate: int = 0
+    changed: list[str]
+    estimate: int
 
 
 def configuration(plan: Plan) -> dict[str, Any]:
@@ -95,8 +92,8 @@ def configuration(plan: Plan) -> dict[str, Any]:
     Problems are reported before anything is built.
 
     Raises:
-        InputError: The stage trains on a CPU, its ranks are not the launch file's devices, or
-            something cannot be divided.
+        InputError: The stage trains on a CPU, its number of ranks is not the launch file's number
+            of devices, or a size is not divisible as the layout requires.
     """
     planned = plan.stages[-1]
     config = planned.spec.config
@@ -115,13 +112,13 @@ def configuration(plan: Plan) -> dict[str, Any]:
 
 
 def layout_of(config: Mapping[str, Any]) -> Layout:
-    """The layout of a MindFormers configuration."""
+    """Read the parallel layout from a MindFormers configuration."""
     parallel = config["parallel_config"]
     return Layout(parallel["data_parallel"], parallel["model_parallel"], parallel["pipeline_stage"])
 
 
 def problems(config: Mapping[str, Any], placement: Placement) -> list[str]:
-    """List the problems in the layout of a MindFormers configuration, native keys included.
+    """List the problems in the parallel layout of a MindFormers configuration.
 
     Args:
         config: The configuration.
@@ -141,7 +138,7 @@ def problems(config: Mapping[str, Any], placement: Placement) -> list[str]:
 
 
 def ranks_to_compile(layout: Layout, requested: str | None) -> list[int]:
-    """The requested ranks; the first rank of every stage if none are requested.
+    """Return the requested ranks; the first rank of every pipeline stage if none are requested.
 
     Args:
         layout: The layout.
@@ -173,7 +170,7 @@ def estimated_bytes(config: Mapping[str, Any]) -> int:
 
 
 def _bytes_per_deep_layer(config: Mapping[str, Any]) -> int:
-    """Bytes of one layer in each stage: all are built, the rank's own for each micro-batch."""
+    """Bytes for one more layer in every stage: all are built, and the rank's own is compiled."""
     micro_batches = int(config["parallel_config"].get("micro_batch_num", 1))
     return LAYER_BYTES * layout_of(config).stages + MICRO_BATCH_BYTES * micro_batches
 
@@ -188,13 +185,13 @@ def plan_size(config: Mapping[str, Any], scale: Scale, free: int) -> Job:
     """Choose the size at which a configuration is compiled.
 
     Args:
-        config: The recipe's own MindFormers configuration.
-        scale: ``full``: the model as it is. ``small``: two narrow layers per stage. ``auto``: full
-            if it fits; else fewer layers per stage; else one narrow layer per stage.
+        config: The MindFormers configuration at full size.
+        scale: ``full``: full size. ``small``: two narrow layers per stage. ``auto``: full size if
+            it fits; else fewer layers per stage; else one narrow layer per stage.
         free: Available memory in bytes.
 
     Raises:
-        InputError: ``full`` does not fit.
+        InputError: ``full`` is requested, but does not fit into ``free``.
     """
     full = _job(config, [])
     if scale == "full" and full.estimate > free:
@@ -207,11 +204,16 @@ def plan_size(config: Mapping[str, Any], scale: Scale, free: int) -> Job:
         return full
     fitting = (free - BASE_BYTES) // _bytes_per_deep_layer(config)
     layers = _SMALL_LAYERS if scale == "small" else max(1, fitting)
+    return _smaller_job(config, layers, narrow=scale == "small" or fitting < 1)
+
+
+def _smaller_job(config: Mapping[str, Any], layers: int, narrow: bool) -> Job:
+    """Return a job with at most ``layers`` layers per stage; small matrices if ``narrow``."""
     smaller = copy.deepcopy(dict(config))
     changed: list[str] = []
     _fewer_layers(smaller, layers, changed)
-    if scale == "small" or fitting < 1:
-        _narrower(smaller, full.layout.tensor, changed)
+    if narrow:
+        _narrower(smaller, layout_of(config).tensor, changed)
     return _job(smaller, changed)
 
 
@@ -220,14 +222,14 @@ def _job(config: Mapping[str, Any], changed: list[str]) -> Job:
 
 
 def _put(section: dict[str, Any], key: str, value: Any, changed: list[str]) -> None:
-    """Set a value; record a change in ``changed``."""
+    """Set a value; if it was different, append the change to ``changed``."""
     if section.get(key) != value:
         changed.append(f"{key}: {section.get(key)} -> {value}")
         section[key] = value
 
 
 def _fewer_layers(config: dict[str, Any], per_stage: int, changed: list[str]) -> None:
-    """Give every stage the same, smaller number of layers; limit recompute counts to it."""
+    """Give all stages equally many layers, at most ``per_stage``; recompute at most that number."""
     model = config["model"]["model_config"]
     stages = layout_of(config).stages
     layers = stage_layers(model["num_layers"], stages, model.get("offset", 0))
@@ -242,12 +244,12 @@ def _fewer_layers(config: dict[str, Any], per_stage: int, changed: list[str]) ->
 
 
 def _narrower(config: dict[str, Any], tensor: int, changed: list[str]) -> None:
-    """Make matrices small; heads stay, and each size still divides by the tensor-parallel ranks."""
+    """Make matrices small; keep the number of heads, and all sizes divisible by ``tensor``."""
     model = config["model"]["model_config"]
     _put(model, "hidden_size", _SMALL_HEAD * model["num_heads"], changed)
     _put(model, "kv_channels", _SMALL_HEAD, changed)
-    _put(model, "intermediate_size", _SMALL_FEED_FORWARD * tensor, changed)
-    _put(model, "vocab_size", _SMALL_VOCABULARY * tensor, changed)
+    _put(model, "intermediate_size", 64 * tensor, changed)
+    _put(model, "vocab_size", 128 * tensor, changed)
     for key in ("eos_token_id", "pad_token_id"):
         _put(model, key, min(int(model.get(key, 0)), model["vocab_size"] - 1), changed)
     optimizer = config["parallel"].get("parallel_optimizer_config")

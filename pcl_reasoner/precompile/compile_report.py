@@ -21,17 +21,16 @@ NOT_SHOWN = (
 )
 _OURS = "PclQwen2ForCausalLM"
 _NOT_OURS = ("model-", "lm_head-")
-"""Parts of the model that belong to MindFormers."""
+"""Path prefixes of the Cells that belong to MindFormers."""
 _SCORES = "chunked_log_probs-ChunkedLogProbs/combined_scores-CombinedScores"
-"""The Cell in which each rank gathers the scores of all P vocabulary parts, P numbers per token."""
+"""The Cell in which a rank gathers P scores per token, one from each of P vocabulary parts."""
 
 
 def in_our_code(one: Communication) -> bool:
-    """True for a redistribution that MindSpore had to insert between our own operators.
+    """Return whether ``one`` is a redistribution that MindSpore inserted between our operators.
 
-    The gather of the parts' scores is intended and does not count. The backward half of a
-    redistribution is not checked: it follows from the forward half, and MindSpore names it after
-    another Cell.
+    The gather at _SCORES is intended and does not count. The backward half of a redistribution does
+    not count either: it follows from the forward half, and MindSpore names it after another Cell.
     """
     first, _, rest = one.where.partition("/")
     on_purpose = one.operation == "AllGather" and rest == _SCORES
@@ -40,12 +39,12 @@ def in_our_code(one: Communication) -> bool:
 
 
 def merged(compiled: Compiled) -> list[Communication]:
-    """The AllReduces whose gradients MindSpore's graph optimizer made wrong."""
+    """Return the AllReduces in a rank's graph that make gradients wrong (``merged`` is true)."""
     return [one for one in compiled.communications if one.merged]
 
 
 def refuse_merged(job: Job, done: Iterable[Compiled]) -> None:
-    """Refuse a graph whose gradients are wrong.
+    """Raise an error if a compiled graph has wrong gradients.
 
     Raises:
         StageError: A rank's graph has a merged AllReduce; the message names all ranks and Cells.
@@ -66,29 +65,24 @@ def refuse_merged(job: Job, done: Iterable[Compiled]) -> None:
 
 
 def headlines(stage: str, job: Job) -> list[str]:
-    """Describe the model, the layout and the size that will be compiled."""
+    """Return lines that describe the model, the layout and the size that will be compiled."""
     model = job.config["model"]["model_config"]
     layout = job.layout
+    seconds = 20 + 3 * model["num_layers"]  # from observed compiles
+    time = f"{seconds} s" if seconds < 100 else f"{math.ceil(seconds / 60)} min"
     size = "full size" if not job.changed else f"SCALED DOWN ({'; '.join(job.changed)})"
     return [
         f"{stage}: front-end parallel compile, {layout.data} data x {layout.tensor} tensor x "
         f"{layout.stages} pipeline = {layout.world} ranks; {size}",
         f"{model['num_layers']} layers, hidden {model['hidden_size']:,}, vocabulary "
         f"{model['vocab_size']:,}, rows of {model['seq_length']:,} tokens",
-        f"a rank takes about {job.estimate / 1e9:.1f} GB of memory and, on an idle core, "
-        f"{_minutes(model['num_layers'])}",
+        f"a rank takes about {job.estimate / 1e9:.1f} GB of memory and, on an idle core, {time}",
         f"it does not show {NOT_SHOWN}",
     ]
 
 
-def _minutes(layers: int) -> str:
-    """Approximate time of a compile, from observed compiles."""
-    seconds = 20 + 3 * layers
-    return f"{seconds} s" if seconds < 100 else f"{math.ceil(seconds / 60)} min"
-
-
 def summary(job: Job, compiled: Compiled) -> str:
-    """One line of results per compiled rank."""
+    """Return the results of one compiled rank as one line."""
     whole, held = parameter_counts(compiled)
     return (
         f"{title(job, compiled.rank)}: passed in {compiled.compile_seconds:.1f} s, "
@@ -98,7 +92,10 @@ def summary(job: Job, compiled: Compiled) -> str:
 
 
 def parameter_rows(compiled: Compiled) -> list[tuple[str, str, str, str, str, str]]:
-    """(name, count, complete shape, slice, optimizer shards, held), all layers merged into one."""
+    """Return rows (name, count, complete shape, slice, optimizer shards, shape on this rank).
+
+    A parameter that every layer has gets one row, if its shapes are equal in all layers.
+    """
     kinds: Counter[tuple[str, str, str, str, str]] = Counter()
     for one in compiled.parameters:
         name = re.sub(r"\.layers\.\d+\.", ".layers.*.", one["name"])
@@ -113,13 +110,13 @@ def _shape(sizes: Iterable[int]) -> str:
 
 
 def parameter_counts(compiled: Compiled) -> tuple[int, int]:
-    """(parameters of the complete stage, parameters that this rank holds)."""
+    """Return (number of parameters of the complete stage, number that this rank holds)."""
     whole = sum(math.prod(one["whole"]) for one in compiled.parameters)
     return whole, sum(math.prod(one["held"]) for one in compiled.parameters)
 
 
 def communication_rows(job: Job, compiled: Compiled) -> list[tuple[str, str, str, str, str]]:
-    """(group, operation, purpose, count per step, MiB per step), the most bytes first."""
+    """Return rows (group, operation, purpose, count per step, MiB per step), most bytes first."""
     times: Counter[tuple[str, str, str]] = Counter()
     size: Counter[tuple[str, str, str]] = Counter()
     for one in compiled.communications:
@@ -131,7 +128,7 @@ def communication_rows(job: Job, compiled: Compiled) -> list[tuple[str, str, str
 
 
 def redistribution_rows(job: Job, compiled: Compiled) -> list[tuple[str, str, str, str, str, str]]:
-    """(Cell, operation, group, from, to, count per step) of redistributions in our own code."""
+    """Return rows (Cell, operation, group, from, to, count per step), filtered by `in_our_code`."""
     group = job.layout.group_name
     return [
         (one.where, one.operation, group(one.ranks), one.sent, one.received, f"{one.count:,}")
@@ -146,19 +143,12 @@ def write(job: Job, stage: str, done: list[Compiled], folder: Path) -> Path:
     Args:
         job: The compiled configuration.
         stage: The train stage's title.
-        done: Its compiled ranks.
+        done: The compiled ranks.
         folder: The folder for the file.
     """
-    file = folder / "compile.json"
-    write_atomically(file, json.dumps(as_json(job, stage, done), indent=1) + "\n")
-    return file
-
-
-def as_json(job: Job, stage: str, done: list[Compiled]) -> dict[str, Any]:
-    """All results of the compiled ranks as a JSON value."""
     model = job.config["model"]["model_config"]
     shape = ("num_layers", "hidden_size", "num_heads", "n_kv_heads", "intermediate_size")
-    return {
+    value = {
         "what": "front-end parallel compile",
         "not_shown": NOT_SHOWN,
         "stage": stage,
@@ -168,6 +158,9 @@ def as_json(job: Job, stage: str, done: list[Compiled]) -> dict[str, Any]:
         "scaled_down": job.changed,
         "ranks": [_rank_json(job, compiled) for compiled in done],
     }
+    file = folder / "compile.json"
+    write_atomically(file, json.dumps(value, indent=1) + "\n")
+    return file
 
 
 def _rank_json(job: Job, compiled: Compiled) -> dict[str, Any]:

@@ -31,13 +31,13 @@ class Compiled:
 
     Args:
         rank: The rank.
-        stage: Its pipeline stage, from 0.
+        stage: The rank's pipeline stage, from 0.
         compile_seconds: Seconds of the compile alone.
-        all_seconds: Seconds with imports and model building included.
+        all_seconds: Seconds including imports and model building.
         peak_bytes: Peak memory of the process.
-        parameters: Trained parameters: ``name``; the complete shape (``whole``); the rank's
-            tensor-parallel ``slice``; ``optimizer_group``, the ranks that share the slice; and
-            ``held``, the rank's share of the slice.
+        parameters: One entry per trained parameter: ``name``; the complete shape (``whole``); the
+            shape of the rank's tensor-parallel ``slice``; ``optimizer_group``, the ranks that
+            share the slice; and ``held``, the shape of the rank's share.
         communications: Communication operations of one step.
     """
 
@@ -51,23 +51,17 @@ class Compiled:
 
 
 def for_compiling(config: dict[str, Any], rows: Path) -> dict[str, Any]:
-    """Replace real data by artificial rows and remove the weights; a compile needs neither.
+    """Return the configuration with artificial rows and without weights, for a compile.
 
     Args:
         config: A MindFormers configuration.
         rows: Folder of artificial rows.
     """
-    loader = config["train_dataset"]["data_loader"] | {
-        "path": str(rows),
-        "epochs": 1,
-        "max_steps": None,
-    }
+    dataset = config["train_dataset"]
+    loader = dataset["data_loader"] | {"path": str(rows), "epochs": 1, "max_steps": None}
     # MindSpore refuses more workers than the machine has cores.
-    dataset = config["train_dataset"] | {
-        "data_loader": loader,
-        "num_parallel_workers": 1,
-        "python_multiprocessing": False,
-    }
+    workers = {"num_parallel_workers": 1, "python_multiprocessing": False}
+    dataset = dataset | {"data_loader": loader} | workers
     return config | {
         "load_checkpoint": "",
         "auto_trans_ckpt": False,
@@ -79,12 +73,12 @@ def for_compiling(config: dict[str, Any], rows: Path) -> dict[str, Any]:
 
 
 def possible() -> bool:
-    """True if this machine and the installed MindSpore can run the front-end compile."""
+    """Return whether this machine and the installed MindSpore can run the front-end compile."""
     return version.machine_problem() is None
 
 
 def require(with_cann: bool) -> None:
-    """Refuse a machine on which nothing can be compiled.
+    """Raise an error if this machine cannot run the requested compile.
 
     Args:
         with_cann: True if MindSpore's own dry run is requested; it needs CANN, but runs on any
@@ -94,14 +88,12 @@ def require(with_cann: bool) -> None:
         InputError: The dry run is requested, but this machine has no CANN.
         StageError: The machine is not x86-64, or MindSpore has an unsupported version.
     """
-    problem = version.machine_problem()
-    has_cann = "ASCEND_HOME_PATH" in os.environ or "ASCEND_TOOLKIT_HOME" in os.environ
-    if with_cann and not has_cann:
+    if with_cann and not {"ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME"} & os.environ.keys():
         raise InputError(
             "--with-cann: CANN is missing (ASCEND_HOME_PATH is not set). Source its set_env.sh "
             "first, or omit --with-cann."
         )
-    if problem and not with_cann:
+    if not with_cann and (problem := version.machine_problem()):
         raise StageError(problem)
 
 
@@ -123,7 +115,7 @@ def prepare(job: Job, folder: Path) -> Path:
 
 
 def write_rows(folder: Path, count: int, length: int) -> None:
-    """Write artificial rows of one segment each; all its tokens but the first are trained.
+    """Write artificial rows of one segment each, in which all tokens but the first are trained.
 
     A compile needs the shapes of one batch, not its values.
 
@@ -161,14 +153,8 @@ def compile_rank(job: Job, config: Path, rank: int) -> Compiled:
     folder = config.parent / f"rank_{rank}"
     graphs = folder / "graphs"
     graphs.mkdir(parents=True)
-    task = {
-        "config": str(config.absolute()),
-        "rank": rank,
-        "world": job.layout.world,
-        "result": "result.json",
-    }
-    (folder / "job.json").write_text(json.dumps(task), encoding="utf-8")
-    command = [sys.executable, "-m", PROGRAM, "job.json"]
+    arguments = [str(config.absolute()), str(rank), str(job.layout.world)]
+    command = [sys.executable, "-m", PROGRAM, *arguments]
     code = run_logged(command, folder, version.environment(graphs.absolute()))
     if code != 0:
         raise StageError(failure(job, rank, code, folder / LOG))
@@ -189,13 +175,13 @@ def run_logged(command: list[str], folder: Path, extra: dict[str, str]) -> int:
 
 
 def failure(job: Job, rank: int, code: int, log: Path) -> str:
-    """The error message for a failed compile.
+    """Return the error message for a failed compile.
 
     Args:
         job: The configuration.
         rank: The rank.
-        code: Exit code of its process; negative for a signal.
-        log: The log of the process.
+        code: Exit code of the compile's process; negative for a signal.
+        log: The log of this process.
     """
     text = log.read_text(encoding="utf-8", errors="replace")
     if code == -9:
@@ -214,7 +200,7 @@ def failure(job: Job, rank: int, code: int, log: Path) -> str:
 
 
 def title(job: Job, rank: int) -> str:
-    """The compile's title: ``front-end parallel compile, rank 64 of 128 (stage 2 of 2)``."""
+    """Return the compile's title, ``front-end parallel compile, rank 64 of 128 (stage 2 of 2)``."""
     layout = job.layout
     return (
         f"front-end parallel compile, rank {rank} of {layout.world} "

@@ -1,10 +1,11 @@
-"""All use of MindSpore 2.7's internals by the front-end parallel compile.
+"""The code of the front-end parallel compile that uses MindSpore 2.7's internals.
 
-MindSpore refuses tensor and pipeline parallelism on a CPU. But its front end alone decides about
-them, and needs no device: operator strategies, redistribution, the split into pipeline stages,
-optimizer sharding. ``pretend`` makes one process believe that it is rank k of N on Ascend.
-``MS_DEV_PRECOMPILE_ONLY``, MindSpore's own switch, stops it before it needs a back end. No file of
-the wheel is changed. Such a process cannot run anything: it compiles, and ends.
+MindSpore's semi_auto_parallel mode, needed for tensor and pipeline parallelism, refuses a CPU. But
+the front end, which needs no device, makes all decisions of that mode: operator strategies,
+redistribution, the split into pipeline stages, optimizer sharding. ``pretend`` makes MindSpore
+treat this process as rank k of N on Ascend. ``MS_DEV_PRECOMPILE_ONLY``, MindSpore's own switch,
+ends the compile before it needs a back end. No file of the wheel is changed. Such a process can
+only compile; it cannot train.
 
 mindspore_2_7_graph.py reads the text of the resulting graph.
 """
@@ -22,24 +23,24 @@ VERSIONS = ("2.7.1", "2.7.2")
 """Wheels whose internals match the assumptions in this file."""
 
 GRAPH_PASS = "validate"
-"""Last pass before a back end would take over; the graph after it is read."""
+"""Last pass of the front end; the graph is read as it is after this pass."""
 
 _TARGET = "Ascend"
 WORLD = "hccl_world_group"
 """MindSpore's name for the group of all ranks."""
 _MANAGER_METHODS = 7
-"""Entries of CommManager's virtual table: two destructors, CreateGroupSync, DestroyGroup,
-GetRankID, GetRankSize, GetRank."""
+"""Number of entries in the virtual table of MindSpore's C++ class CommManager: two destructors,
+CreateGroupSync, DestroyGroup, GetRankID, GetRankSize, GetRank."""
 
 _alive: list[Any] = []
 """Objects that C++ holds pointers to; a reference keeps them from being garbage-collected."""
 
 
 def environment(graphs: Path) -> dict[str, str]:
-    """Environment variables that must be set before MindSpore is imported.
+    """Return environment variables that must be set before MindSpore is imported.
 
     Args:
-        graphs: Folder for the graph's text.
+        graphs: Folder to which MindSpore writes the compiled graph as text.
     """
     return {
         "MS_DEV_PRECOMPILE_ONLY": "1",
@@ -52,21 +53,16 @@ def environment(graphs: Path) -> dict[str, str]:
     }
 
 
-def machine_problem(machine: str = "", version: str = "") -> str | None:
-    """Why this machine or wheel cannot run the front-end compile; None if it can.
-
-    Args:
-        machine: The architecture; this machine's if empty.
-        version: MindSpore's version; the installed one if empty.
-    """
-    machine = machine or platform.machine()
+def machine_problem() -> str | None:
+    """Return why this machine or wheel cannot run the front-end compile; None if it can."""
+    machine = platform.machine()
     if machine != "x86_64":
         return (
             f"the front-end parallel compile is for x86-64 only, this machine is {machine}: it "
             "changes the internals of MindSpore's x86-64 wheel. Compile on an x86-64 machine; on "
             "a machine with CANN, --with-cann runs on any architecture."
         )
-    version = version or metadata.version("mindspore")
+    version = metadata.version("mindspore")
     if version not in VERSIONS:
         return (
             f"the front-end parallel compile needs MindSpore {' or '.join(VERSIONS)}, whose "
@@ -77,16 +73,16 @@ def machine_problem(machine: str = "", version: str = "") -> str | None:
 
 
 def pretend(rank: int, world: int) -> dict[str, list[int]]:
-    """Make this process rank ``rank`` of ``world`` on Ascend, for compiling only.
+    """Make MindSpore treat this process as one of ``world`` ranks on Ascend, for compiling only.
 
-    Must run before a Cell is built and before mindformers is imported.
+    Call this before a Cell is built and before mindformers is imported.
 
     Args:
         rank: The rank, from 0.
         world: Number of ranks.
 
     Returns:
-        Communication groups: name -> ranks in order. Compiling a graph fills it.
+        Communication groups: name -> ranks in order. Compiling a graph adds them to this dict.
 
     Raises:
         RuntimeError: The wheel's binary layout differs from the assumed one.
@@ -136,7 +132,7 @@ def _set_target(core: Any) -> None:
 
 
 def _replace_manager(common: Any, rank: int, world: int, groups: dict[str, list[int]]) -> None:
-    """Give the default CommManager, which knows no ranks, a virtual table for ``world`` ranks."""
+    """Replace CommManager's virtual table, so that it answers as ``rank`` of ``world`` ranks."""
     get = common._ZN9mindspore11CommManager11GetInstanceEv
     get.argtypes, get.restype = [], ctypes.c_void_p
     table_pointer = ctypes.c_void_p.from_address(get())
@@ -157,7 +153,7 @@ def _replace_manager(common: Any, rank: int, world: int, groups: dict[str, list[
 
 
 def _manager_methods(rank: int, world: int, groups: dict[str, list[int]]) -> list[Any]:
-    """CreateGroupSync, GetRankID, GetRankSize and GetRank, callable from C++."""
+    """Return CreateGroupSync, GetRankID, GetRankSize and GetRank as functions for C++."""
     with_output = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
     def create(_: int, name: int, vector: int) -> bool:
@@ -180,9 +176,9 @@ def _manager_methods(rank: int, world: int, groups: dict[str, list[int]]) -> lis
 
 
 def replace_python_side(rank: int, world: int, groups: dict[str, list[int]]) -> None:
-    """Replace MindSpore's Python functions that answer for groups, devices and barriers.
+    """Replace MindSpore's Python functions for communication groups, devices and barriers.
 
-    Communication operators ask Python for their group's size while they are built.
+    A communication operator calls these functions to get the size of its group.
     """
     import mindspore.communication as communication
     import mindspore.communication.comm_func as functions
@@ -206,7 +202,7 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 
 def _collective_manager(rank: int, world: int, groups: dict[str, list[int]]) -> type:
-    """A substitute for MindSpore's CollectiveManager that answers for ``rank`` of ``world``."""
+    """Return a class that replaces CollectiveManager and answers as ``rank`` of ``world`` ranks."""
 
     def ranks_of(name: str) -> list[int]:
         return groups.get(name) or list(range(world))
@@ -261,7 +257,7 @@ def compile_in_place_of_training(done: Callable[[Any, float], None]) -> None:
 
 
 def parameters_of(network: Any, groups: Mapping[str, list[int]]) -> list[dict[str, Any]]:
-    """The compiled rank's trained parameters: complete shape, slice, optimizer shard.
+    """Return the compiled rank's trained parameters, as described at `Compiled.parameters`.
 
     MindSpore's layout of a parameter is (device matrix, tensor map, slice shape, field size,
     uniform split, optimizer-shard group, shapes before and after a reshape …).

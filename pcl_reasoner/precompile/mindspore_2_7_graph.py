@@ -1,4 +1,4 @@
-"""Reads MindSpore 2.7's text of a compiled graph, and the reason of a failed compile.
+"""Reads two texts of MindSpore 2.7: the dump of a compiled graph, and the log of a failed compile.
 
     subgraph @1527_forward(%para1) {
       %3(h) = AllGather(%2) {instance name: redistribution_op_17AllGather_} primitive_attrs:
@@ -6,8 +6,8 @@
           : (<Tensor[BFloat16], (2048, 64)>) -> (<Tensor[BFloat16], (4096, 64)>)
           # Fullname with scope: (Default/network-…/lm_head-Linear/AllGather-op2)
 
-The text has a graph once even if it is called for every micro-batch. So each operation in a graph
-is counted as often as the graph is called.
+The dump has each subgraph only once, even if it is called for every micro-batch. So the count of an
+operation is multiplied by the number of calls of its subgraph.
 """
 
 import math
@@ -26,20 +26,6 @@ _INSTANCE = re.compile(r"\{instance name: (.*?)\}")
 _RANKS = re.compile(r"group_rank_ids: \(([\d, ]*)\)")
 _TENSOR = re.compile(r"Tensor\[(\w+)\]{1,2}>?, \(([\d, ]*)\)")
 _SCOPE = re.compile(r"# Fullname with scope: \((.*)\)")
-_BYTES = {
-    "Bool": 1,
-    "Int8": 1,
-    "UInt8": 1,
-    "Int16": 2,
-    "UInt16": 2,
-    "Float16": 2,
-    "BFloat16": 2,
-    "Int64": 8,
-    "UInt64": 8,
-    "Float64": 8,
-}
-_WIDTH = 4
-"""Bytes of every other type."""
 
 _PURPOSES = (
     ("grad_parallel_optimizer", "gradients to their optimizer shard"),
@@ -59,8 +45,8 @@ _BACKWARD = ("gradforward", "grad_redistribution")
 _MADE_BY_GRADIENT = "forward_unique_id"
 """Attribute of each backward operation: the id of its forward operation.
 
-The substitution AdjustAllReduceMulAdd makes a new AllReduce without this attribute. It is meant for
-the AllReduces of weights' gradients ("grad_mirror"), so these are not checked."""
+MindSpore's optimization AdjustAllReduceMulAdd makes a new AllReduce without this attribute. It was
+written for AllReduces of weights' gradients ("grad_mirror"), so those are not checked."""
 
 _LOGGED = re.compile(
     r"^\[(?:ERROR|CRITICAL)\] PARALLEL\([^)]*\):\S+ \[[^\]]*\] \w+\] (.*)$", re.MULTILINE
@@ -79,10 +65,10 @@ class Communication:
         sent: Type and shape of its inputs.
         received: Type and shape of its outputs.
         bytes: Bytes of its inputs or outputs, whichever are larger.
-        where: Path of the Cell that contains it, from the network on.
+        where: Path of the Cell that contains it; the first part is the network.
         count: Executions per step.
-        merged: True for an AllReduce of a gradient into which MindSpore's graph optimizer moved
-            another term: AllReduce(x)·y + z became AllReduce(x + z)·y, so the gradient is wrong
+        merged: True if MindSpore's graph optimizer moved another term into this AllReduce of a
+            gradient: AllReduce(x)·y + z became AllReduce(x + z)·y. The gradient is then wrong
             (docs/internals/mindspore_all_reduce.md).
     """
 
@@ -101,7 +87,7 @@ def communications(lines: Iterable[str]) -> list[Communication]:
     """List every communication operation of a graph, with its count per step.
 
     Args:
-        lines: The graph's text.
+        lines: The lines of the graph's dump.
     """
     found: list[tuple[str, Communication]] = []
     calls: dict[str, Counter[str]] = {}
@@ -118,7 +104,7 @@ def communications(lines: Iterable[str]) -> list[Communication]:
 
 
 def _nodes(lines: Iterable[str]) -> Iterator[tuple[str, str, str, str]]:
-    """Yield (graph, node, its types, its scope) of all nodes that communicate or call a graph."""
+    """Yield (graph, node, types, scope) of each node that communicates or calls a graph."""
     graph, node, types = "", "", ""
     for line in lines:
         if line.startswith("subgraph @"):
@@ -144,6 +130,7 @@ def _communication(operation: str, line: str, types: str, scope: str) -> Communi
     purposes = (purpose for start, purpose in _PURPOSES if name.startswith(start))
     pipeline = "pipeline" if operation in ("Send", "Receive") else "other"
     ranks = _RANKS.search(line)
+    no_forward = name.startswith(_BACKWARD) and _MADE_BY_GRADIENT not in line
     before, _, after = types.partition(" -> ")
     return Communication(
         operation=operation,
@@ -153,9 +140,7 @@ def _communication(operation: str, line: str, types: str, scope: str) -> Communi
         received=_tensors(after),
         bytes=max(_size(before), _size(after)),
         where=_where(scope),
-        merged=operation == "AllReduce"
-        and name.startswith(_BACKWARD)
-        and _MADE_BY_GRADIENT not in line,
+        merged=operation == "AllReduce" and no_forward,
     )
 
 
@@ -165,13 +150,19 @@ def _tensors(types: str) -> str:
 
 def _size(types: str) -> int:
     return sum(
-        math.prod(map(int, re.findall(r"\d+", shape))) * _BYTES.get(kind, _WIDTH)
+        math.prod(map(int, re.findall(r"\d+", shape))) * _bytes(kind)
         for kind, shape in _TENSOR.findall(types)
     )
 
 
+def _bytes(kind: str) -> int:
+    """Return a type's bytes per number, from the bits at the end of its name; 1 for Bool."""
+    bits = re.search(r"\d+$", kind)
+    return int(bits[0]) // 8 if bits else 1
+
+
 def _where(scope: str) -> str:
-    """Shorten a scope to the path of its Cell from the network on.
+    """Shorten a node's scope to the path of its Cell, starting at the network.
 
     Default/network-…/PipelineCell/network-PclQwen2ForCausalLM/lm_head-Linear/AllGather-op3
     -> PclQwen2ForCausalLM/lm_head-Linear
@@ -184,7 +175,7 @@ def _where(scope: str) -> str:
 
 
 def _graphs_called(call: re.Match[str]) -> list[str]:
-    """The graphs that a call may enter: for a condition, all its branches."""
+    """Return the graphs that a call may enter; for a condition, the graphs of all branches."""
     if call[1]:
         return [call[1]]
     names = re.findall(r"@([^@,()\[\]\s]+)", call[2])
@@ -192,7 +183,7 @@ def _graphs_called(call: re.Match[str]) -> list[str]:
 
 
 def _times(entry: str, calls: dict[str, Counter[str]]) -> Counter[str]:
-    """How often each graph is called per step."""
+    """Return how often each graph is called per step."""
     times = Counter({entry: 1})
     waiting = {name: sum(one[name] > 0 for one in calls.values()) for name in calls}
     ready = [entry]
@@ -207,19 +198,19 @@ def _times(entry: str, calls: dict[str, Counter[str]]) -> Counter[str]:
 
 
 def reason(log: str) -> str | None:
-    """Find out from its standard error why a compile failed.
+    """Return the reason of a failed compile, from the process's standard error.
 
         [ERROR] PARALLEL(77,7f,python):2026-11-21-10:13:42.474.163 [operator_info.cc:248]
             CheckStrategyByVector] LogSoftmaxInfo77: … 512 … cannot be divisible by … 3
         RuntimeError: Failure:operator LogSoftmax init failed
 
-    MindSpore's exception only names the operator that failed; one line of its log has the reason.
+    MindSpore's exception only names the operator that failed. Another line has the reason.
 
     Args:
         log: The complete standard error.
 
     Returns:
-        The reason; None if there is none in the log.
+        The exception and the logged reasons; None if the log has neither.
     """
     logged = dict.fromkeys(_LOGGED.findall(log))
     parts = [line.strip() for line in _RAISED.findall(log)[-1:]]

@@ -1,8 +1,9 @@
-"""The process that compiles one rank's graph: ``python -m pcl_reasoner.precompile.rank JOB``.
+"""The process that compiles one rank's graph.
 
-JOB is a JSON file: {"config": "mindformers.yaml", "rank": 64, "world": 128, "result":
-"result.json"}. MindFormers' Trainer runs from its YAML as on a cluster, up to the point where
-training would start. The result is written to ``result``, errors to standard error.
+    python -m pcl_reasoner.precompile.rank mindformers.yaml RANK WORLD
+
+MindFormers' Trainer runs from its YAML as on a cluster, but only compiles the graph instead of
+training. The result is written to result.json, errors to standard error.
 """
 
 import json
@@ -16,17 +17,16 @@ from pcl_reasoner.core.artifact import write_atomically
 from pcl_reasoner.precompile import mindspore_2_7 as version
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main() -> None:
     """Compile the rank and write the result."""
-    (path,) = sys.argv[1:] if arguments is None else arguments
-    job = json.loads(Path(path).read_text(encoding="utf-8"))
+    path, rank, world = sys.argv[1:]
     began = time.monotonic()
-    groups = version.pretend(job["rank"], job["world"])
+    groups = version.pretend(int(rank), int(world))
     # Imports mindformers, so ``pretend`` must have run before.
     from pcl_reasoner.worker.entry import import_mindformers, read_config, train
 
     import_mindformers()
-    config, _ = read_config(job["config"], [], None)
+    config, _ = read_config(path, [], None)
 
     def done(network: Any, seconds: float) -> None:
         value = {
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
             "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
             "parameters": version.parameters_of(network, groups),
         }
-        write_atomically(Path(job["result"]), json.dumps(value))
+        write_atomically(Path("result.json"), json.dumps(value))
 
     version.compile_in_place_of_training(done)
     train(config)

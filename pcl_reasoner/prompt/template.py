@@ -5,6 +5,9 @@
 
 Sampling, training and evaluation share this implementation, so that their prompts cannot differ.
 It renders as transformers' ``apply_chat_template`` does, without importing transformers.
+``inference/dialogue.py`` calls it for sampling, ``pack/encoder.py`` for training. The stages
+``sample``, ``tokenize`` and ``evaluate`` have three keys for prompts: ``template`` is a file that
+replaces the model's template, ``system`` the system turn, ``suffix`` a text after the problem.
 """
 
 import json
@@ -47,8 +50,8 @@ class ChatTemplate:
     def end_of_turn(self) -> str:
         """The text that ends an assistant's turn, e.g. ``<|im_end|>``.
 
-        It is what the template writes after the turn, because a base model's ``eos_token`` is
-        often another token. If the template writes nothing there, it is the ``eos_token``.
+        The template writes this text after the turn's content. The ``eos_token``, which is often
+        another token in a base model, is returned only if the template writes nothing there.
         """
         user = {"role": "user", "content": "?"}
         turn = {"role": "assistant", "content": _PROBE}
@@ -66,9 +69,8 @@ class ChatTemplate:
             StageError: The template is not valid jinja, rejects the messages, or uses a variable
                 or function that is not provided.
         """
-        template = _compile(self.source)
         try:
-            return template.render(
+            return _compile(self.source).render(
                 messages=messages,
                 tools=None,
                 documents=None,
@@ -101,7 +103,7 @@ def load_template(model_folder: Path, template_file: str | None = None) -> ChatT
     """Read a model folder's chat template and special tokens.
 
     Args:
-        model_folder: It contains tokenizer_config.json. The template is in chat_template.jinja or
+        model_folder: Folder with tokenizer_config.json. The template is in chat_template.jinja or
             under ``chat_template`` in tokenizer_config.json. chat_template.jinja takes precedence,
             as in transformers.
         template_file: A jinja file to use instead of the model's own template.
@@ -125,7 +127,7 @@ def load_template(model_folder: Path, template_file: str | None = None) -> ChatT
 
 
 def _own_template(value: Any, model_folder: Path) -> str:
-    """The template in tokenizer_config.json: a text, or the ``default`` of a list of templates."""
+    """Return tokenizer_config.json's template: a text, or the item ``default`` of a list."""
     if isinstance(value, list):
         value = {item["name"]: item["template"] for item in value}.get("default")
     if isinstance(value, str):
@@ -137,14 +139,10 @@ def _own_template(value: Any, model_folder: Path) -> str:
 
 
 def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    """Texts of the special tokens; the file has a text or ``{"content": text, …}`` for each."""
-    found = {}
-    for name in _SPECIAL_TOKENS:
-        value = config.get(name)
-        text = value.get("content") if isinstance(value, dict) else value
-        if isinstance(text, str):
-            found[name] = text
-    return found
+    """Return name -> text of special tokens, given as a text or as ``{"content": text, …}``."""
+    values = {name: config.get(name) for name in _SPECIAL_TOKENS}
+    texts = {name: v.get("content") if isinstance(v, dict) else v for name, v in values.items()}
+    return {name: text for name, text in texts.items() if isinstance(text, str)}
 
 
 def _read(path: Path) -> str:

@@ -2,7 +2,7 @@
 
     {vocab_file: qwen/vocab.json, merges_file: qwen/merges.txt}
 
-It gives the same ids as the folder's own tokenizer.json and as transformers' slow Qwen2Tokenizer.
+The tokenizer gives the same ids as the model's tokenizer.json and transformers' Qwen2Tokenizer.
 """
 
 from pathlib import Path
@@ -24,14 +24,14 @@ QWEN2_5_TOKENS = (
 
 
 def read_vocabulary(vocab_file: Path, merges_file: Path) -> Tokenizer:
-    """Build the tokenizer.
+    """Build a Qwen2 tokenizer.
 
     Args:
-        vocab_file: Token -> id.
+        vocab_file: A JSON object: token -> id.
         merges_file: One merge per line; the first line may be a ``#version`` line.
 
     The added tokens come from the tokenizer_config.json in the folder of ``vocab_file``. If that
-    file is absent or lists none, they are Qwen2.5's own, with the ids after the vocabulary's last.
+    file is absent or lists none, they are Qwen2.5's, and their ids follow the vocabulary's last id.
 
     Raises:
         StageError: A file cannot be read, or an added token's id contradicts the vocabulary.
@@ -65,7 +65,7 @@ def read_vocabulary(vocab_file: Path, merges_file: Path) -> Tokenizer:
 
 
 def _added_tokens(vocab_file: Path) -> list[tuple[int | None, AddedToken]]:
-    """(id, token) of all added tokens, in ascending order of id; None if no file gives the id."""
+    """Return (id, token) of all added tokens, sorted by id; id None if no file gives it."""
     listed = read_json(vocab_file.parent / "tokenizer_config.json").get("added_tokens_decoder")
     if not listed:
         return [(None, AddedToken(text, normalized=False, special=True)) for text in QWEN2_5_TOKENS]

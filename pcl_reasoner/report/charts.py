@@ -13,7 +13,7 @@ from markupsafe import Markup
 WIDTH, HEIGHT = 360.0, 200.0
 LEFT, RIGHT, TOP, BOTTOM = 52.0, 12.0, 10.0, 34.0
 BUCKETS = 40
-"""Most points in the bold line of a long curve."""
+"""Maximum number of points in the bold line of a long curve."""
 SHORT = 100
 """A curve of at most this many points is drawn without averaging."""
 
@@ -72,7 +72,7 @@ class Bar:
 
 
 def nice_ticks(low: float, high: float, about: int = 4) -> list[float]:
-    """Round numbers from at or below ``low`` to at or above ``high``, in equal steps.
+    """Return round numbers in equal steps that cover the range from ``low`` to ``high``.
 
     Args:
         low: Smallest value to be covered.
@@ -90,7 +90,7 @@ def nice_ticks(low: float, high: float, about: int = 4) -> list[float]:
 
 
 def tick_text(value: float) -> str:
-    """A tick's number as short text, with an exponent only if it needs one."""
+    """Format a tick's number as short text, with an exponent only if it needs one."""
     if value == 0:
         return "0"
     if 1e4 <= abs(value) < 1e15 and value == int(value):
@@ -99,7 +99,7 @@ def tick_text(value: float) -> str:
 
 
 def group(value: int) -> str:
-    """Digits in groups of three, separated by a narrow no-break space."""
+    """Format an integer with groups of three digits, separated by a narrow no-break space."""
     return f"{value:,}".replace(",", "\u202f")
 
 
@@ -119,7 +119,7 @@ class _Frame:
         return HEIGHT - BOTTOM - (value - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
     def draw(self, x_label: str) -> Markup:
-        """Grid lines, tick numbers and the name of the x axis."""
+        """Draw grid lines, tick numbers and the name of the x axis."""
         parts = []
         for tick in self.y_ticks:
             y = self.y(tick)
@@ -160,7 +160,7 @@ def _svg(label: str, height: float, parts: Sequence[Markup], width: float = WIDT
 
 
 def bucket_means(points: Sequence[Point], buckets: int) -> list[tuple[Point, Point]]:
-    """Means of groups of neighbouring points, each as ((mean x, mean y), (first x, last x))."""
+    """Average neighbouring points: ((mean x, mean y), (first x, last x)) per group."""
     size = max(1, math.ceil(len(points) / buckets))
     found = []
     for start in range(0, len(points), size):
@@ -171,23 +171,20 @@ def bucket_means(points: Sequence[Point], buckets: int) -> list[tuple[Point, Poi
     return found
 
 
-def line_chart(label: str, series: Sequence[Series], x_label: str = "step") -> Markup:
-    """Draw curves: means of neighbours as a bold line with tooltips, the values as a thin line.
+def line_chart(label: str, series: Sequence[Series]) -> Markup:
+    """Draw curves by step: means of neighbouring points as a bold line, the points as a thin one.
 
     Args:
         label: What the chart shows, for screen readers.
-        series: They have at least one point in all.
-        x_label: Name of the x axis.
+        series: Each has at least one point.
     """
     xs = [x for one in series for x, _ in one.points]
     ys = [y for one in series for _, y in one.points]
     x_ticks = nice_ticks(min(xs), max(xs))
     y_ticks = nice_ticks(min(0.0, *ys) if min(ys) >= 0 else min(ys), max(ys))
     frame = _Frame(x_ticks, y_ticks)
-    parts = [frame.draw(x_label)]
+    parts = [frame.draw("step")]
     for one in series:
-        if not one.points:
-            continue
         means = bucket_means(one.points, SHORT if len(one.points) <= SHORT else BUCKETS)
         if len(means) < len(one.points):
             # 800 points are as fine as the drawing can show.
@@ -196,9 +193,8 @@ def line_chart(label: str, series: Sequence[Series], x_label: str = "step") -> M
         parts.append(_polyline(f"curve {one.style}", frame, [point for point, _ in means]))
         for (x, y), (first, last) in means:
             steps = f"{first:g}" if first == last else f"{first:g}–{last:g}"
-            parts.append(
-                _dot(one.style, frame.x(x), frame.y(y), f"{one.name}, {x_label} {steps}: {y:.4g}")
-            )
+            tooltip = f"{one.name}, step {steps}: {y:.4g}"
+            parts.append(_dot(one.style, frame.x(x), frame.y(y), tooltip))
     return _svg(label, HEIGHT, parts)
 
 
@@ -225,22 +221,25 @@ def histogram(
     Args:
         label: What the chart shows, for screen readers.
         edges: The bars' edges, ascending, one more than there are counts.
-        counts: Records between one edge and the next.
+        counts: Number of records between each edge and the next.
         x_label: Name of the x axis.
         threshold: Drawn as a vertical line if it is between the first and the last edge.
     """
     frame = _Frame(nice_ticks(edges[0], edges[-1]), nice_ticks(0.0, max([1.0, *counts])))
-    parts = [frame.draw(x_label)]
-    for low, high, count in zip(edges, edges[1:], counts, strict=False):
-        tooltip = f"{tick_text(low)}–{tick_text(high)}: {group(int(count))}"
-        left, right, top = frame.x(low), frame.x(high), frame.y(count)
-        parts.append(
-            _rect("bar", left, top, max(right - left - 0.6, 0.6), frame.y(0.0) - top, tooltip)
-        )
+    bars = zip(edges, edges[1:], counts, strict=False)
+    parts = [frame.draw(x_label), *(_bar(frame, *bar) for bar in bars)]
     if threshold is not None and edges[0] <= threshold <= edges[-1]:
         x = frame.x(threshold)
         parts.append(_line("threshold", x, TOP, x, HEIGHT - BOTTOM))
     return _svg(label, HEIGHT, parts)
+
+
+def _bar(frame: _Frame, low: float, high: float, count: int) -> Markup:
+    """Draw one bar of a histogram, with a tooltip."""
+    tooltip = f"{tick_text(low)}–{tick_text(high)}: {group(int(count))}"
+    left, right, top = frame.x(low), frame.x(high), frame.y(count)
+    width = max(right - left - 0.6, 0.6)
+    return _rect("bar", left, top, width, frame.y(0.0) - top, tooltip)
 
 
 def interval_chart(label: str, estimates: Sequence[Estimate]) -> Markup:
@@ -248,7 +247,7 @@ def interval_chart(label: str, estimates: Sequence[Estimate]) -> Markup:
 
     Args:
         label: What the chart shows, for screen readers.
-        estimates: One row each.
+        estimates: The scores, from top to bottom.
     """
     row, left = 26.0, 104.0
     height = row * len(estimates) + 30.0
@@ -265,9 +264,9 @@ def interval_chart(label: str, estimates: Sequence[Estimate]) -> Markup:
         y = row * index + 17.0
         tooltip = f"{one.name}: {one.value:.1%} [{one.low:.1%}, {one.high:.1%}]"
         parts.append(_text("end", left - 10, y + 3.5, one.name))
-        parts.append(_line(f"whisker {one.style}", x_of(one.low), y, x_of(one.high), y))
-        for end in (one.low, one.high):
-            parts.append(_line(f"whisker {one.style}", x_of(end), y - 5, x_of(end), y + 5))
+        style, low, high = f"whisker {one.style}", x_of(one.low), x_of(one.high)
+        parts.append(_line(style, low, y, high, y))
+        parts += [_line(style, x, y - 5, x, y + 5) for x in (low, high)]
         parts.append(_dot(one.style, x_of(one.value), y, tooltip, 4.5))
     return _svg(label, height, parts)
 
@@ -316,6 +315,6 @@ def _legend(parts: Sequence[tuple[str, str]], x: float) -> Markup:
 
 
 def alone(chart: Markup, style: str) -> str:
-    """A chart as the text of an SVG file, with its CSS inside."""
+    """Return a chart as the text of an SVG file that contains its CSS."""
     head, _, body = str(chart).partition(">")
     return f"{head}><style>{style}</style>{body}\n"

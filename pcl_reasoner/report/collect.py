@@ -1,9 +1,9 @@
 """Collects the values that the page shows: the content of summary.json.
 
-A sample row of the funnel::
+A sample row of the funnel, which has the counts of every stage::
 
     {"key": "v15_opg/pack", "name": "pack", "there": True, "unit": "segments", "read": 1950,
-     "kept": 1944, "dropped": {"too_long": 6}, "paper": [{"label": "…", "count": 27174}]}
+     "kept": 1944, "dropped": {"over_length": 6}, "paper": [{"label": "…", "count": 27174}]}
 """
 
 import json
@@ -12,12 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pcl_reasoner.evaluate.published import SCORES
+from pcl_reasoner.evaluate.verdict import SCORES
 from pcl_reasoner.report import scores, training
+from pcl_reasoner.report.packing import packing
 from pcl_reasoner.report.records import StageRecord, finite
-
-PAPER = "paper"
-"""The profile of the published run."""
+from pcl_reasoner.runner.draft import PAPER
 
 HITS_SHOWN = 5
 HIT_COLUMNS = ("rule", "cosine", "ngrams", "problem", "benchmark", "benchmark_problem")
@@ -27,12 +26,12 @@ HIT_CHARACTERS = 600
 def summarize(
     records: Sequence[StageRecord], recipe: Mapping[str, Any], examples: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    """Collect everything on the page that is equal for equal runs.
+    """Collect all values on the page that depend only on the run's results.
 
     Args:
         records: Every stage before the report, in the order in which they run.
         recipe: The facts in ``StageContext.recipe``.
-        examples: As ``join_examples`` gives them.
+        examples: The result of ``read_examples``.
 
     Returns:
         JSON values only, without times, hosts and commits.
@@ -42,10 +41,12 @@ def summarize(
     trained = [training.digest(record) for record in records if record.files.get("metrics")]
     funnel, paper_only = build_funnel(records, recipe)
     names = ("name", "title", "profile", "launch", "verified", "seed", "choices")
+    # The published scores are of AIME, so only AIME scores are shown beside them.
+    aime = any("aime" in row["benchmark"].lower() for row in rows)
     summary = {
         "recipe": {name: recipe.get(name) for name in names},
         "synthetic": recipe.get("profile") != PAPER,
-        "warnings": collect_warnings(records, trained, correct_share_of_grades(records)),
+        "warnings": collect_warnings(records, trained),
         "funnel": funnel,
         "paper_only": paper_only,
         "contamination": [contamination(one) for one in records if "sweep" in one.files],
@@ -53,7 +54,7 @@ def summarize(
         "packing": [packing(record) for record in records if record.files.get("accounting")],
         "training": trained,
         "scores": rows,
-        "published": published_scores(rows),
+        "published": [asdict(one) for one in SCORES] if aime else [],
         "comparison": comparison,
         "expect": scores.check_expected(recipe.get("expect") or {}, rows, comparison, records),
         "grades": grades(records),
@@ -64,9 +65,7 @@ def summarize(
         },
     }
     # JSON may contain lone surrogates, which UTF-8 cannot encode.
-    text = json.dumps(summary, ensure_ascii=False).encode("utf-8", "replace")
-    found: dict[str, Any] = json.loads(text)
-    return found
+    return json.loads(json.dumps(summary, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def build_funnel(
@@ -77,26 +76,20 @@ def build_funnel(
     Returns:
         The rows, and the paper's counts for which this run has no stage.
     """
-    published = (recipe.get("published") or {}).get("funnel") or []
     by_stage: dict[str, list[dict[str, Any]]] = {}
-    for entry in published:
-        stage = str(entry.get("stage", ""))
+    for published in (recipe.get("published") or {}).get("funnel") or []:
+        names = {name: str(published.get(name, "")) for name in ("stage", "label")}
+        stage = names["stage"]
         key = stage if "/" in stage else f"{recipe.get('name', '')}/{stage}"
-        by_stage.setdefault(key, []).append(
-            {
-                "stage": stage,
-                "label": str(entry.get("label", "")),
-                "count": entry.get("count"),
-                "figure": entry.get("figure"),
-            }
-        )
+        figures = {name: published.get(name) for name in ("count", "figure")}
+        by_stage.setdefault(key, []).append({**names, **figures})
     rows = []
     for record in records:
         counts = record.counts
         rows.append(
             {
                 "key": record.key,
-                # In data-check attributes, stages of the report's own recipe have bare names.
+                # In data-check attributes, stages of the report's own recipe have no recipe name.
                 "check": record.name if record.recipe == recipe.get("name") else record.key,
                 "recipe": record.recipe,
                 "name": record.name,
@@ -116,7 +109,7 @@ def build_funnel(
 
 
 def figure_of(counts: Mapping[str, Any], name: str | None) -> int | None:
-    """The run's count that belongs to a published one: ``kept``, or a figure in the counts' info.
+    """Return the run's count to compare with a published one: ``kept`` or one in ``info``.
 
     Args:
         counts: A stage's counts.
@@ -128,49 +121,41 @@ def figure_of(counts: Mapping[str, Any], name: str | None) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def published_scores(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The published AIME scores; empty if no AIME was evaluated: other scores do not compare."""
-    if not any("aime" in row["benchmark"].lower() for row in rows):
-        return []
-    return [asdict(published) for published in SCORES]
-
-
 def collect_warnings(
-    records: Sequence[StageRecord],
-    trained: Sequence[Mapping[str, Any]],
-    selected_share: Mapping[str, Any] | None,
+    records: Sequence[StageRecord], trained: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, str]]:
     """Collect the stages' own warnings, and then the report's.
 
     Args:
         records: Every stage.
-        trained: Digests of the training stages.
-        selected_share: Share of correct responses as graded; used if no training stage has one.
+        trained: Digests of the training stages. If none has a share of correct responses, the
+            share in the last grading stage is checked instead.
     """
     found = [
         {"stage": record.key, "text": str(text)}
         for record in records
-        if record.manifest
-        for text in record.manifest.get("warnings") or []
+        for text in (record.manifest or {}).get("warnings") or []
     ]
-    found += [
-        {"stage": "report", "text": text}
-        for digest in trained
-        for text in training.warnings_about(dict(digest))
+    texts = [text for digest in trained for text in training.warnings_about(dict(digest))]
+    graded = grades(records)
+    if graded and all(digest["correct_share"] is None for digest in trained):
+        texts += _few_correct(**graded[-1])
+    return found + [{"stage": "report", "text": text} for text in texts]
+
+
+def _few_correct(key: str, verdicts: Mapping[str, int]) -> list[str]:
+    """Return a warning about a grading stage if less than half of its responses are correct."""
+    correct, total = verdicts.get("correct", 0), sum(verdicts.values())
+    if correct / total >= 0.5:
+        return []
+    return [
+        f"{key}: only {correct / total:.1%} of the graded responses are correct ({correct} of "
+        f"{total}). Under one half, a loss without a baseline can make the model worse."
     ]
-    measured = any(digest["correct_share"] is not None for digest in trained)
-    if selected_share and not measured and selected_share["share"] < 0.5:
-        text = (
-            f"{selected_share['key']}: only {selected_share['share']:.1%} of the graded responses "
-            f"are correct ({selected_share['correct']} of {selected_share['graded']}). Under one "
-            "half, a loss without a baseline can make the model worse."
-        )
-        found.append({"stage": "report", "text": text})
-    return found
 
 
 def grades(records: Sequence[StageRecord]) -> list[dict[str, Any]]:
-    """Responses by verdict, one entry per grading stage."""
+    """Count responses by verdict, in one entry per grading stage."""
     return [
         {"key": record.key, "verdicts": record.files["verdict_counts"]}
         for record in records
@@ -178,23 +163,12 @@ def grades(records: Sequence[StageRecord]) -> list[dict[str, Any]]:
     ]
 
 
-def correct_share_of_grades(records: Sequence[StageRecord]) -> dict[str, Any] | None:
-    """The share of correct responses in the last grading stage; None if there is none."""
-    graded = grades(records)
-    if not graded:
-        return None
-    verdicts = graded[-1]["verdicts"]
-    total = sum(verdicts.values())
-    correct = verdicts.get("correct", 0)
-    return {"key": graded[-1]["key"], "correct": correct, "graded": total, "share": correct / total}
-
-
 def contamination(record: StageRecord) -> dict[str, Any]:
-    """The results of a check: hits by rule, numbers at other thresholds, and a few hits."""
+    """Return a contamination check's results: numbers of hits by rule and by threshold."""
     hits = record.files.get("hits") or []
     rules = Counter(str(hit.get("rule")) for hit in hits)
     threshold = finite(record.config.get("threshold"))
-    sweep = record.files.get("sweep") or {}
+    sweep = sorted((record.files.get("sweep") or {}).items(), key=lambda item: float(item[0]))
     return {
         "key": record.key,
         "problems": record.counts.get("read"),
@@ -202,14 +176,10 @@ def contamination(record: StageRecord) -> dict[str, Any]:
         "dropped": dict(record.counts.get("dropped") or {}),
         "hits": len(hits),
         "rules": dict(sorted(rules.items())),
-        "settings": {
-            name: value
-            for name, value in sorted(record.config.items())
-            if isinstance(value, bool | int | float | str)
-        },
+        "settings": _settings(record.config),
         "sweep": [
             {"threshold": text, "used": float(text) == threshold, "flagged": dict(flagged)}
-            for text, flagged in sorted(sweep.items(), key=lambda item: float(item[0]))
+            for text, flagged in sweep
         ],
         "examples": [
             {name: str(hit[name])[:HIT_CHARACTERS] for name in HIT_COLUMNS if name in hit}
@@ -218,8 +188,20 @@ def contamination(record: StageRecord) -> dict[str, Any]:
     }
 
 
+def _settings(config: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
+    """Return the settings whose value is a number, a text or a truth value, sorted by name."""
+    return {
+        name: value
+        for name, value in sorted(config.items())
+        if isinstance(value, bool | int | float | str)
+    }
+
+
 def length_tables(record: StageRecord) -> list[dict[str, Any]]:
-    """The histograms of a length stage, one each for rows and for problems."""
+    """Return a stage's length histograms: one of rows and one of problems.
+
+    Each names the library that counted tokens, and how many texts ``tokenizers`` checked.
+    """
     histogram = record.files.get("histogram")
     if not isinstance(histogram, Mapping):
         return []
@@ -240,26 +222,18 @@ def length_tables(record: StageRecord) -> list[dict[str, Any]]:
 
 
 def _counted_by(record: StageRecord) -> str:
-    """The library that counted the tokens, and the number of texts whose count was checked."""
-    found = (record.counts.get("info") or {}).get("tokens") or {}
-    checked = f", {found['checked']} of {found['texts']} checked" if "checked" in found else ""
-    return f"counted by {found['library']}{checked}" if found else ""
-
-
-def packing(record: StageRecord) -> dict[str, Any]:
-    """A packing stage's accounting: its single figures, and its tables (rows by segments …)."""
-    accounting = sorted(record.files["accounting"].items())
-    return {
-        "key": record.key,
-        "figures": {
-            name: value for name, value in accounting if not isinstance(value, dict | list)
-        },
-        "tables": {name: value for name, value in accounting if isinstance(value, dict)},
-    }
+    """Return a text: which library counted tokens, and how many texts ``tokenizers`` checked."""
+    counter = (record.counts.get("info") or {}).get("tokens") or {}
+    if not counter:
+        return ""
+    counted_by = f"counted by {counter['library']}"
+    if "checked" in counter:
+        counted_by += f", {counter['checked']} of {counter['texts']} checked"
+    return counted_by
 
 
 def choices(records: Sequence[StageRecord], recipe: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The choices between sources that contradict each other, for every recipe that took part."""
+    """Return the choices between contradicting sources, of every recipe in this run."""
     by_recipe = {
         record.recipe: record.manifest.get("choices") or {} for record in records if record.manifest
     }

@@ -1,4 +1,4 @@
-"""Joins a few problems with their responses and verdicts.
+"""Draws a few problems, with their responses and verdicts, for the page.
 
 A sample response of a problem::
 
@@ -6,66 +6,68 @@ A sample response of a problem::
      "answer": "9", "selected": True}
 """
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from pcl_reasoner.report.records import read_rows
+
+RESPONSES_SHOWN = 8
+"""Maximum responses per problem; more would make the page too long."""
 HEAD, TAIL = 1200, 600
-"""Characters shown of a long response: of its beginning, and of its end, where the answer is."""
+"""Characters shown of a long response: at the beginning, and at the end, with the answer."""
 
 
 def cut(text: str | None) -> dict[str, Any]:
-    """The head and the tail of a text, and the number of characters between them."""
-    if text is None:
-        return {"response": None, "tail": "", "left_out": 0}
-    if len(text) <= HEAD + TAIL:
+    """Return a text's head, its tail and the number of characters left out between them."""
+    if text is None or len(text) <= HEAD + TAIL:
         return {"response": text, "tail": "", "left_out": 0}
     return {"response": text[:HEAD], "tail": text[-TAIL:], "left_out": len(text) - HEAD - TAIL}
 
 
-def join_examples(
-    drawn: Sequence[str],
-    graded: Sequence[Mapping[str, Any]],
-    texts: Sequence[Mapping[str, Any]],
-    selected: Sequence[Mapping[str, Any]] | None,
-    problems: Sequence[Mapping[str, Any]],
-    responses_shown: int,
-) -> list[dict[str, Any]]:
-    """Join the rows that several tables have for the drawn problems.
+def read_examples(folders: Mapping[str, Path], count: int, seed: int) -> list[dict[str, Any]]:
+    """Draw graded problems at random; return them with their responses and verdicts.
 
     Args:
-        drawn: Problem ids, in the order in which they are shown.
-        graded: Rows of verdicts.
-        texts: Rows of responses.
-        selected: Keys of the responses that training may use; None: there was no selection.
-        problems: Rows of problems.
-        responses_shown: Most responses per problem.
+        folders: Stage type -> folder. Without the stage ``select``, ``selected`` is None.
+        count: Number of problems.
+        seed: Seed for drawing them.
 
     Returns:
         For each problem: problem_id (16 hex digits), problem (its text; empty if the problems could
         not be read), ground_truth as in the data, and responses. A response has sample_index,
         response, verdict, reward, answer, selected; a long one is cut in the middle.
     """
-    text_of = {(row["problem_id"], row["sample_index"]): row for row in texts}
-    chosen = {(row["problem_id"], row["sample_index"]) for row in selected or []}
+    graded = read_rows(folders.get("grade"), "verdicts.parquet", ["problem_id"])
+    ids = sorted({row["problem_id"] for row in graded})
+    drawn = random.Random(seed).sample(ids, min(count, len(ids)))
+
+    def rows(stage: str, path: str, *columns: str) -> list[dict[str, Any]]:
+        return read_rows(folders.get(stage), path, ["problem_id", *columns], drawn)
+
+    texts = rows("sample", "responses", "sample_index", "response", "n_tokens")
+    text_of = {_key(row): row for row in texts}
+    chosen = {_key(row) for row in rows("select", "responses.parquet", "sample_index")}
+    problems = rows("contamination", "clean.parquet", "problem", "ground_truth")
     problem_of = {row["problem_id"]: row for row in problems}
+    responses: dict[str, list[dict[str, Any]]] = {problem_id: [] for problem_id in drawn}
+    verdicts = rows("grade", "verdicts.parquet", "sample_index", "verdict", "reward", "answer")
+    for row in sorted(verdicts, key=_key):
+        text = text_of.get(_key(row), {})
+        selected = _key(row) in chosen if "select" in folders else None
+        response = {**text, **row, "selected": selected, **cut(text.get("response"))}
+        responses[row["problem_id"]].append(response)
+    return [
+        {
+            "problem_id": problem_id,
+            "problem": str(problem_of.get(problem_id, {}).get("problem") or ""),
+            "ground_truth": str(problem_of.get(problem_id, {}).get("ground_truth") or ""),
+            "responses": found[:RESPONSES_SHOWN],
+        }
+        for problem_id, found in responses.items()
+    ]
 
-    def response_of(row: Mapping[str, Any]) -> dict[str, Any]:
-        key = (row["problem_id"], row["sample_index"])
-        text = text_of.get(key, {})
-        use = None if selected is None else key in chosen
-        return {**text, **row, "selected": use, **cut(text.get("response"))}
 
-    examples = []
-    for problem_id in drawn:
-        rows = [row for row in graded if row["problem_id"] == problem_id]
-        rows.sort(key=lambda row: int(row["sample_index"]))
-        problem = problem_of.get(problem_id, {})
-        examples.append(
-            {
-                "problem_id": problem_id,
-                "problem": str(problem.get("problem") or ""),
-                "ground_truth": str(problem.get("ground_truth") or ""),
-                "responses": [response_of(row) for row in rows[:responses_shown]],
-            }
-        )
-    return examples
+def _key(row: Mapping[str, Any]) -> tuple[str, int]:
+    return row["problem_id"], row["sample_index"]

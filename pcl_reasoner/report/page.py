@@ -1,4 +1,4 @@
-"""Renders the page from a summary and the manifests: report.html.jinja, with report.css inside."""
+"""Renders a run's page from its summary and manifests, with report.html.jinja and report.css."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pcl_reasoner.report import charts, training
+from pcl_reasoner.report import charts, packing, training
 from pcl_reasoner.report.records import StageRecord
 
 
@@ -32,12 +32,12 @@ _PANELS = (
     ),
     ("probe", "Probe: tokens of an answer", (("mean_length", "tokens", "plain"),)),
 )
-"""(file, title, curves) of each chart: metrics.jsonl or probe.jsonl; a curve is (figure in that
-file, name, CSS class)."""
+"""(file, title, curves) of each chart. The file is metrics.jsonl or probe.jsonl. A curve is
+(figure in that file, name, CSS class)."""
 
 
 def page_environment() -> tuple[Environment, Markup]:
-    """The Jinja environment of this room's templates, and their style sheet."""
+    """Return the Jinja environment of this folder's templates, and their style sheet."""
     loader = PackageLoader("pcl_reasoner.report", "")
     environment = Environment(
         loader=loader,
@@ -46,14 +46,8 @@ def page_environment() -> tuple[Environment, Markup]:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
-        number=number,
-        percent=percent,
-        points=points,
-        figure_text=figure_text,
-        duration=duration,
-        spaced=spaced,
-    )
+    filters = (number, percent, points, figure_text, duration, spaced)
+    environment.filters.update({function.__name__: function for function in filters})
     style, _, _ = loader.get_source(environment, "report.css")
     return environment, Markup(style)
 
@@ -62,8 +56,8 @@ def render(summary: Mapping[str, Any], records: Sequence[StageRecord]) -> str:
     """Render the page.
 
     Args:
-        summary: As ``collect.summarize`` gives it.
-        records: The same stages; their curves, durations, hosts and versions are shown.
+        summary: The result of ``collect.summarize``.
+        records: The summary's stages; their curves, durations, hosts and versions are shown.
 
     Returns:
         HTML with everything inline; all text from data is escaped.
@@ -74,6 +68,9 @@ def render(summary: Mapping[str, Any], records: Sequence[StageRecord]) -> str:
         style=style,
         score_chart=score_chart(summary["comparison"]),
         length_charts=[length_chart(table) for table in summary["lengths"]],
+        fill_chart=packing.fill_chart,
+        packing_accounts=packing.packing_lines(summary["packing"], packing.ACCOUNTS),
+        packing_sizes=packing.packing_lines(summary["packing"], packing.ROW_SIZES),
         training_charts={
             record.key: panels(record) for record in records if record.files.get("metrics")
         },
@@ -83,7 +80,7 @@ def render(summary: Mapping[str, Any], records: Sequence[StageRecord]) -> str:
 
 
 def score_chart(comparison: Sequence[Mapping[str, Any]]) -> Markup | None:
-    """Draw the scores before and after with their intervals; None if no score has an interval."""
+    """Draw scores before and after training, with intervals; None if no score has an interval."""
     estimates = [
         charts.Estimate(
             f"{pair['benchmark'][:10]} {name}" if len(comparison) > 1 else name,
@@ -100,15 +97,14 @@ def score_chart(comparison: Sequence[Mapping[str, Any]]) -> Markup | None:
 
 
 def length_chart(table: Mapping[str, Any]) -> Markup:
-    """The histogram of one length table."""
+    """Draw the histogram of one length table."""
     label = f"Lengths of {table['name']} in tokens"
     axis = "mean tokens of a response" if table["name"] == "problems" else "tokens of a response"
-    edges, counts = table["edges"], table["counts"]
-    return charts.histogram(label, edges, counts, axis, table["threshold"])
+    return charts.histogram(label, table["edges"], table["counts"], axis, table["threshold"])
 
 
 def panels(record: StageRecord) -> list[tuple[str, list[tuple[str, str]], Markup]]:
-    """Title, legend (name, CSS class) and chart of every panel with data of a training stage."""
+    """Return title, legend ((name, CSS class) pairs) and chart of each panel that has data."""
     found = []
     for file, title, figures in _PANELS:
         series = [
@@ -123,15 +119,12 @@ def panels(record: StageRecord) -> list[tuple[str, list[tuple[str, str]], Markup
 
 
 def provenance(record: StageRecord) -> dict[str, Any]:
-    """Where, when and from what a stage's artifact was made."""
-    manifest = record.manifest or {}
+    """Return where, when and with which configuration a stage ran."""
+    manifest, names = record.manifest or {}, ("fingerprint", "began_at", "host", "git_commit")
     return {
         "key": record.key,
-        "fingerprint": str(manifest.get("fingerprint") or ""),
-        "began_at": str(manifest.get("began_at") or ""),
+        **{name: str(manifest.get(name) or "") for name in names},
         "seconds": manifest.get("seconds"),
-        "host": str(manifest.get("host") or ""),
-        "git_commit": str(manifest.get("git_commit") or ""),
         "info": {
             name: value if isinstance(value, int | float | str) else _json(value)
             for name, value in (record.counts.get("info") or {}).items()
@@ -145,38 +138,39 @@ def _json(value: Any, indent: int | None = None) -> str:
 
 
 def versions(records: Sequence[StageRecord]) -> dict[str, list[str]]:
-    """Package -> its versions over all stages; several if stages ran with different ones."""
-    found: dict[str, dict[str, None]] = {}
+    """Return package -> versions; several if stages ran with different versions."""
+    found: dict[str, list[str]] = {}
     for record in records:
         for package, version in ((record.manifest or {}).get("versions") or {}).items():
-            # A dict without values keeps the order of first appearance.
-            found.setdefault(str(package), {})[str(version)] = None
-    return {package: list(seen) for package, seen in found.items()}
+            seen = found.setdefault(str(package), [])
+            if str(version) not in seen:
+                seen.append(str(version))
+    return found
 
 
-def number(value: Any, digits: int = 4) -> str:
-    """A figure as text: digits in groups of three if whole, else ``digits`` significant digits."""
+def number(value: Any) -> str:
+    """Format a figure: an integer in groups of three digits, else four significant digits."""
     if value is None:
         return "–"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if float(value).is_integer() and abs(value) < 1e15:
         return charts.group(int(value))
-    return f"{value:.{digits}g}"
+    return f"{value:.4g}"
 
 
-def percent(value: float | None, digits: int = 1) -> str:
-    """A fraction in per cent, without the % sign."""
-    return "–" if value is None else f"{100 * value:.{digits}f}"
+def percent(value: float | None) -> str:
+    """Format a fraction in per cent, without the % sign."""
+    return "–" if value is None else f"{100 * value:.1f}"
 
 
 def points(value: float | None) -> str:
-    """A difference of fractions in percentage points, with its sign (a true minus)."""
+    """Format a difference of fractions in percentage points, with its sign (a true minus)."""
     return "–" if value is None else f"{100 * value:+.1f}".replace("-", "\u2212")
 
 
 def figure_text(value: Any, figure: str) -> str:
-    """An expected or measured figure as text: a fraction in per cent, a gain in points."""
+    """Format an expected or measured figure: a fraction in per cent, a gain in points."""
     if figure == "gain":
         return f"{points(value)} points"
     if figure in ("avg_at_n", "pass_at_n", "maj_at_n"):
@@ -185,7 +179,7 @@ def figure_text(value: Any, figure: str) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A duration as text: seconds, minutes, or hours and minutes."""
+    """Format a duration: seconds, minutes, or hours and minutes."""
     if seconds is None:
         return "–"
     if seconds < 60:
@@ -195,5 +189,5 @@ def duration(seconds: float | None) -> str:
 
 
 def spaced(value: str) -> str:
-    """A reason or a figure's name for display: underscores become spaces."""
+    """Replace underscores by spaces, to display a reason or a figure's name."""
     return str(value).replace("_", " ")

@@ -6,14 +6,13 @@ from typing import Any
 from markupsafe import Markup
 
 from pcl_reasoner.evaluate.rescore import Rescored
-from pcl_reasoner.evaluate.results import in_order
 from pcl_reasoner.evaluate.summary import Sample
 from pcl_reasoner.report import charts
 from pcl_reasoner.report.page import page_environment
 
 READ_EACH = 2
 """Responses shown per problem: disputed ones first, then an incorrect and a correct one. If more
-responses are disputed, up to five of them are shown."""
+than two are disputed, up to five disputed ones are shown."""
 BARS = 24
 
 
@@ -35,7 +34,7 @@ def render(found: Sequence[Rescored], comparisons: Sequence[dict[str, Any]]) -> 
 
 
 def _scores(found: Sequence[Rescored]) -> Markup:
-    """Draw every score with its interval over samples: another run on the same problems."""
+    """Draw every score with its 95 % interval for another run on the same problems."""
     estimates = [
         charts.Estimate(
             f"{one.model} {one.benchmark}"[:18],
@@ -60,7 +59,7 @@ def _side(one: Rescored) -> dict[str, Any]:
             "samples": samples,
             "read": _to_read(samples),
         }
-        for question, samples in in_order(one.results)
+        for question, samples in one.graded.values()
     ]
     return {
         "model": one.model,
@@ -81,7 +80,7 @@ def _to_read(samples: Sequence[Sample]) -> list[tuple[int, Sample]]:
 
 
 def _lengths(samples: Sequence[Sample]) -> list[tuple[str, Markup]]:
-    """Draw two histograms of length: of correct responses, and of the others."""
+    """Draw two histograms of response lengths: of correct responses, and of all others."""
     measured = [(one.tokens, one.correct) for one in samples if one.tokens is not None]
     if not measured:
         return []

@@ -1,4 +1,4 @@
-"""Compares scores before and after training, and results with the recipe's expected ones.
+"""Compares scores before and after training, and results with those that the recipe expects.
 
 A sample score of one benchmark in one evaluation. All but counts and lengths are fractions::
 
@@ -13,9 +13,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pcl_reasoner.evaluate.published import ROUNDING
 from pcl_reasoner.evaluate.scores import NORMAL_95
-from pcl_reasoner.evaluate.verdict import Outcome, outcome_of, verdict
+from pcl_reasoner.evaluate.verdict import ROUNDING, Outcome, outcome_of, verdict
 from pcl_reasoner.report.records import StageRecord, finite
 
 FRACTIONS = ("avg_at_n", "pass_at_n", "maj_at_n", "gain")
@@ -43,23 +42,20 @@ def compare(
     """Compare the scores before and after training, one row per benchmark.
 
     Args:
-        scores: As ``collect_scores`` gives them.
-        records: The same stages, with their scores by problem.
-        recipe: The report's recipe. Only its evaluations are used; without any, all are.
+        scores: The result of ``collect_scores``.
+        records: The stages of these scores, which also have the scores by problem.
+        recipe: The report's recipe. Only its evaluations are used, or all if it has none.
 
     Returns:
         ``before`` (None if there is only one evaluation) and ``after``, the gain and its 95 %
-        interval. The interval is that of the problems' differences if both evaluations had the
-        same problems; otherwise the two scores are taken as independent.
+        interval. The interval is computed from the differences per problem if both evaluations had
+        the same problems; otherwise the two scores are assumed to be independent.
     """
     by_problem = {record.key: record.files.get("per_problem", {}) for record in records}
     chosen = [score for score in scores if score["recipe"] == recipe] or list(scores)
     found = []
     for benchmark in dict.fromkeys(score["benchmark"] for score in chosen):
-        evaluations = [score for score in chosen if score["benchmark"] == benchmark]
-        after = _named(evaluations, "after") or evaluations[-1]
-        others = [score for score in evaluations if score is not after]
-        before = _named(others, "before") or (others[0] if others else None)
+        before, after = _before_and_after([one for one in chosen if one["benchmark"] == benchmark])
         pair = [by_problem[one["key"]].get(benchmark, {}) for one in (before, after) if one]
         error = _paired_error(*pair) if before else None
         gain = _gain(before, after, error)
@@ -67,12 +63,18 @@ def compare(
     return found
 
 
-def _named(scores: Sequence[Mapping[str, Any]], part: str) -> Mapping[str, Any] | None:
-    return next((score for score in scores if part in score["stage"]), None)
+def _before_and_after(
+    evaluations: Sequence[Mapping[str, Any]],
+) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
+    """Return the two evaluations to compare: by their stages' names, or the first and the last."""
+    after = next((one for one in evaluations if "after" in one["stage"]), evaluations[-1])
+    others = [score for score in evaluations if score is not after]
+    first = others[0] if others else None
+    return next((one for one in others if "before" in one["stage"]), first), after
 
 
 def _paired_error(before: Mapping[str, float], after: Mapping[str, float]) -> float | None:
-    """Standard error of the mean difference; None unless both had the same two or more problems."""
+    """Return the difference's standard error; None for unequal problems or fewer than 2."""
     if set(before) != set(after) or len(before) < 2:
         return None
     differences = [after[problem] - before[problem] for problem in sorted(before)]
@@ -106,13 +108,13 @@ def check_expected(
     comparison: Sequence[Mapping[str, Any]],
     records: Sequence[StageRecord],
 ) -> list[dict[str, Any]]:
-    """Compare the recipe's ``expect`` with the results; a run never fails on it.
+    """Compare the recipe's ``expect`` with the results; a difference is no error.
 
     ``expect`` maps ``stage.benchmark.figure`` (nested or dotted; stage and benchmark may be left
     out if the rest is unique) to a number, to [low, high], or to a mapping with any of ``value``,
-    ``at_least``, ``at_most`` and ``source``. A figure is one of a score's, ``gain``, or a stage's
-    ``kept``. A single value for ``avg_at_n`` or ``gain`` is judged as in evaluate/verdict.py; for
-    another fraction the verdict is unknown. Fractions over 1.5 are read as per cent.
+    ``at_least``, ``at_most`` and ``source``. A figure is a field of a score, ``gain``, or a stage's
+    ``kept``. A single value for ``avg_at_n`` or ``gain`` is compared as in evaluate/verdict.py; for
+    any other fraction the verdict is unknown. Fractions above 1.5 are read as per cent.
 
     Returns:
         One row per expected figure: name, figure, wanted, got, verdict (met, above, below, too few
@@ -145,14 +147,17 @@ def _flatten(expect: Mapping[str, Any], path: str = "") -> list[tuple[str, Any]]
 
 
 def _judge(wanted: Any, row: Mapping[str, Any], figure: str) -> dict[str, Any]:
-    """The expected bounds, the measured value, and the verdict."""
+    """Return a figure's name, expected bounds, measured value, verdict and source."""
     if isinstance(wanted, list | tuple) and len(wanted) == 2:
         wanted = {"at_least": wanted[0], "at_most": wanted[1]}
     elif not isinstance(wanted, Mapping):
         wanted = {"value": wanted}
-    got = finite(row.get(figure))
-    scaled = {name: _scaled(wanted.get(name), figure) for name in ("value", "at_least", "at_most")}
-    bounds = {name: bound for name, bound in scaled.items() if bound is not None}
+    got, bounds = finite(row.get(figure)), {}
+    for name in ("value", "at_least", "at_most"):
+        bound = finite(wanted.get(name))
+        if bound is not None:
+            percent = figure in FRACTIONS and abs(bound) > 1.5
+            bounds[name] = bound / 100 if percent else bound
     return {
         "figure": figure,
         "wanted": bounds,
@@ -160,12 +165,6 @@ def _judge(wanted: Any, row: Mapping[str, Any], figure: str) -> dict[str, Any]:
         "verdict": _verdict(got, bounds, figure, row),
         "source": str(wanted.get("source", "")),
     }
-
-
-def _scaled(value: Any, figure: str) -> float | None:
-    number = finite(value)
-    percent = number is not None and figure in FRACTIONS and abs(number) > 1.5
-    return number / 100 if percent and number is not None else number
 
 
 _MET: dict[Outcome, str] = {"consistent": "met", "better": "above", "worse": "below"}
@@ -180,13 +179,14 @@ def _verdict(
     if wanted is not None and figure in FRACTIONS:
         outcome = _outcome(got, wanted, figure, row)
         return _MET.get(outcome, outcome) if outcome else "unknown"
-    if got < bounds.get("at_least", wanted if wanted is not None else got):
-        return "below"
-    return "above" if got > bounds.get("at_most", wanted if wanted is not None else got) else "met"
+    low, high = (
+        bounds.get(end, got if wanted is None else wanted) for end in ("at_least", "at_most")
+    )
+    return "below" if got < low else "above" if got > high else "met"
 
 
 def _outcome(got: float, wanted: float, figure: str, row: Mapping[str, Any]) -> Outcome | None:
-    """The verdict on a fraction against the expected one; None if its error is not known."""
+    """Compare a fraction with the expected one; None if its standard error is not known."""
     gain_error, error = finite(row.get("gain_error")), finite(row.get("sampling_error"))
     if figure == "gain" and gain_error is not None:
         return outcome_of(100 * (got - wanted), NORMAL_95 * 100 * gain_error + ROUNDING)

@@ -1,14 +1,17 @@
-"""Summarises a training stage's metrics: first against last tenth of the steps, and warnings.
+"""Summarises a training stage's metrics: means of the first and last steps, and warnings.
 
 A sample line of metrics.jsonl::
 
     {"step": 1, "loss": 0.48, "learning_rate": 1e-4, "grad_norm": 0.9, "overflow": 0,
      "correct_count": 10, "correct_m": -0.2, "correct_p": 0.8, "incorrect_count": 6, …}
+
+m is the mean log-probability of a response's trained tokens, and p = exp(m).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pcl_reasoner.losses import WITHOUT_BASELINE
 from pcl_reasoner.report.records import StageRecord, finite
 
 FIGURES = ("loss", "correct_p", "incorrect_p", "grad_norm", "learning_rate")
@@ -21,15 +24,15 @@ def digest(record: StageRecord) -> dict[str, Any]:
         record: A stage with metrics.
 
     Returns:
-        Its steps, its share of correct responses (None if none are graded), and every figure's
-        mean over the first and over the last tenth of the steps.
+        The loss's name, the numbers of steps, overflows, correct and incorrect responses (None if
+        none are graded), and each figure's means over the first and last tenth of the steps.
     """
     metrics: Sequence[dict[str, Any]] = record.files["metrics"]
     tenth = max(1, len(metrics) // 10)
     correct = sum(finite(step.get("correct_count")) or 0.0 for step in metrics)
     incorrect = sum(finite(step.get("incorrect_count")) or 0.0 for step in metrics)
     total = correct + incorrect
-    # Without incorrect responses and without p, correct_count alone is no sign of grading.
+    # If there are no incorrect responses and no p, correct_count may count ungraded responses.
     graded = incorrect > 0 or any(finite(step.get("correct_p")) is not None for step in metrics)
     return {
         "key": record.key,
@@ -51,7 +54,7 @@ def digest(record: StageRecord) -> dict[str, Any]:
 
 
 def _mean_figure(steps: Sequence[dict[str, Any]], name: str) -> float | None:
-    """A figure's mean over steps; p is weighted by responses, as their number differs by step."""
+    """Return a figure's mean over steps; p is weighted by the number of responses per step."""
     kind, _, figure = name.partition("_")
     weight = f"{kind}_count" if figure == "p" else ""
     pairs = [(finite(step.get(name)), finite(step.get(weight))) for step in steps]
@@ -61,36 +64,39 @@ def _mean_figure(steps: Sequence[dict[str, Any]], name: str) -> float | None:
 
 
 def warnings_about(training: dict[str, Any]) -> list[str]:
-    """Reasons not to trust a training stage's result, as one text each.
+    """Return the reasons not to trust a training stage's result, one text per reason.
 
     Args:
-        training: As ``digest`` gives it.
+        training: The result of ``digest``.
     """
-    found = []
+    return [f"{training['key']}: {reason}" for reason in _doubts(training)]
+
+
+def _doubts(training: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the reasons for ``warnings_about``, without the stage's key in front."""
     share = training["correct_share"]
-    if share is not None and share < 0.5:
-        found.append(
-            f"{training['key']}: only {share:.1%} of the responses trained on are correct "
+    if training["loss_name"] in WITHOUT_BASELINE and share is not None and share < 0.5:
+        yield (
+            f"only {share:.1%} of the responses trained on are correct "
             f"({training['correct']} correct, {training['incorrect']} incorrect). Under one half, "
             "a loss without a baseline pushes down what correct and incorrect answers share, and "
             "can make the model worse."
         )
     first, last = training["figures"]["correct_p"].values()
     if first is not None and last is not None and last < first:
-        found.append(
-            f"{training['key']}: p of correct answers fell from {first:.4f} (first tenth of steps)"
-            f" to {last:.4f} (last tenth). The loss is to raise it; compare with the scores."
+        yield (
+            f"p of correct answers fell from {first:.4f} (first tenth of steps) to {last:.4f} "
+            "(last tenth). The loss is to raise it; compare with the scores."
         )
     if training["overflows"]:
-        found.append(
-            f"{training['key']}: {training['overflows']} of {training['steps']} steps were skipped "
-            "because gradients were not finite."
+        yield (
+            f"{training['overflows']} of {training['steps']} steps were skipped because gradients "
+            "were not finite."
         )
-    return found
 
 
 def curve(record: StageRecord, name: str, file: str = "metrics") -> list[tuple[float, float]]:
-    """(step, value) of a figure; steps without a finite value are left out.
+    """Return (step, value) pairs of a figure; steps without a finite value are left out.
 
     Args:
         record: A stage with metrics.

@@ -1,6 +1,6 @@
 """Merges a recipe's files, choices, overlay and overrides into one draft.
 
-Lowest precedence first: the recipe's top level (the published run), the chosen options of
+Lowest precedence first: the recipe's top level (the full-size run), the chosen options of
 ``choices``, the profile's overlay, the launch file's ``hashed`` half, ``stage.key=value`` on the
 command line. The origin of every value is kept, so that an error can name the file or override.
 Errors are collected in ``errors``. This module does not know which settings a stage accepts.
@@ -10,28 +10,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from pcl_reasoner.core import files
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.stages import stage_hint
 
 PAPER = "paper"
-"""Reserved profile name for a recipe's top level, which is the published run."""
+"""Reserved profile name: the recipe's top level without an overlay, i.e. the full-size run."""
 
-_RECIPE_KEYS = [
-    "name",
-    "title",
-    "seed",
-    "sources",
-    "choices",
-    "stages",
-    "expect",
-    "published",
-    "profiles",
-    "max_malformed",
-]
 _OVERLAY_KEYS = ["seed", "sources", "choices", "stages", "expect", "max_malformed"]
+_RECIPE_KEYS = [*_OVERLAY_KEYS, "name", "title", "published", "profiles"]
 _MAPPINGS = ["sources", "choices", "stages", "expect", "published", "profiles"]
-_ORIGINS_OF_A_SOURCE = {"path", "hub", "stage"}
 
 
 class Draft:
@@ -55,14 +45,39 @@ class Draft:
         self._overlay_path = path
 
     def where(self, group: str, key: str = "") -> str:
-        """The file or override that a stage's key (or the source ``sources``, name) came from."""
+        """The file or override that gave a value: (stage, key), ("sources", name) or (key, "")."""
         if (group, key) in self._origins:
             return self._origins[group, key]
         in_recipe = group in self._declared or group not in self.value["stages"]
         return str(self.path if in_recipe else self._overlay_path)
 
+    def merge(
+        self,
+        profile: str,
+        hashed: Mapping[str, Mapping[str, Any]],
+        launch: str,
+        overrides: tuple[str, ...],
+        seed: int | None,
+    ) -> None:
+        """Merge everything that overrides the top level, lowest precedence first.
+
+        Args:
+            profile: Name of the overlay, or ``paper`` for none.
+            hashed: The launch file's half that changes results: stage type -> key -> value.
+            launch: The launch file's name, for messages.
+            overrides: ``stage.key=value``, ``choices.name=option``, ``sources.name.key=value``.
+            seed: Replaces the recipe's seed.
+        """
+        self._read_overlay(profile)
+        self._apply_overrides_of_choices(overrides)
+        self._apply_choices()
+        self._apply_overlay()
+        self._apply_launch(hashed, launch)
+        self._apply_overrides(overrides)
+        self.value["seed"] = self.value.get("seed", 0) if seed is None else seed
+
     def _read(self, path: Path, allowed: list[str]) -> dict[str, Any]:
-        """Read a recipe or an overlay. Values of the wrong shape are reported and left out."""
+        """Read a recipe or an overlay. Values of the wrong type are reported and left out."""
         value = files.read_yaml(path)
         for key in value:
             if key not in allowed:
@@ -70,14 +85,15 @@ class Draft:
                 self.errors.append(f"{path}: {key}: unknown key.{hint}")
         read = {key: value[key] for key in value if key in allowed}
         for key in _MAPPINGS:
-            # An overlay with an empty ``expect`` removes the published results; without, they stay.
+            # An overlay with an empty ``expect`` removes the published results; without the key,
+            # they are kept.
             if key in allowed and (key != "expect" or key in value or path == self.path):
-                read[key] = self._mapping(value.get(key), f"{path}: {key}")
+                read[key] = self.mapping(value.get(key), f"{path}: {key}")
         for name, entry in read["stages"].items():
-            read["stages"][name] = self._mapping(entry, f"{path}: stages.{name}")
+            read["stages"][name] = self.mapping(entry, f"{path}: stages.{name}")
         return read
 
-    def _mapping(self, value: Any, where: str) -> dict[str, Any]:
+    def mapping(self, value: Any, where: str) -> dict[str, Any]:
         """The value if it is a mapping, else an empty one; a wrong value or key is reported."""
         if value is None:
             return {}
@@ -89,7 +105,7 @@ class Draft:
                 self.errors.append(f"{where}: key {key!r} must be a string; put it in quotes.")
         return {key: entry for key, entry in value.items() if isinstance(key, str)}
 
-    def read_overlay(self, profile: str) -> None:
+    def _read_overlay(self, profile: str) -> None:
         """Read the profile's overlay, if it has one."""
         profiles = self.value["profiles"]
         if PAPER in profiles:
@@ -124,19 +140,19 @@ class Draft:
             hint = files.nearest(name, known)
             self.errors.append(f"{where}: choices.{name}: unknown choice.{hint}")
 
-    def apply_overrides_of_choices(self, overrides: tuple[str, ...]) -> None:
-        """Apply ``choices.schedule=readme``, which must act before the choices' patches do."""
+    def _apply_overrides_of_choices(self, overrides: tuple[str, ...]) -> None:
+        """Apply overrides such as ``choices.schedule=readme``: they select the options to apply."""
         for override in overrides:
             key, equals, _ = override.partition("=")
             if equals and key.startswith("choices."):
                 option = self._override_value(override)
                 self._choose(key.removeprefix("choices."), option, f"override {override}")
 
-    def apply_choices(self) -> None:
-        """Apply the chosen option of every choice: a patch of ``stage.key: value``."""
+    def _apply_choices(self) -> None:
+        """Apply the selected option of every choice: set the ``stage.key`` values that it lists."""
         for name, choice in self.value["choices"].items():
             where = f"{self.path}: choices.{name}"
-            choice = self._mapping(choice, where)
+            choice = self.mapping(choice, where)
             options = [key for key in choice if key != "use"]
             option = str(choice.get("use"))
             if option not in options:
@@ -146,11 +162,11 @@ class Draft:
                 )
                 continue
             self.choices[name] = option
-            for key, value in self._mapping(choice[option], f"{where}.{option}").items():
+            for key, value in self.mapping(choice[option], f"{where}.{option}").items():
                 self._set(key, value, f"{where}.{option}")
 
-    def apply_overlay(self) -> None:
-        """Merge the profile's overlay deeply over the top level; sources are replaced entirely."""
+    def _apply_overlay(self) -> None:
+        """Merge the overlay's stages deeply; its sources and ``expect`` overwrite existing ones."""
         where = str(self._overlay_path)
         for name, entry in self._overlay.get("stages", {}).items():
             self._origins.update({(name, key): where for key in entry})
@@ -164,15 +180,15 @@ class Draft:
                 self._origins[key, ""] = where
         self.value["expect"] = self._overlay.get("expect", self.value["expect"])
 
-    def apply_launch(self, hashed: Mapping[str, Mapping[str, Any]], name: str) -> None:
-        """Set the launch file's hashed keys in every stage of their type."""
+    def _apply_launch(self, hashed: Mapping[str, Mapping[str, Any]], name: str) -> None:
+        """Set the keys of each stage that the launch file's ``hashed`` has for the stage's type."""
         for stage, entry in self.value["stages"].items():
             kind = entry.get("stage", stage)
             if isinstance(kind, str):
                 for key, value in hashed.get(kind, {}).items():
                     self._set(f"{stage}.{key}", value, f"{name}: hashed.{kind}")
 
-    def apply_overrides(self, overrides: tuple[str, ...]) -> None:
+    def _apply_overrides(self, overrides: tuple[str, ...]) -> None:
         """Apply ``stage.key=value`` and ``sources.name.key=value``."""
         for override in overrides:
             key, equals, _ = override.partition("=")
@@ -188,8 +204,8 @@ class Draft:
     def _override_value(self, override: str) -> Any:
         try:
             return files.parse_scalar(override.partition("=")[2])
-        except InputError as error:
-            self.errors.append(f"override {override}: {error}")
+        except yaml.YAMLError as error:
+            self.errors.append(f"override {override}: the value is not valid YAML: {error}")
             return None
 
     def _override_source(self, override: str, key: str) -> None:
@@ -203,17 +219,17 @@ class Draft:
             self.errors.append(f"override {override}: no such source {name!r}.{hint}")
             return
         kept = dict(known[name]) if isinstance(known[name], dict) else {}
-        if rest[0] in _ORIGINS_OF_A_SOURCE:
+        if rest[0] in ("path", "hub", "stage"):
             # A new origin replaces the old one, but ``files`` and ``kind`` may still apply.
             kept = {part: kept[part] for part in ("files", "kind") if part in kept}
         known[name] = {**kept, rest[0]: self._override_value(override)}
         self._origins["sources", name] = f"override {override}"
 
     def _set(self, dotted: str, value: Any, where: str) -> None:
-        """Set ``stage.key``. Deeper keys reach into mappings; mappings are merged.
+        """Set ``stage.key``, or ``stage.key.subkey`` in a mapping; mappings are merged.
 
-        ``expect.stage.…`` sets an expected result, because published results, too, contradict each
-        other.
+        ``expect.stage.…`` sets an expected result. So a choice can select one of several published
+        results that contradict each other.
         """
         stage, _, key = dotted.partition(".")
         if stage == "expect" and key:

@@ -1,7 +1,8 @@
-"""The plan of a run: every stage with its fingerprint and its folder, and why it has to run.
+"""The plan of a run: every stage with its fingerprint and folder, and whether it has to run.
 
 All fingerprints are known before anything runs. A stage's fingerprint is the hash of its type,
-version, configuration, the content of the files that it names, and its inputs' fingerprints.
+version and configuration, of the content of files that the configuration names, and of its inputs'
+fingerprints. The report's fingerprint also includes the recipe's facts.
 """
 
 from collections.abc import Iterable
@@ -11,7 +12,6 @@ from typing import Any
 
 from pcl_reasoner.core import artifact
 from pcl_reasoner.core.errors import InputError
-from pcl_reasoner.core.files import nearest
 from pcl_reasoner.core.schema import Source
 from pcl_reasoner.runner import sources
 from pcl_reasoner.runner.recipe import Recipe, StageSpec, load_other
@@ -49,7 +49,7 @@ class PlannedStage:
 
     @property
     def title(self) -> str:
-        """``recipe/stage``."""
+        """The stage's title, ``recipe/stage``."""
         return f"{self.recipe.name}/{self.spec.name}"
 
     @property
@@ -90,7 +90,7 @@ class Plan:
     """A plan: stages in order, sources that are missing, sources to fetch.
 
     Args:
-        recipe: The recipe to run. The stages of other recipes that it reads come first.
+        recipe: The recipe to run. In ``stages``, its stages come after those of other recipes.
         runs: Folder of all runs, absolute.
     """
 
@@ -100,18 +100,13 @@ class Plan:
     missing: list[str] = field(default_factory=list)
     to_fetch: dict[Path, tuple[str, Source]] = field(default_factory=dict)
 
-    def find(self, recipe: str, stage: str) -> PlannedStage | None:
-        """The planned stage of that recipe and name; None if there is none."""
-        title = f"{recipe}/{stage}"
-        return next((planned for planned in self.stages if planned.title == title), None)
-
     def report_file(self) -> Path | None:
-        """The last page that a stage writes for a person, whether or not it exists yet."""
+        """The stages' last HTML page, which may not exist yet; None if no stage writes a page."""
         pages = [one.folder / one.spec.config.page for one in self.stages if one.spec.config.page]
         return pages[-1] if pages else None
 
     def tokenizer_file(self, planned: PlannedStage) -> Path:
-        """The tokenizer of the policy that this stage, or the nearest stage before it, reads.
+        """The tokenizer file of this stage's policy, or of the nearest earlier stage's policy.
 
         Raises:
             InputError: None of these stages reads a policy.
@@ -139,11 +134,6 @@ def make_plan(recipe: Recipe, runs: Path, until: str | None = None) -> Plan:
     runs = runs.expanduser().absolute()
     memory = sources.HashCache(runs / ".hashes.json")
     planner = _Planner(recipe, runs, memory)
-    if until is not None and until not in recipe.stages:
-        raise InputError(
-            f"{recipe.path}: no such stage {until!r}.{nearest(until, recipe.stages)}"
-            f" Stages: {', '.join(recipe.stages)}."
-        )
     for name in recipe.stages if until is None else [until]:
         planner.stage(recipe, name)
     # Another recipe's stages never read this recipe's, so all of them can come first.
@@ -153,21 +143,19 @@ def make_plan(recipe: Recipe, runs: Path, until: str | None = None) -> Plan:
 
 
 class _Planner:
-    """Walks recipes depth first and plans each stage once."""
+    """Plans each stage once, after all stages that it reads, including those of other recipes."""
 
     def __init__(self, recipe: Recipe, runs: Path, memory: sources.HashCache) -> None:
         self.plan = Plan(recipe, runs)
-        self.runs = runs
         self.memory = memory
         self.recipes = {recipe.name: recipe}
         self.walking: list[str] = []
 
     def stage(self, recipe: Recipe, name: str) -> PlannedStage:
-        """Plan the stages that a stage reads, then the stage itself."""
-        known = self.plan.find(recipe.name, name)
-        if known is not None:
-            return known
+        """Plan a stage, after all stages that it reads, and return it."""
         title = f"{recipe.name}/{name}"
+        if known := [planned for planned in self.plan.stages if planned.title == title]:
+            return known[0]
         if title in self.walking:
             circle = " -> ".join([*self.walking, title])
             raise InputError(f"{recipe.path}: stages read one another in a circle: {circle}")
@@ -177,7 +165,7 @@ class _Planner:
         self.walking.pop()
         identity = _identity(recipe, spec, inputs, self.memory)
         digest = artifact.fingerprint(identity)
-        folder = self.runs / recipe.name / f"{name}-{digest[:FINGERPRINT_DIGITS]}"
+        folder = self.plan.runs / recipe.name / f"{name}-{digest[:FINGERPRINT_DIGITS]}"
         planned = PlannedStage(recipe, spec, inputs, digest, folder, identity)
         self.plan.stages.append(planned)
         return planned
@@ -210,16 +198,14 @@ class _Planner:
         return self._outside_source(name, source)
 
     def _stage_source(self, recipe: Recipe, source: Source, name: str) -> PlannedInput:
-        owner = self._recipe(recipe, source.recipe) if source.recipe else recipe
-        if problem := _no_such_stage(recipe, owner, name, source):
-            raise InputError(problem)
+        owner = self._other_recipe(recipe, name) if source.recipe else recipe
         artifact_input = self.stage(owner, str(source.stage)).as_input()
         if not source.path:
             return artifact_input
         digest = f"{artifact_input.fingerprint}/{source.path}"
         return PlannedInput(digest, artifact_input.path / source.path, artifact_input.origin)
 
-    def _recipe(self, recipe: Recipe, name: str) -> Recipe:
+    def _other_recipe(self, recipe: Recipe, name: str) -> Recipe:
         other = load_other(recipe, name)
         known = self.recipes.setdefault(other.name, other)
         if known.path.resolve() != other.path.resolve():
@@ -227,29 +213,29 @@ class _Planner:
                 f"{known.path} and {other.path} have the same name {other.name!r}: their runs "
                 "would be confused. Rename one."
             )
-        return known
+        return known if recipe.sources[name].stage in known.stages else other
 
     def _outside_source(self, name: str, source: Source) -> PlannedInput:
         if source.hub:
-            folder = sources.hub_folder(source, self.runs)
+            folder = sources.hub_folder(source, self.plan.runs)
             self.plan.to_fetch[folder] = (name, source)
         else:
             folder = Path(str(source.path)).expanduser().absolute()
         digest = sources.fingerprint_of(source, self.memory)
         if digest is None:
             problem = sources.missing(name, source)
-            if problem and problem not in self.plan.missing:
+            if problem not in self.plan.missing:
                 self.plan.missing.append(problem)
             digest = "missing"
         return PlannedInput(digest, folder, name)
 
 
 def check_others(recipe: Recipe, readers: tuple[str, ...] = ()) -> list[str]:
-    """Errors in the recipes that this one reads stages from, and in the names of those stages.
+    """Return the errors in other recipes whose stages this recipe reads.
 
     Args:
         recipe: The recipe.
-        readers: Names of the recipes that led to this one.
+        readers: Names of recipes that read this one; they are not checked again.
     """
     if recipe.name in readers:
         return []
@@ -258,34 +244,22 @@ def check_others(recipe: Recipe, readers: tuple[str, ...] = ()) -> list[str]:
         if source.recipe is None:
             continue
         try:
-            other = load_other(recipe, source.recipe)
+            problems += check_others(load_other(recipe, name), (*readers, recipe.name))
         except InputError as error:
             problems.append(str(error))
-            continue
-        if problem := _no_such_stage(recipe, other, name, source):
-            problems.append(problem)
-        problems += check_others(other, (*readers, recipe.name))
     return problems
 
 
-def _no_such_stage(recipe: Recipe, owner: Recipe, name: str, source: Source) -> str | None:
-    if source.stage in owner.stages:
-        return None
-    return (
-        f"{recipe.path}: sources.{name}: {owner.path} has no stage {source.stage!r}."
-        f"{nearest(str(source.stage), owner.stages)} Stages: {', '.join(owner.stages)}."
-    )
+def state(planned: PlannedStage) -> str:
+    """Return ``done``, or ``to run: `` and the reason.
 
-
-def why(planned: PlannedStage) -> str:
-    """Why a stage is done or has to run, in words.
-
-    A stage that has to run is compared with its newest finished artifact of other settings.
+    Usually the reason is the difference from the stage's newest finished artifact: settings, inputs
+    or code that changed.
     """
     if planned.done:
         return "done"
     if planned.folder.is_dir():
-        return "its folder has no complete manifest of these settings"
+        return "to run: its folder has no complete manifest of these settings"
     others = [
         (path.stat().st_mtime, manifest)
         for path in planned.folder.parent.glob(f"{planned.spec.name}-*")
@@ -295,7 +269,7 @@ def why(planned: PlannedStage) -> str:
         and "identity" in manifest
     ]
     resumes = planned.partial.is_dir() and STAGES[planned.spec.type].resumable
-    prefix = "was interrupted, resumes; " if resumes else ""
+    prefix = "to run: was interrupted, resumes; " if resumes else "to run: "
     if not others:
         return prefix + "never run with these settings"
     newest = max(others, key=lambda item: item[0])[1]
@@ -314,9 +288,10 @@ def _differences(old: dict[str, Any], planned: PlannedStage) -> Iterable[str]:
         if before != now:
             yield f"{key} is {now!r}, was {before!r}"
     for key, content in new.get("files", {}).items():
-        same_name = old["config"].get(key) == new["config"][key]
-        if same_name and old.get("files", {}).get(key) != content:
-            yield f"the content of {key} ({new['config'][key]}) changed"
+        field_name = key.partition(".")[0]
+        names = new["config"][field_name]
+        if old["config"].get(field_name) == names and old.get("files", {}).get(key) != content:
+            yield f"the content of {field_name} ({names}) changed"
     for role in sorted(set(old["inputs"]) | set(new["inputs"])):
         if old["inputs"].get(role) != new["inputs"].get(role):
             item = planned.inputs.get(role)

@@ -1,8 +1,8 @@
 """YAML -> a validated Recipe: which stages run, from which sources, with which settings.
 
-`draft.py` merges the files and overrides. This module checks every stage's configuration against
-its types, and every name that a stage reads against the existing stages and sources. One error
-reports all problems, before any heavy package is imported.
+`draft.py` merges the files and overrides. This module checks the types and values of every stage's
+settings, and that every input of a stage is an existing stage or source. One error reports all
+problems, before any heavy package is imported.
 """
 
 import math
@@ -20,13 +20,11 @@ from pcl_reasoner.core.schema import Launch, Source
 from pcl_reasoner.core.stage import StageConfig
 from pcl_reasoner.core.validation import validation_messages
 from pcl_reasoner.runner.draft import PAPER, Draft
+from pcl_reasoner.runner.launch_file import load_launch
 from pcl_reasoner.stages import ALL_STAGES, STAGES, stage_hint
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-"""Names become folder names and parts of overrides."""
-
-_RESERVED_NAMES = {"hub"}
-"""Names that ``runs`` uses for other folders."""
+"""Allowed names of recipes, stages and sources: they are used in folder names and overrides."""
 
 
 @dataclass(frozen=True)
@@ -37,9 +35,9 @@ class StageSpec:
     type: str
     config: StageConfig
     inputs: dict[str, list[str]]
-    """Role -> names of stages or sources; several only if the recipe gives the role as a list."""
+    """Role -> names of stages or sources; several names only if the recipe lists several."""
     several: frozenset[str] = frozenset()
-    """Roles that the recipe gives as a list."""
+    """Roles for which the recipe has a list of names."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,7 @@ class Recipe:
     published: dict[str, Any] = field(default_factory=dict)
     overrides: tuple[str, ...] = ()
     launch_file: str = "laptop.yaml"
+    profile_given: str | None = None
     seed_given: int | None = None
 
     def facts(self) -> dict[str, Any]:
@@ -102,112 +101,84 @@ class Recipe:
         }
 
 
-def load_launch(name: str) -> Launch:
-    """Read and check a launch file.
-
-    Args:
-        name: A path, or the name of a shipped launch file.
-    """
-    launch, _, errors = _read_launch(name)
-    if launch is None or errors:
-        raise join_errors(errors)
-    return launch
-
-
-def _read_launch(name: str) -> tuple[Launch | None, str, list[str]]:
-    """Read a launch file.
-
-    Returns:
-        The launch file (None if it is wrong), the profile that it names in any case, all errors.
-    """
-    try:
-        path = files.find(name, "launch")
-        value = files.read_yaml(path)
-    except InputError as error:
-        return None, PAPER, [str(error)]
-    errors: list[str] = []
-    profile = str(value.get("profile", PAPER))
-    hashed = value.get("hashed")
-    for stage in hashed if isinstance(hashed, dict) else {}:
-        if stage not in STAGES:
-            hint = stage_hint(str(stage), STAGES)
-            errors.append(f"{path}: hashed.{stage}: no such stage.{hint}")
-    try:
-        return Launch.model_validate(value), profile, errors
-    except ValidationError as error:
-        errors += validation_messages(error, lambda key: str(path), "", Launch)
-        return None, profile, errors
-
-
 def load_recipe(
     name: str,
     launch: str = "laptop.yaml",
     profile: str | None = None,
     overrides: tuple[str, ...] = (),
     seed: int | None = None,
+    until: str | None = None,
 ) -> Recipe:
     """Read a recipe with its profile, launch file and overrides, and check all of them.
 
     Args:
         name: A path, or the name of a shipped recipe.
         launch: A path, or the name of a shipped launch file.
-        profile: Overlay to apply; ``paper``: no overlay; None: the profile of the launch file.
+        profile: Overlay to apply; ``paper``: no overlay; None: the profile of the launch file, or
+            no overlay if the recipe has no profiles.
         overrides: ``stage.key=value``, ``choices.name=option``, ``sources.name.key=value``.
         seed: Replaces the recipe's seed.
+        until: Check and return only this stage and those that it reads; all stages when None.
 
     Raises:
-        InputError: All problems, in one error.
+        InputError: All problems of the launch file, or of the recipe if the launch file is correct.
     """
     draft = Draft(files.find(name, "recipes"))
-    launched, its_profile, launch_errors = _read_launch(launch)
-    draft.errors += launch_errors
-    chosen = profile or its_profile
-    draft.read_overlay(chosen)
-    draft.apply_overrides_of_choices(overrides)
-    draft.apply_choices()
-    draft.apply_overlay()
-    draft.apply_launch(launched.hashed if launched else {}, launch)
-    draft.apply_overrides(overrides)
-    draft.value.setdefault("seed", 0)
-    if seed is not None:
-        draft.value["seed"] = seed
-    sources = _sources(draft)
-    stages = _stages(draft, sources, launched)
+    # It raises its own errors first: what a wrong launch file lacks would look like the recipe's.
+    launched = load_launch(launch)
+    chosen = profile or (launched.profile if draft.value["profiles"] else PAPER)
+    draft.merge(chosen, launched.hashed, launch, overrides, seed)
+    checked = {name: _source(draft, name, entry) for name, entry in draft.value["sources"].items()}
+    sources = {name: source for name, source in checked.items() if source}
+    stages = _stages(draft, sources, launched, until)
     draft.errors += [*_plain_errors(draft), *_reference_errors(draft, stages, sources)]
-    if draft.errors or launched is None:
+    if draft.errors:
         raise join_errors(draft.errors)
-    value = draft.value
     return Recipe(
         path=draft.path,
-        name=value.get("name", draft.path.stem),
-        title=str(value.get("title", "")),
+        name=draft.value.get("name", draft.path.stem),
+        title=str(draft.value.get("title", "")),
         profile=chosen,
-        seed=value["seed"],
+        seed=draft.value["seed"],
         launch=launched,
         sources=sources,
         choices=draft.choices,
         stages=_in_order(stages, sources, draft.path),
-        expect=value["expect"],
-        published=value["published"],
+        expect=draft.value["expect"],
+        published=draft.value["published"],
         overrides=overrides,
         launch_file=launch,
+        profile_given=profile,
         seed_given=seed,
     )
 
 
 def load_other(recipe: Recipe, name: str) -> Recipe:
-    """Load another recipe that this one reads a stage of, with the same profile, launch and seed.
+    """Load the recipe that a source names, with this recipe's profile, launch file and seed.
+
+    Only the source's stage and the stages that it reads are checked and returned.
 
     Args:
-        recipe: The recipe that has a source ``{recipe: name, stage: …}``.
-        name: A path relative to that recipe's folder, another path, or a shipped recipe's name.
+        recipe: The recipe that has a source ``{recipe: …, stage: …}``. That source's ``recipe`` is
+            a path relative to this recipe's folder or the working folder, or a shipped name.
+        name: The name of the source.
 
     Raises:
-        InputError: The other recipe is wrong, or has the same name as this one.
+        InputError: The other recipe is wrong, lacks the stage, or has the same name as this one.
     """
-    beside = recipe.path.parent / name
-    path = beside if beside.is_file() else Path(name)
-    other = load_recipe(str(path), recipe.launch_file, recipe.profile, seed=recipe.seed_given)
+    source = recipe.sources[name]
+    beside = recipe.path.parent / str(source.recipe)
+    path = beside if beside.is_file() else source.recipe
+    try:
+        other = load_recipe(
+            str(path),
+            recipe.launch_file,
+            recipe.profile_given,
+            seed=recipe.seed_given,
+            until=source.stage,
+        )
+    except InputError as error:
+        raise InputError(f"{recipe.path}: sources.{name}: {error}") from error
     if other.name == recipe.name:
         raise InputError(
             f"{recipe.path}: takes a stage from {other.path}, which has the same name "
@@ -222,7 +193,8 @@ def _plain_errors(draft: Draft) -> Iterator[str]:
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         yield f"{draft.where('seed')}: seed: must be a whole number of at least 0, got {seed!r}."
     name = draft.value.get("name", draft.path.stem)
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in _RESERVED_NAMES:
+    # ``runs/hub`` has the files from the hub.
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name == "hub":
         yield f"{draft.path}: name: must be letters, digits, _ and - (not 'hub'), got {name!r}."
     for group in ("stages", "sources"):
         for key in draft.value[group]:
@@ -237,41 +209,65 @@ def _plain_errors(draft: Draft) -> Iterator[str]:
         yield f"{draft.path}: stages: give at least one stage."
 
 
-def _sources(draft: Draft) -> dict[str, Source]:
-    found = {}
-    for name, value in draft.value["sources"].items():
+def _source(draft: Draft, name: str, value: Any) -> Source | None:
+    """A checked source; None if it is wrong."""
+    try:
+        return Source.model_validate(value)
+    except ValidationError as error:
         where = draft.where("sources", name)
-        try:
-            found[name] = Source.model_validate(value)
-        except ValidationError as error:
-            prefix = f"sources.{name}: "
-            draft.errors += validation_messages(error, lambda key: where, prefix, Source)  # noqa: B023
-    return found
+        draft.errors += validation_messages(error, lambda key: where, f"sources.{name}: ", Source)
+        return None
 
 
 def _stages(
-    draft: Draft, sources: dict[str, Source], launched: Launch | None
+    draft: Draft, sources: dict[str, Source], launched: Launch, until: str | None
 ) -> dict[str, StageSpec]:
-    entries = draft.value["stages"].items()
-    specs = [_stage(draft, name, dict(entry), sources, launched) for name, entry in entries]
-    return {spec.name: spec for spec in specs if spec is not None}
-
-
-def _stage(
-    draft: Draft,
-    name: str,
-    entry: dict[str, Any],
-    sources: dict[str, Source],
-    launched: Launch | None,
-) -> StageSpec | None:
-    kind = entry.pop("stage", name)
-    if kind not in STAGES:
+    """The stages that run: all, or ``until`` and those that it reads."""
+    entries = draft.value["stages"]
+    names = list(entries) if until is None else [until]
+    if until is not None and until not in entries:
         draft.errors.append(
-            f"{draft.where(name, 'stage')}: stages.{name}: no such stage {kind!r}."
-            f"{stage_hint(str(kind), STAGES)} Known: {', '.join(STAGES)}."
+            f"{draft.path}: has no stage {until!r}.{stage_hint(until, entries)} "
+            f"Stages: {', '.join(entries)}."
         )
-        return None
-    inputs, several = _inputs(draft, name, kind, entry.pop("inputs", None))
+        return {}
+    specs = {}
+    # The list grows while it is walked: every stage appends the stages that it reads.
+    for name in names:
+        entry = dict(entries[name])
+        kind = entry.pop("stage", name)
+        if kind not in STAGES:
+            draft.errors.append(
+                f"{draft.where(name, 'stage')}: stages.{name}: no such stage {kind!r}."
+                f"{stage_hint(str(kind), STAGES)} Known: {', '.join(STAGES)}."
+            )
+            continue
+        inputs, several = _inputs(draft, name, kind, entry.pop("inputs", None))
+        read = entries if ALL_STAGES in inputs else _stages_read(inputs, sources)
+        names += [other for other in read if other in entries and other not in names]
+        # Some checks need more than the stage's own settings. A parallel layout must divide the
+        # launch file's devices and existing weights; some settings need an input of a certain role.
+        context = {
+            "placement": launched.placement,
+            "folders": _folders(inputs, sources),
+            "roles": set(inputs),
+        }
+        config = _config(draft, name, kind, entry, context)
+        if config is not None:
+            specs[name] = StageSpec(name, kind, config, inputs, several)
+    return {name: specs[name] for name in entries if name in specs}
+
+
+def _stages_read(inputs: dict[str, list[str]], sources: dict[str, Source]) -> set[str]:
+    """Names of a stage's inputs; for a source that is a stage of this recipe, the stage's name."""
+    stage_of = {name: source.stage for name, source in sources.items() if not source.recipe}
+    return {stage_of.get(item) or item for items in inputs.values() for item in items}
+
+
+def _config(
+    draft: Draft, name: str, kind: str, entry: dict[str, Any], context: dict[str, Any]
+) -> StageConfig | None:
+    """A stage's checked settings; None if they are wrong."""
     config_class = STAGES[kind].config_class()
     for key in ("seed", "max_malformed"):
         if key in config_class.model_fields and key in draft.value:
@@ -281,30 +277,21 @@ def _stage(
             draft.errors.append(
                 f"{draft.where(name, key)}: stage {name}: {key}: must be finite, got {value!r}."
             )
-    # Some checks need more than the stage's own settings. A parallel layout must divide the launch
-    # file's devices and existing weights, and some settings need an input of a certain role.
-    validation_context = {
-        "placement": launched.placement if launched else None,
-        "folders": _folders(inputs, sources),
-        "roles": set(inputs),
-    }
     try:
-        config = config_class.model_validate(entry, context=validation_context)
+        return config_class.model_validate(entry, context=context)
     except ValidationError as error:
         draft.errors += validation_messages(
             error, lambda key: draft.where(name, key), f"stage {name}: ", config_class
         )
         return None
-    return StageSpec(name, kind, config, inputs, several)
 
 
 def _folders(inputs: dict[str, list[str]], sources: dict[str, Source]) -> dict[str, Path]:
-    """Role -> folder of an input that is a path. Artifacts and hub folders may not exist yet."""
-    named = {role: sources[names[0]] for role, names in inputs.items() if names[0] in sources}
+    """Role -> path, for inputs that are sources with a path; other inputs may not exist yet."""
     return {
         role: Path(source.path).expanduser()
-        for role, source in named.items()
-        if source.path and not source.stage
+        for role, names in inputs.items()
+        if (source := sources.get(names[0])) and source.path and not source.stage
     }
 
 
@@ -318,11 +305,9 @@ def _not_finite(value: Any) -> bool:
 def _inputs(
     draft: Draft, name: str, kind: str, entry: Any
 ) -> tuple[dict[str, list[str]], frozenset[str]]:
-    """Role -> names, and the roles that the recipe gives as lists."""
+    """Return (role -> names of its inputs, the roles for which the recipe has a list of names)."""
     where = f"{draft.where(name, 'inputs')}: stages.{name}.inputs"
-    if entry is not None and not isinstance(entry, dict):
-        draft.errors.append(f"{where}: must be a mapping of roles to names, got {entry!r}.")
-    given: dict[str, Any] = entry if isinstance(entry, dict) else {}
+    given = draft.mapping(entry, where)
     defaults = {role.rstrip("?"): value for role, value in STAGES[kind].inputs.items()}
     optional = {role.rstrip("?") for role in STAGES[kind].inputs if role.endswith("?")}
     for role in given:
@@ -350,7 +335,7 @@ def _inputs(
 def _reference_errors(
     draft: Draft, stages: dict[str, StageSpec], sources: dict[str, Source]
 ) -> Iterator[str]:
-    """Errors for names that a stage reads and that are neither a stage nor a source, or both."""
+    """Errors for inputs that are neither a stage nor a source, and for names that are both."""
     stage_names, source_names = list(draft.value["stages"]), list(draft.value["sources"])
     for name in sorted(set(stage_names) & set(source_names)):
         yield f"{draft.path}: {name}: is the name of a stage and of a source; rename one."
@@ -374,13 +359,10 @@ def _reference_errors(
 def _in_order(
     stages: dict[str, StageSpec], sources: dict[str, Source], path: Path
 ) -> dict[str, StageSpec]:
-    """Order stages so that each comes after those that it reads; ties keep the recipe's order."""
-    stage_of = {name: source.stage for name, source in sources.items() if not source.recipe}
-    reads = {}
+    """Order stages so that each comes after those that it reads; else keep the recipe's order."""
     readers_of_all = {name for name, spec in stages.items() if ALL_STAGES in spec.inputs}
-    for name, spec in stages.items():
-        read = {stage_of.get(item) or item for items in spec.inputs.values() for item in items}
-        reads[name] = set(stages) - readers_of_all if name in readers_of_all else read
+    reads = {name: _stages_read(spec.inputs, sources) for name, spec in stages.items()}
+    reads |= dict.fromkeys(readers_of_all, set(stages) - readers_of_all)
     ordered: dict[str, StageSpec] = {}
     while len(ordered) < len(stages):
         left = [name for name in stages if name not in ordered]

@@ -10,20 +10,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TextIO
 
 from pcl_reasoner import __version__
 from pcl_reasoner.core import artifact
 from pcl_reasoner.core.api_keys import missing_keys, without_slash
 from pcl_reasoner.core.doctor import installed_version
-from pcl_reasoner.core.errors import (
-    InputError,
-    LockedError,
-    PclError,
-    StageError,
-    join_errors,
-    not_writable,
-)
+from pcl_reasoner.core.errors import InputError, PclError, StageError, join_errors, not_writable
 from pcl_reasoner.core.files import nearest
 from pcl_reasoner.core.stage import Counts, Progress, StageContext
 from pcl_reasoner.runner import sources
@@ -31,24 +24,14 @@ from pcl_reasoner.runner.plan import Plan, PlannedStage
 from pcl_reasoner.stages import STAGES
 
 _PACKAGES = (
-    "mindspore",
-    "mindformers",
-    "numpy",
-    "pyarrow",
-    "duckdb",
-    "tokenizers",
-    "fastokens",
-    "sentence-transformers",
-    "openvino",
+    "mindspore mindformers numpy pyarrow duckdb tokenizers fastokens sentence-transformers openvino"
 )
-
-
 _FULL_BYTES = 1 << 16
 """A disk with fewer free bytes than this counts as full."""
 
 
 class View(Progress, Protocol):
-    """Shows a run to a person."""
+    """The interface that shows a run's progress to the user."""
 
     def started(self, planned: PlannedStage, index: int, total: int) -> None:
         """A stage starts."""
@@ -64,20 +47,16 @@ class View(Progress, Protocol):
 
 
 StageManager = Callable[[PlannedStage, StageContext], AbstractContextManager[None]]
-"""Gives a context manager that is held while a stage runs. It may change the stage's context."""
-
-
-def _no_manager(planned: PlannedStage, context: StageContext) -> AbstractContextManager[None]:
-    return nullcontext()
+"""Returns a context manager for one stage's run; the manager may change the StageContext."""
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the lock of a run directory. It is released when the process ends, however it ends.
+    """Hold the lock of a run directory; it is also released if the process is killed.
 
     Raises:
-        LockedError: Another runner holds the lock; the error names it.
-        StageError: The folder cannot be written.
+        StageError: Another runner holds the lock (the error names it), or the folder cannot be
+            written.
     """
     path = folder / ".lock"
     try:
@@ -86,19 +65,24 @@ def locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise not_writable(folder, error) from error
     with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            handle.seek(0)
-            holder = handle.read().strip() or "another process"
-            raise LockedError(
-                f"{folder}: in use by {holder}. Wait until it has finished, stop it, or choose "
-                "another folder with --runs."
-            ) from error
+        _take_lock(handle, folder)
         handle.truncate(0)
         handle.write(f"process {os.getpid()} on {platform.node()} since {_now()}")
         handle.flush()
         yield
+
+
+def _take_lock(handle: TextIO, folder: Path) -> None:
+    """Lock a run directory's lock file, or raise an error that names its holder."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        handle.seek(0)
+        holder = handle.read().strip() or "another process"
+        raise StageError(
+            f"{folder}: in use by {holder}. Wait until it has finished, stop it, or choose "
+            "another folder with --runs."
+        ) from error
 
 
 def run(
@@ -106,7 +90,7 @@ def run(
     view: View,
     repeated: Sequence[PlannedStage] = (),
     start: str | None = None,
-    manager: StageManager = _no_manager,
+    manager: StageManager = lambda planned, context: nullcontext(),
 ) -> None:
     """Run a plan.
 
@@ -115,14 +99,14 @@ def run(
         view: Shows what happens.
         repeated: Stages that run again although they are done, as returned by
             `stages_to_repeat`.
-        start: How processes on the launch file's hosts are started: ``ssh``, ``local`` or None.
-        manager: Gives a context manager that is held while a stage runs, e.g. for a Ray cluster on
-            other hosts. It may change the stage's context.
+        start: How processes on the hosts are started; see StageContext.
+        manager: Returns a context manager for one stage's run, e.g. for a Ray cluster on other
+            hosts. The context manager may change the stage's StageContext.
 
     Raises:
-        InputError: Sources or servers' keys are missing; the error names all of them.
-        LockedError: Another runner holds the lock of the run directory.
-        StageError: A stage could not do its work.
+        InputError: Sources or servers' API keys are missing; the error names all of them.
+        StageError: A stage could not do its work, or another runner holds the lock of the run
+            directory.
     """
     if plan.missing:
         raise join_errors(plan.missing)
@@ -156,7 +140,7 @@ def _missing_keys(stages: list[PlannedStage]) -> list[str]:
 
 
 def stages_to_repeat(plan: Plan, from_stage: str | None) -> list[PlannedStage]:
-    """The stages that ``--from`` runs again, done or not: the named stage and all after it.
+    """The stages that ``--from`` runs even if they are done: the named stage and all after it.
 
     Raises:
         InputError: The stage is not one of the stages to run.
@@ -287,7 +271,7 @@ def _manifest(
 
 def versions() -> dict[str, str]:
     """Installed versions of this package and of packages whose numerics or formats matter."""
-    found = {name: installed_version(name) or "not installed" for name in _PACKAGES}
+    found = {name: installed_version(name) or "not installed" for name in _PACKAGES.split()}
     return {"pclr-ms": __version__, **found}
 
 
@@ -301,9 +285,3 @@ def git_commit() -> str | None:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-def counts_of(folder: Path) -> Counts | None:
-    """The counts in a finished artifact's manifest; None if the artifact is not finished."""
-    manifest = artifact.read_manifest(folder)
-    return Counts.model_validate(manifest["counts"]) if manifest else None

@@ -44,20 +44,23 @@ class HashCache:
             artifact.write_atomically(self._path, json.dumps(self._known))
 
 
-def files_of(source: Source) -> list[Path]:
+def files_of(root: Path, pattern: str | None = None) -> list[Path]:
     """The files of a path source, sorted; empty if there are none.
 
-    Hidden files and folders are left out, because download tools write changing notes into them.
+    Hidden files and folders are left out, because download tools write changing metadata there.
+
+    Args:
+        root: A file or folder.
+        pattern: Glob of the files to use in a folder; all files when None.
     """
-    root = Path(str(source.path)).expanduser()
     if root.is_file():
         return [root]
-    found = [path for path in root.glob(source.files or "**/*") if path.is_file()]
+    found = [path for path in root.glob(pattern or "**/*") if path.is_file()]
     return sorted(path for path in found if "/." not in f"/{path.relative_to(root).as_posix()}")
 
 
 def fingerprint_of(source: Source, memory: HashCache) -> str | None:
-    """The fingerprint of the content of a path or a hub repository.
+    """The fingerprint of a path source or a hub repository.
 
     A path is identified by its files' relative names and contents; a hub repository by its id,
     revision, kind and file pattern.
@@ -67,27 +70,19 @@ def fingerprint_of(source: Source, memory: HashCache) -> str | None:
     """
     if source.hub:
         return artifact.fingerprint([source.hub, source.revision, source.kind, source.files])
-    return _content(Path(str(source.path)).expanduser(), files_of(source), memory)
+    return content_of(Path(str(source.path)).expanduser(), memory, source.files)
 
 
-def content_of(path: Path, memory: HashCache) -> str | None:
-    """The fingerprint of the content of a file or folder; None if there are no files."""
-    return _content(path, files_of(Source(path=str(path))), memory)
-
-
-def _content(root: Path, found: list[Path], memory: HashCache) -> str | None:
-    if not found:
-        return None
+def content_of(root: Path, memory: HashCache, pattern: str | None = None) -> str | None:
+    """The fingerprint of a file, or of a folder's matching files; None if there are no files."""
     base = root.parent if root.is_file() else root
-    return artifact.fingerprint(
-        [[path.relative_to(base).as_posix(), memory.sha256(path)] for path in found]
-    )
+    found = files_of(root, pattern)
+    identity = [[path.relative_to(base).as_posix(), memory.sha256(path)] for path in found]
+    return artifact.fingerprint(identity) if found else None
 
 
-def missing(name: str, source: Source) -> str | None:
-    """What to do about a path source that does not exist; None if it exists."""
-    if source.hub or source.stage or files_of(source):
-        return None
+def missing(name: str, source: Source) -> str:
+    """The error message for a path source that has no files."""
     pattern = f" with files {source.files!r}" if source.files else ""
     return (
         f"source {name}: {source.path}{pattern}: no such files. Put the data there, or give "
@@ -109,13 +104,13 @@ def fetched(folder: Path) -> bool:
 
 
 def fetch(name: str, source: Source, runs: Path) -> Path:
-    """Fetch a hub repository and show progress; partly fetched files are continued.
+    """Download a hub repository; an interrupted download is resumed.
 
     Returns:
         The folder with the files.
 
     Raises:
-        StageError: The hub does not answer, or does not have the repository or such files.
+        StageError: The hub does not answer, or has no such repository or no matching files.
     """
     folder = hub_folder(source, runs)
     if fetched(folder):
@@ -136,7 +131,7 @@ def fetch(name: str, source: Source, runs: Path) -> Path:
             f"({type(error).__name__}: {error}). Run again to resume the download, or "
             f"download it elsewhere and give the folder: sources.{name}.path=PATH."
         ) from error
-    if not files_of(Source(path=str(folder))):
+    if not files_of(folder):
         raise StageError(
             f"source {name}: {source.hub} at {source.revision} has no files "
             f"{source.files or ''}. Correct sources.{name}.files."

@@ -1,4 +1,4 @@
-"""Calls a stage on values, from Python.
+"""Runs one stage from Python, on rows in memory.
 
 problems = [{"problem_id": "a", "problem": "1 + 1?", "ground_truth": "2"}]
 responses = [{"problem_id": "a", "sample_index": 0, "response": "… \\\\boxed{2}"}]
@@ -15,14 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pydantic import ValidationError
 
 from pcl_reasoner.core import schemas
-from pcl_reasoner.core.errors import InputError, join_errors
+from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.files import nearest
 from pcl_reasoner.core.schema import Placement
-from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
-from pcl_reasoner.core.validation import validation_messages
+from pcl_reasoner.core.stage import Counts, StageContext
+from pcl_reasoner.core.validation import validated
 from pcl_reasoner.stages import STAGES, stage_hint
 
 Rows = Sequence[Mapping[str, Any]]
@@ -37,24 +36,24 @@ _FILES = {
     "contamination.problems": "problems.parquet",
     "tokenize.responses": "responses.parquet",
 }
-"""Role, or stage and role -> the file of the artifact that holds the rows."""
+"""``role`` or ``stage.role`` -> the file in the input's folder to which rows are written."""
 _SCHEMAS = {
     "rows": [schemas.ROWS, schemas.PASS_COUNTS, schemas.LENGTHS],
     "problems": [schemas.PROBLEMS],
     "responses": [schemas.RESPONSES, schemas.REWARDED],
     "verdicts": [schemas.VERDICTS],
 }
-"""Role -> the columns that rows may have; a column that no row has is left out or null."""
+"""Role -> schemas of allowed columns; only the first schema's columns are always written."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a stage wrote. A temporary folder is deleted when the result is no longer used.
+    """The output of a stage. A temporary folder is deleted when the result is no longer used.
 
     Args:
         folder: The stage's files.
-        counts: What became of its records.
-        warnings: Its warnings.
+        counts: Numbers of records read, kept and dropped.
+        warnings: The stage's warnings.
     """
 
     folder: Path
@@ -78,14 +77,14 @@ def call(
     placement: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Result:
-    """Run one stage outside a recipe.
+    """Run one stage outside a recipe, and return its output.
 
     Args:
         stage: Name of the stage, e.g. ``grade``.
         inputs: Role -> rows, the result of another call, or the path of a file or folder.
         output: Folder for the stage's files; None: a temporary folder.
         placement: Keys of a launch file's ``placement``.
-        settings: Keys of the stage's configuration.
+        settings: Keys and values of the stage's configuration.
 
     Raises:
         InputError: The stage, a role or a key is unknown, or a value is wrong.
@@ -93,7 +92,7 @@ def call(
     """
     if stage not in STAGES:
         raise InputError(f"{stage}: no such stage.{stage_hint(stage, STAGES)}")
-    config = _config(stage, settings)
+    config = validated(STAGES[stage].config_class(), settings, stage)
     temporary = TemporaryDirectory(prefix=f"pclr_{stage}_")
     work = Path(temporary.name)
     folder = output or work / "output"
@@ -102,14 +101,6 @@ def call(
     context = StageContext(stage, work / "quarantined.jsonl", Placement(**(placement or {})))
     counts = STAGES[stage].function()(config, given, folder, context)
     return Result(folder, counts, context.warnings, None if output else temporary)
-
-
-def _config(stage: str, settings: dict[str, Any]) -> StageConfig:
-    kind = STAGES[stage].config_class()
-    try:
-        return kind.model_validate(settings)
-    except ValidationError as error:
-        raise join_errors([*validation_messages(error, lambda key: stage, "", kind)]) from error
 
 
 def _folder(stage: str, role: str, value: Rows | Result | Path | str, work: Path) -> Path:
@@ -134,7 +125,7 @@ def _folder(stage: str, role: str, value: Rows | Result | Path | str, work: Path
 
 
 def _table(role: str, rows: Rows) -> pa.Table:
-    """Rows as a table; the first schema's columns are always there."""
+    """Rows as a table, which always has the columns of the role's first schema."""
     first, *further = _SCHEMAS[role]
     named = {name for row in rows for name in row}
     fields = [*first, *(field for schema in further for field in schema if field.name in named)]

@@ -1,4 +1,4 @@
-"""What ``sample`` and ``evaluate`` share: draw n responses per problem with given settings.
+"""Draws n responses per problem, for the stages ``sample`` and ``evaluate``.
 
     Problem("5c18d5f0a1b2c3d4", "Tom has 3 apples …"), n = 8
     -> keys ("5c18d5f0a1b2c3d4", 0) … ("5c18d5f0a1b2c3d4", 7), one record each (response_log.py)
@@ -8,7 +8,7 @@ Records are appended as they arrive, and a response that is recorded is not requ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,18 +38,18 @@ def generate(
     """Draw every response that is not in the log yet.
 
     Args:
-        problems: Distinct by id, in an order that is the same in every run.
+        problems: Problems with distinct ids, in an order that is the same in every run.
         settings: The sampling fields.
-        folder: The model's Hugging Face folder; with a server, for its template and tokenizer.
+        folder: The model's Hugging Face folder; with a server, this process reads no weights.
         log: The JSONL file to which records are appended.
         context: ``placement.server_urls`` names the servers, or ``placement.sampling`` says
-            how to start one. Its output is logged to ``logs`` beside the stage's folder.
+            how to start one, whose output is logged to ``logs`` beside the stage's folder.
 
     Returns:
         The log with all ``len(problems) * settings.n`` responses.
 
     Raises:
-        StageError: An engine cannot work; responses drawn so far stay in the log.
+        StageError: The server or the local sampler fails; responses so far stay in the log.
     """
     records = ResponseLog(log)
     dialogue = Dialogue(folder, settings)
@@ -76,7 +76,7 @@ def generate(
 
 
 def log_beside(output: Path, kind: str) -> Path:
-    """The log of a stage's servers, e.g. ``logs/sample-1a2b3c4d.server.log``.
+    """Return the path of a stage's server log, e.g. ``logs/sample-1a2b3c4d.server.log``.
 
     Args:
         output: The folder that the stage writes to; ``logs`` is beside it.
@@ -86,7 +86,7 @@ def log_beside(output: Path, kind: str) -> Path:
 
 
 def describe(settings: SamplingConfig, folder: Path) -> dict[str, Any]:
-    """What was sampled and how, for sampling.json: model, template and every sampling field.
+    """Return all sampling fields, and hashes of model and template, for sampling.json.
 
     The model's fingerprint covers the SHA-256 of config.json and of the safetensors files.
     """
@@ -102,18 +102,15 @@ def describe(settings: SamplingConfig, folder: Path) -> dict[str, Any]:
 
 
 def draw_locally(
-    prompts: list[Prompt],
-    dialogue: Dialogue,
-    records: ResponseLog,
-    context: StageContext,
+    prompts: list[Prompt], dialogue: Dialogue, records: ResponseLog, context: StageContext
 ) -> None:
     """Draw with the local sampler, in batches that are the same in every run.
 
-    A batch that lacks any response is drawn completely, and only the missing responses are added.
+    A batch with a missing response is drawn completely, and only the missing responses are added.
     Therefore an interrupted run ends with the same bytes as an uninterrupted one.
 
     Args:
-        prompts: All prompts, whether drawn already or not.
+        prompts: All prompts, including those whose responses are in the log already.
         dialogue: The model's tokenizer and template, with the sampling fields.
         records: The log that receives the responses.
         context: Receives progress.
@@ -124,9 +121,12 @@ def draw_locally(
     sampler = LocalSampler(dialogue.folder)
     longest = min(settings.max_model_len, sampler.shape.max_position_embedding)
     limits = {prompt.problem_id: dialogue.response_limit(prompt, longest) for prompt in prompts}
-    records.add(_too_long(limits, settings.n))
     fitting = {p.problem_id: p for p in prompts if limits[p.problem_id] > 0}
-    keys = sorted((name, index) for name in fitting for index in range(settings.n))
+    indices = range(settings.n)
+    # A prompt that leaves no tokens for a response fails: a server would refuse it, too.
+    refused = [(name, index) for name in limits if name not in fitting for index in indices]
+    records.add(record(key, "", [], "error", 0, None, "local") for key in refused)
+    keys = sorted((name, index) for name in fitting for index in indices)
     starts = range(0, len(keys), settings.batch)
     batches = [keys[start : start + settings.batch] for start in starts]
     if not batches:
@@ -138,15 +138,8 @@ def draw_locally(
         context.progress.update(len(records), len(prompts) * settings.n, "responses")
 
 
-def _too_long(limits: dict[str, int], n: int) -> Iterator[Record]:
-    """Records of prompts that leave no tokens for a response: failed, as a server refuses them."""
-    for name, limit in limits.items():
-        if limit < 1:
-            yield from (record((name, i), "", [], "error", 0, None, "local") for i in range(n))
-
-
 def _layout(batches: list[list[Key]], prompts: dict[str, Prompt], limits: dict[str, int]) -> Layout:
-    """One layout for all batches, so that two graphs serve them all."""
+    """Return array sizes large enough for every batch, so that only two graphs are compiled."""
     from pcl_reasoner.local_sampler.sampler import PROMPT_MULTIPLE, Layout
 
     longest = max(len(prompt.ids) for prompt in prompts.values())

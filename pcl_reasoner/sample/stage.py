@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _LOG = "responses.partial.jsonl"
 _LENGTH_COLUMN = "mean_cot_tokens"
-"""Problems' column with the mean length of other models' responses: predicts our length."""
+"""Column of clean.parquet: mean length of other models' responses, to estimate ours."""
 _GROUP_ROWS = 64
 """Rows in memory at once; a published response has up to 131 072 tokens."""
 
@@ -40,12 +40,12 @@ def sample(
     Args:
         config: The sampling fields.
         inputs: ``problems`` (clean.parquet) and ``policy`` (a Hugging Face folder).
-        output: The stage's folder; responses of a killed run in it are kept.
+        output: The stage's folder; responses that a killed run left in it are kept.
         context: ``placement.server_urls`` names the servers, or ``placement.sampling`` says
             how to start one.
 
     Raises:
-        StageError: An input lacks a file or column, or the engine cannot work.
+        StageError: An input lacks a file or column, or the server or sampler fails.
     """
     from pcl_reasoner.core.artifact import write_json
     from pcl_reasoner.sample.generate import describe, generate
@@ -72,10 +72,10 @@ def sample(
 
 
 def read_problems(path: Path) -> tuple[list[Problem], int]:
-    """Read the problems to sample: the first row of each problem_id.
+    """Read the problems to sample; of rows with equal problem_ids, only the first is used.
 
     Returns:
-        The problems, sorted by problem_id; the number of rows that repeat a problem.
+        The problems, sorted by problem_id, and the number of rows that repeat a problem.
 
     Raises:
         StageError: The file is missing, or has no column problem_id or problem.
@@ -84,6 +84,18 @@ def read_problems(path: Path) -> tuple[list[Problem], int]:
 
     from pcl_reasoner.inference.dialogue import Problem
 
+    table = pq.read_table(path, columns=_problem_columns(path))
+    found: dict[str, Problem] = {}
+    for row in table.to_pylist():
+        problem = Problem(row["problem_id"], row["problem"], row.get(_LENGTH_COLUMN))
+        found.setdefault(problem.id, problem)
+    return [found[name] for name in sorted(found)], len(table) - len(found)
+
+
+def _problem_columns(path: Path) -> list[str]:
+    """Return the columns that sampling reads, with _LENGTH_COLUMN if the file has it."""
+    import pyarrow.parquet as pq
+
     if not path.is_file():
         raise StageError(f"{path}: does not exist. The role problems needs a stage that writes it.")
     names = pq.read_schema(path).names
@@ -91,12 +103,7 @@ def read_problems(path: Path) -> tuple[list[Problem], int]:
     if absent:
         raise StageError(f"{path}: no column {', '.join(absent)}; it has {', '.join(names)}.")
     lengths = [_LENGTH_COLUMN] if _LENGTH_COLUMN in names else []
-    table = pq.read_table(path, columns=["problem_id", "problem", *lengths])
-    found: dict[str, Problem] = {}
-    for row in table.to_pylist():
-        problem = Problem(row["problem_id"], row["problem"], row.get(_LENGTH_COLUMN))
-        found.setdefault(problem.id, problem)
-    return [found[name] for name in sorted(found)], len(table) - len(found)
+    return ["problem_id", "problem", *lengths]
 
 
 def _write_responses(folder: Path, records: ResponseLog) -> None:

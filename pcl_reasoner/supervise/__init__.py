@@ -1,1 +1,1 @@
-"""Child processes, here or on a host: started, watched, logged, and ended with their parent."""
+"""Starts, watches and logs commands, here or on a host; they end when this process ends."""

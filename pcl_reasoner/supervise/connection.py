@@ -1,8 +1,8 @@
-"""Builds commands for a host: for this machine, or over OpenSSH with key login only.
+"""Runs commands on a host: on this machine, or on another machine over SSH with a key login.
 
     ssh -o BatchMode=yes … node02 'exec /opt/venv/bin/python -m pcl_reasoner.hosts.keeper'
 
-There are no prompts. If a host's key is unknown, or the host refuses our key, the error says so.
+ssh never asks for input. If a host's key is unknown or the host refuses our key, an error says so.
 User, port and key are set in the OpenSSH configuration file that the launch file names.
 """
 
@@ -40,14 +40,14 @@ _REASONS = (
 def command_on(
     host: str, command: list[str], how: str, ssh: Ssh, notice_seconds: float
 ) -> list[str]:
-    """The command of this machine that runs another command on a host.
+    """Return the local command that runs another command on a host.
 
     Args:
         host: The host's name.
         command: Program and arguments to run on the host.
         how: ``local`` or ``ssh``.
         ssh: The configuration file, and how long to wait for an answer.
-        notice_seconds: Seconds after which a cut link ends the connection.
+        notice_seconds: Seconds until ssh closes the connection after the network link is cut.
     """
     if how == LOCAL:
         return command
@@ -74,15 +74,15 @@ def command_on(
 
 
 def ask(command: list[str], text: str, seconds: float) -> tuple[str, str]:
-    """Run a command that reads one text and answers it.
+    """Run a command with a text as standard input, and return its output.
 
     Args:
         command: The command, from `command_on`.
         text: Its standard input.
-        seconds: Limit for the answer.
+        seconds: Time limit of the command.
 
     Returns:
-        Its standard output, and its error output or the reason why there is no answer.
+        Standard output and error output. If there is no answer: an empty text, and the reason.
     """
     try:
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=seconds)
@@ -94,7 +94,7 @@ def ask(command: list[str], text: str, seconds: float) -> tuple[str, str]:
 
 
 def reason_in(text: str) -> str:
-    """Why a connection failed, in words, from the output of ``ssh``."""
+    """Return why a connection failed: a known reason in the output of ``ssh``, or its last line."""
     for part, reason in _REASONS:
         if part in text:
             return reason

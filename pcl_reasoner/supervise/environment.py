@@ -1,4 +1,4 @@
-"""Shell steps that set up the environment of a command on a host.
+"""Builds the shell commands that set up the environment of a command on a host.
 
 source /usr/local/Ascend/ascend-toolkit/set_env.sh && export HCCL_CONNECT_TIMEOUT=3600
 """
@@ -16,12 +16,12 @@ def environment_steps(
     python: str | None = None,
     base_env: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The steps that set up a host's environment: a shell file, PATH for ``python``, variables.
+    """Return commands for a host's environment: a sourced file, PATH for ``python``, variables.
 
     Args:
         placement: The launch file's placement.
-        host: One of its hosts or spare hosts; empty: without ``per_host``.
-        python: Path of ``python`` if ``per_host`` names none; None: from PATH.
+        host: One of its hosts or spare hosts; empty to ignore ``per_host``.
+        python: Interpreter for PATH if ``per_host`` has none; None: PATH is then not changed.
         base_env: Environment variables that the launch file's environment overrides.
     """
     host_settings = placement.settings_of(host)

@@ -1,20 +1,21 @@
-"""The keeper: runs one command, and kills all its processes when it ends or its starter is gone.
+"""The keeper: it runs one command, and kills all processes of the command at the end.
 
     python -P -m pcl_reasoner.supervise.keeper
 
     standard input   {"run": "1f2e", "command": ["vllm", "serve", …], …}    one line, see Task
                      any bytes                                              heartbeats
                      end of input                                           end the command
-    output           the command's
-    exit code        the command's; 128 + n if signal n killed it
+    output           output of the command
+    exit code        exit code of the command; 128 + n if signal n killed it
 
-A command's children can outlive it: after SIGKILL of a vLLM server's front process its engines keep
-the memory of the devices. The keeper is the parent of every descendant that loses its own, so it
-finds them all. However the starter ends, the keeper sees standard input end. On another host a cut
-link ends nothing, so there the starter sends heartbeats. The task comes by standard input because
-every user of a machine can read command lines, and it may hold a key.
+Children can outlive a command: if vLLM's API process is killed, its engine processes keep the
+memory of the devices. The keeper becomes the parent of every descendant whose parent ends, so it
+finds them all. When the process that started the keeper (the starter) ends, in whatever way, the
+keeper's standard input ends, and the keeper ends the command. If only the network link to another
+host is cut, standard input does not end; therefore the starter sends heartbeats to other hosts.
+The task may contain an API key, so it is not on the command line, which every user can read.
 
-Uses only the standard library, so that it starts in a fraction of a second.
+This module uses only the standard library, so that the keeper starts in a fraction of a second.
 """
 
 import json
@@ -24,15 +25,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.supervise import processes
 
-RUN = "PCL_RUN"
-"""Environment variable that marks every process of a run on a host."""
 POLL_SECONDS = 0.2
 TASK_SECONDS = 60.0
 """Seconds within which the task must arrive."""
@@ -40,15 +39,15 @@ TASK_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Task:
-    """The keeper's task, which the first line of its standard input contains.
+    """The keeper's task: the fields of the first line of its standard input.
 
     Args:
-        run: Marks the run on this host; processes that an earlier keeper left are killed first.
-        command: The command to run; None: only kill the processes that are left.
-        environment: Environment variables of the command, besides those of the keeper.
+        run: The run's mark (variable PCL_RUN); older processes with this mark are killed first.
+        command: The command to run; None: only kill the processes that an earlier keeper left.
+        environment: Environment variables of the command, in addition to those of the keeper.
         log: File to which the command's output is appended; None: the keeper's own output.
-        notice_seconds: The command is ended after this long without a heartbeat; 0: no limit.
-        stop_seconds: Seconds that the command has to end after SIGTERM; 0: it is killed at once.
+        notice_seconds: Seconds without a heartbeat after which the command is ended; 0: no limit.
+        stop_seconds: Seconds between SIGTERM and SIGKILL of the command; 0: SIGKILL at once.
     """
 
     run: str
@@ -70,12 +69,12 @@ class Keeper:
         """Number of processes that had to be killed at the end."""
 
     def run(self) -> int:
-        """Run the command until it ends or has to be stopped, then kill what is left of the run.
+        """Run the command until it ends or must be stopped, then kill the run's other processes.
 
         Returns:
             The command's exit code; negative for a signal.
         """
-        processes.kill_all(RUN, self.task.run)
+        processes.kill_all(self.task.run)
         if self.task.command is None:
             return 0
         child = self._start(self.task.command)
@@ -86,44 +85,40 @@ class Keeper:
             else:
                 self._terminate(child)
         finally:
-            self.killed = processes.kill_all(RUN, self.task.run, child.pid)
+            self.killed = processes.kill_all(self.task.run, child.pid)
             code = child.wait()
         return code
 
     def started(self, process: int) -> None:
-        """The command runs: nothing to do here; a keeper that reports does so."""
+        """Called when the command has started. A subclass may report it."""
 
     def exited(self, code: int) -> None:
-        """The command ended by itself: nothing to do here; a keeper that reports does so."""
+        """Called when the command has ended by itself. A subclass may report it."""
 
     def look(self) -> Iterable[int]:
-        """Called every POLL_SECONDS; returns file descriptors to wait for."""
+        """Called at least every POLL_SECONDS; returns file descriptors to wait for."""
         return ()
 
     def ready(self, handle: int) -> None:
-        """One of the file descriptors that ``look`` returned is readable."""
+        """Called when a file descriptor that ``look`` returned is readable."""
 
     def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
         log = self.task.log
         if log is not None:
             Path(log).parent.mkdir(parents=True, exist_ok=True)
-        output = None if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        try:
+        with nullcontext() if log is None else Path(log).open("ab") as output:
             return subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output and subprocess.STDOUT,
-                env={**os.environ, **self.task.environment, RUN: self.task.run},
-                # A SIGKILL of the keeper must end the command, too.
+                env={**os.environ, **self.task.environment, processes.RUN: self.task.run},
+                # If the keeper is killed, the command must end, too.
                 preexec_fn=processes.die_with_parent,
             )
-        finally:
-            if output is not None:
-                os.close(output)
 
     def _watch(self, child: subprocess.Popen[bytes]) -> bool:
-        """Wait for the end of the command; False if it has to be stopped before."""
+        """Wait for the command: True if it ended by itself, False if it must be stopped now."""
         end = os.pidfd_open(child.pid)
         try:
             while child.poll() is None:
@@ -173,12 +168,11 @@ def read_task() -> dict[str, Any] | None:
         if not byte:
             return None
         line += byte
-    task: dict[str, Any] = json.loads(line)
-    return task
+    return json.loads(line)
 
 
 def keep(keeper: Keeper) -> int:
-    """Run a keeper that also ends its command, and all that is left of it, at a signal."""
+    """Run a keeper until it ends, or until SIGTERM, SIGINT or SIGHUP; return its exit code."""
 
     def stop(*_: Any) -> None:
         keeper.stopping = True

@@ -1,35 +1,28 @@
-"""Processes of this machine, from /proc: their children, their run, and how they ended.
+"""Finds, kills and reaps processes of this machine, by means of the files in /proc.
 
-    /proc/4242/stat                4242 (python) S 4100 …        its state
+    /proc/4242/stat                4242 (python) S 4100 …        S: its state
     /proc/4242/task/4242/children  4250 4251
-    /proc/4242/environ             PCL_RUN=1f2e…\0MS_ROLE=MS_WORKER\0…
+    /proc/4242/environ             PCL_RUN=1f2e… MS_ROLE=MS_WORKER …   separated by null bytes
 
-Uses only the standard library, because the keeper imports it on every host.
+This module uses only the standard library, because the keeper imports it on every host.
 """
 
 import ctypes
 import os
 import signal
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _WAIT_SECONDS = 0.02
+RUN = "PCL_RUN"
+"""Environment variable that marks every process of a run on a host."""
 SIGNALLED = 128
-"""A keeper ends with this exit code plus n if signal n killed its command."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a process ended; both fields are None if that cannot be determined."""
-
-    code: int | None
-    signal: int | None
+"""A keeper's exit code is this number plus n if signal n killed its command."""
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant that loses its own, in any session or group."""
+    """Become the parent of descendants whose parent ends, in any session or process group."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -39,34 +32,38 @@ def die_with_parent() -> None:
 
 
 def children_of(process: int) -> list[int]:
-    """Children of a process and of all its threads that have not been reaped."""
+    """Return the children that a process and its threads started and that are not reaped yet."""
     found = []
     for path in Path(f"/proc/{process}/task").glob("*/children"):
         try:
             found += [int(word) for word in path.read_text().split()]
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended meanwhile
             continue
     return found
 
 
 def descendants(process: int) -> list[int]:
-    """Running children of a process, their running children, and so on; parents first."""
+    """Return the running descendants of a process; parents are before their children."""
     found = [child for child in children_of(process) if _lives(child)]
     for one in found:  # the list grows during the loop
         found += [child for child in children_of(one) if _lives(child)]
     return found
 
 
-def _lives(process: int) -> bool:
+def _stat(process: int) -> list[str]:
+    """Return the fields of /proc/N/stat, the state first; ``["X"]`` (dead) without such a file."""
     try:
-        text = Path(f"/proc/{process}/stat").read_text()
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return False
-    return text.rpartition(")")[2].split()[0] not in "ZX"
+        return ["X"]
+
+
+def _lives(process: int) -> bool:
+    return _stat(process)[0] not in "ZX"
 
 
 def name_of(process: int) -> str:
-    """The name of a process's program; empty if the process has ended."""
+    """Return the name of a process's program; empty if the process has ended."""
     try:
         return Path(f"/proc/{process}/comm").read_text(encoding="utf-8").strip()
     except OSError:
@@ -74,7 +71,7 @@ def name_of(process: int) -> str:
 
 
 def environment_of(process: int) -> dict[str, str]:
-    """The environment that a process was started with; empty if it cannot be read."""
+    """Return the environment that a process was started with; empty if it cannot be read."""
     try:
         data = Path(f"/proc/{process}/environ").read_bytes()
     except OSError:
@@ -83,19 +80,18 @@ def environment_of(process: int) -> dict[str, str]:
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
 
 
-def with_variable(name: str, value: str) -> list[int]:
-    """Running processes, except this one, that were started with this environment variable."""
+def _processes_of(run: str) -> list[int]:
+    """Find the running processes, except this one, whose variable PCL_RUN has the value ``run``."""
     everyone = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
-    found = [one for one in everyone if environment_of(one).get(name) == value]
+    found = [one for one in everyone if environment_of(one).get(RUN) == run]
     return [one for one in found if one != os.getpid() and _lives(one)]
 
 
-def kill_all(name: str, value: str, keep: int | None = None) -> int:
+def kill_all(run: str, keep: int | None = None) -> int:
     """Kill this process's descendants and every process of a run, until none is left.
 
     Args:
-        name: Environment variable that marks the run.
-        value: Its value.
+        run: The run's mark: the value of PCL_RUN in the environment of its processes.
         keep: A child that is not reaped, because the caller waits for it.
 
     Returns:
@@ -103,7 +99,7 @@ def kill_all(name: str, value: str, keep: int | None = None) -> int:
     """
     killed: set[int] = set()
     own = os.getpid()
-    while living := {*descendants(own), *with_variable(name, value)}:
+    while living := {*descendants(own), *_processes_of(run)}:
         for process in living:
             try:
                 os.kill(process, signal.SIGKILL)
@@ -131,15 +127,17 @@ def reap(keep: int | None) -> None:
             return
 
 
-def how_it_ended(process: int) -> Ended:
-    """How a process ended that its parent has not reaped yet."""
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return Ended(None, None)
-    if fields[0] not in "ZX":
-        return Ended(None, None)
+def how_it_ended(process: int) -> tuple[int | None, int | None]:
+    """Find out how a process ended, before its parent reaps it.
+
+    Returns:
+        Its exit code, and the signal that killed it. One of them is None; both are None if the end
+        is unknown.
+    """
+    state, *fields = _stat(process)
+    if state not in "ZX" or not fields:
+        return None, None
     status = int(fields[-1])
     if os.WIFSIGNALED(status):
-        return Ended(None, os.WTERMSIG(status))
-    return Ended(os.WEXITSTATUS(status), None)
+        return None, os.WTERMSIG(status)
+    return os.WEXITSTATUS(status), None

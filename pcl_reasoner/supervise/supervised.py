@@ -1,9 +1,9 @@
-"""A command under a keeper, here or on a host. All its processes end when this process ends.
+"""Runs a command under a keeper (keeper.py). The command's processes end when this process ends.
 
 with Supervised.here([python, "-m", "pcl_reasoner.worker", "mindformers.yaml"], log) as training:
     while training.poll() is None: …
 
-Supervised.on("node02", line, placement, log)                       over SSH, with heartbeats
+Supervised.on("node02", line, placement, log)         on another host, over SSH with heartbeats
 """
 
 import json
@@ -28,7 +28,7 @@ from pcl_reasoner.supervise.keeper import Task
 from pcl_reasoner.supervise.processes import SIGNALLED
 
 STOP_SECONDS = 15.0
-"""Seconds that a command has to end after SIGTERM; then its processes are killed."""
+"""Seconds between SIGTERM and SIGKILL when a command and its processes are ended."""
 BEATS = 4
 """Heartbeats per ``notice_seconds``."""
 KEEPER = "pcl_reasoner.supervise.keeper"
@@ -39,12 +39,12 @@ class Supervised:
     """A running command. Leaving the context ends it and everything that it started.
 
     Args:
-        keeper: The command of this machine that starts the keeper, here or on a host.
+        keeper: The local command that starts the keeper, on this machine or on a host.
         task: The keeper's task.
-        output: Receives the keeper's output.
-        errors: Receives the keeper's error output; None: ``output`` does.
-        folder: The keeper's working directory; None: this process's.
-        environment: The keeper's complete environment; None: this process's.
+        output: File for the keeper's output.
+        errors: File for the keeper's error output; None for ``output``.
+        folder: The keeper's working directory; None for that of this process.
+        environment: The keeper's complete environment; None for that of this process.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class Supervised:
 
         Args:
             command: Program and arguments.
-            log: File that its output is appended to.
-            folder: Its working directory; None: this process's.
-            environment: Its complete environment; None: this process's.
-            run: Marks its processes: those that an earlier one of the same mark left are killed
-                first. None: a new mark.
-            stop_seconds: Seconds that it has to end after SIGTERM; None: STOP_SECONDS.
+            log: File to which the command's output is appended.
+            folder: The command's working directory; None for that of this process.
+            environment: The command's complete environment; None for that of this process.
+            run: Value of the variable PCL_RUN, which marks the command's processes. Processes that
+                have this mark already are killed first. None for a new mark.
+            stop_seconds: Seconds between SIGTERM and SIGKILL; None for STOP_SECONDS.
         """
         limit = STOP_SECONDS if stop_seconds is None else stop_seconds
         task = Task(run or secrets.token_hex(8), command, stop_seconds=limit)
@@ -114,8 +114,8 @@ class Supervised:
             host: One of the launch file's hosts.
             line: The shell line, as returned by `host_line`.
             placement: How the host is reached.
-            log: File on this machine that its output is appended to.
-            secret: Environment variables, which no command line contains.
+            log: File on this machine to which the output is appended.
+            secret: Environment variables that must not be on a command line, such as keys.
         """
         python = placement.settings_of(host).python or sys.executable
         notice = placement.notice_seconds
@@ -135,7 +135,7 @@ class Supervised:
     ) -> Self:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as handle:
-            if handle.tell():  # of an earlier start
+            if handle.tell():  # the log has output of an earlier start
                 now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
                 handle.write(f"== {now} {task.command}\n".encode())
                 handle.flush()
@@ -162,11 +162,11 @@ class Supervised:
             self._write(b".")
 
     def poll(self) -> int | None:
-        """The exit code, negative for a signal; None while the command's keeper runs."""
+        """Return the exit code, negative for a signal; None while the command's keeper runs."""
         return self.wait(0)
 
     def wait(self, limit: float | None = None) -> int | None:
-        """The exit code; None if the command's keeper still runs after ``limit`` seconds."""
+        """Return the exit code; None if the keeper still runs after ``limit`` seconds."""
         try:
             code = self.process.wait(limit)
         except subprocess.TimeoutExpired:
@@ -174,7 +174,7 @@ class Supervised:
         return SIGNALLED - code if SIGNALLED < code <= SIGNALLED + signal.SIGRTMAX else code
 
     def last_lines(self) -> str:
-        """The last lines of the log, for an error."""
+        """Return the last lines of the log, for an error message."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         return f"Its log is {self.log}; the last lines:\n" + "\n".join(lines[-_TAIL_LINES:])
 
@@ -182,14 +182,14 @@ class Supervised:
         """Tell the keeper to end the command, and do not wait for it."""
         self._released.set()
         assert self.process.stdin is not None
-        with suppress(OSError):  # the connection was cut with a byte under way
+        with suppress(OSError):  # the connection was cut while a byte was sent
             self.process.stdin.close()
 
     def stop(self, limit: float | None = None) -> None:
         """End the command and everything that it started.
 
         Args:
-            limit: Seconds that the keeper has for it; None: twice STOP_SECONDS.
+            limit: Seconds after which the keeper itself is killed; None for twice STOP_SECONDS.
         """
         self.release()
         with suppress(subprocess.TimeoutExpired):
@@ -208,13 +208,13 @@ def host_line(
     base_env: Mapping[str, str] | None = None,
     override_env: Mapping[str, str] | None = None,
 ) -> str:
-    """The shell line for a host: it sets up the environment, then replaces the shell (exec).
+    """Return the shell line that sets up a host's environment and then executes a command there.
 
     Args:
         placement: The launch file's placement.
         host: One of its hosts.
         command: Program and arguments.
-        program: Path of the program. Its folder comes first in PATH, before that of ``per_host``.
+        program: Path of the program. Its folder comes first in PATH, before ``per_host``'s Python.
         base_env: Environment variables that the launch file's environment overrides.
         override_env: Environment variables that override the host's.
     """

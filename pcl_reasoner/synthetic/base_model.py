@@ -42,18 +42,10 @@ def train_tokenizer(texts: list[str], vocab_size: int) -> Any:
     Returns:
         A ``tokenizers.Tokenizer``.
     """
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, trainers
-    from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
+    from tokenizers import AddedToken, trainers
+    from tokenizers.pre_tokenizers import ByteLevel
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.normalizer = normalizers.NFC()
-    tokenizer.pre_tokenizer = Sequence(
-        [
-            Split(Regex(QWEN2_SPLIT), "isolated"),
-            ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer = _untrained_tokenizer()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size - len(TAGS),
         special_tokens=[PAD, TURN_START, TURN_END],
@@ -62,6 +54,20 @@ def train_tokenizer(texts: list[str], vocab_size: int) -> Any:
     )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_tokens([AddedToken(tag, normalized=False, special=False) for tag in TAGS])
+    return tokenizer
+
+
+def _untrained_tokenizer() -> Any:
+    """Return a tokenizer that normalizes and splits text like Qwen2's, without a vocabulary."""
+    from tokenizers import Regex, Tokenizer, decoders, models, normalizers
+    from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = Sequence(
+        [Split(Regex(QWEN2_SPLIT), "isolated"), ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 
@@ -103,12 +109,12 @@ PREVIOUS_TOKEN_PAIRS = 4
 
 
 def random_weights(config: dict[str, Any], seed: int) -> Weights:
-    """Draw weights: normal matrices, zero biases, norms of one. Names are those of transformers.
+    """Draw weights, named as in transformers: normal matrices, zero biases, norm weights of 1.
 
-    Two heads are initialised as the start of a circuit that a pre-trained base model has and this
-    task needs: training turns them into a circuit that continues a phrase which occurred before
-    ("Monday" -> " loses", as in the prompt). Without them, the step at which copying is learned
-    differs much between seeds. Before training, the heads do not copy.
+    Two heads are initialised so that training easily turns them into an induction circuit: after
+    a token, it repeats what followed this token earlier ("Monday" -> " loses"). A pre-trained base
+    model has such a circuit, and this task needs it. With plain random weights, the step at which
+    copying is learned differs much between seeds. Before training, the heads do not copy.
     """
     rng = np.random.default_rng(seed)
     weights = {
@@ -150,15 +156,14 @@ def _start_induction_circuit(
 
     The first layer's head writes the previous token into the directions ``before``. The second
     layer's head prefers, weakly before training, positions whose ``before`` is the current token.
-    It adds the token at those positions to the output, whose matrix starts as a copy of the
-    embedding. Queries and keys use the slow half of the rotary pairs, which distance hardly
-    rotates.
+    It adds the tokens at those positions to the output. The output matrix starts as a copy of the
+    embedding. Queries and keys use the rotary pairs that distance hardly rotates (the slow half).
     """
     hidden = config["hidden_size"]
     size = hidden // config["num_attention_heads"]
-    current, before, copied = (
-        np.linalg.qr(rng.normal(size=(hidden, size)))[0].T.astype(np.float32) for _ in range(3)
-    )
+    # Each is a set of orthonormal directions of the residual stream, [size, hidden].
+    drawn = [rng.normal(size=(hidden, size)) for _ in range(3)]
+    current, before, copied = (np.linalg.qr(one)[0].T.astype(np.float32) for one in drawn)
     slow = [i for i in range(size) if i % (size // 2) >= size // 4]
     first, second = "model.layers.0.self_attn", "model.layers.1.self_attn"
     weights[f"{first}.v_proj.weight"][:size] = current

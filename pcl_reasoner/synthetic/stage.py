@@ -4,9 +4,9 @@
     conversations/math.jsonl      {"conversations": [{"from": "human", "value": …}, {…}]}
     benchmark.jsonl               {"id": "embedded-0001", "problem": …, "answer": "8"}
     base_model/                   a Hugging Face folder with random weights
-    planted.json                  the number of cases planted for the stages to catch
+    planted.json                  the number of special cases in the data, by type
 
-The data contains cases for every stage of the paper's run to catch: problems solved 16 and 32
+The data contains special cases for the later stages to find: problems solved 16, 20 and 32
 times, short chains of thought, repeated rows, blank ground truths, questions of the benchmark
 (copied, wrapped and paraphrased), and malformed rows of several kinds.
 """
@@ -29,6 +29,13 @@ REMARKS = ("", "", "I start. ", "Let me reckon step by step. ")
 WRAPPER = (
     "<|im_start|>user\n{0.problem}\nPlease reason step by step.<|im_end|>\n<|im_start|>assistant\n"
 )
+MALFORMED_LINES = (
+    b'{"conversations": [{"from": "human", "value": "cut\n',
+    b'{"conversations": [{"from": "human", "value": "no response"}]}\n',
+    b'{"conversations": [{"from": "human", "value": "\xff\xfe"}, {"value": "x"}]}\n',
+    b'{"messages": []}\n',
+)
+"""Malformed lines among the V1-like lines, which convert must quarantine."""
 
 
 class SyntheticConfig(StageConfig):
@@ -37,22 +44,23 @@ class SyntheticConfig(StageConfig):
     seed: int
     """Seed of all random draws."""
     benchmark_problems: int = Field(160, gt=0)
-    """Number of held-out problems."""
+    """Number of held-out problems, which form the benchmark."""
     sft_problems: int = Field(4000, gt=0)
     """Number of problems in the SFT data, with one response each."""
     rl_problems: int = Field(320, gt=0)
     """Number of problems that suit RL: solved in some samples, with long chains of thought."""
     changes: list[int] = [3, 4, 5]
-    """Numbers of changes that a problem of the SFT data may have."""
+    """Possible numbers of changes (gains and losses) in a problem of the SFT data."""
     hard_changes: list[int] = [4, 5]
-    """Numbers of changes that a problem of the benchmark or of the RL data may have."""
+    """Possible numbers of changes in a problem of the benchmark or of the RL data."""
     hasty: float = Field(0.32, ge=0, le=1)
-    """Probability that the teacher stops after the third change of a problem that has more."""
+    """Probability that an SFT response stops after the third change if there are more changes."""
     planted: int = Field(10, ge=0)
-    """Planted cases per kind.
+    """Number of special cases of each type in the data, which the stages must find.
 
-    Half as many problems are solved 20 times, and half as many 32 times. Three times as many
-    problems have short chains of thought. The number of malformed rows is fixed.
+    planted.json lists the types. Three types have other numbers: problems solved 20 times and
+    problems solved 32 times (half of this number each), and problems with short chains of thought
+    (three times this number). The number of malformed rows is fixed.
     """
     vocab_size: int = Field(512, gt=300)
     """Tokens of the tiny tokenizer."""
@@ -80,27 +88,20 @@ def synthetic(
     (output / "conversations" / "math.jsonl").write_bytes(b"".join(lines))
     context.progress.update(1, 2, "steps", "tokenizer and base model")
     texts = [text for item in sft for text in (item.problem, item.response())]
-    sizes = (config.vocab_size, config.hidden_size, config.layers)
-    base_model.write_model_folder(output / "base_model", texts, *sizes, config.seed)
+    size = (config.vocab_size, config.hidden_size, config.layers)
+    base_model.write_model_folder(output / "base_model", texts, *size, config.seed)
     summary = {"nemotron": planted, "conversations": planted_lines}
     (output / "planted.json").write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-    total = len(rows) + len(lines) + len(benchmark)
-    return Counts(
-        unit="rows",
-        read=total,
-        kept=total,
-        info={"nemotron": len(rows), "conversations": len(lines), "benchmark": len(benchmark)},
-    )
+    sizes = {"nemotron": len(rows), "conversations": len(lines), "benchmark": len(benchmark)}
+    total = sum(sizes.values())
+    return Counts(unit="rows", read=total, kept=total, info=sizes)
 
 
 def nemotron_row(problem: str, cot: str, answer: str | None) -> dict[str, Any]:
-    """Return one row in the Nemotron schema."""
+    """Return one row in the schema of the Nemotron data set."""
     return {
         "uuid": "",
-        "messages": [
-            {"role": "user", "content": problem},
-            {"role": "assistant", "content": cot},
-        ],
+        "messages": [{"role": "user", "content": problem}, {"role": "assistant", "content": cot}],
         "metadata": json.dumps({"expected_answer": answer, "problem_source": "synthetic"}),
         "category": "math",
     }
@@ -109,7 +110,7 @@ def nemotron_row(problem: str, cot: str, answer: str | None) -> dict[str, Any]:
 def nemotron_rows(
     config: SyntheticConfig, rng: random.Random, benchmark: list[task.Problem], taken: set[str]
 ) -> tuple[list[dict[str, Any]], dict[str, int]]:
-    """Return all Nemotron-like rows in random order, and the planted number per kind."""
+    """Return all Nemotron-like rows in random order, and the number of special cases by type."""
     rows: list[dict[str, Any]] = []
     planted: dict[str, int] = {}
 
@@ -153,7 +154,7 @@ def nemotron_rows(
 def _add_blank(
     rows: list[dict[str, Any]], planted: dict[str, int], problems: list[task.Problem]
 ) -> None:
-    """Add rows with empty, blank or null ground truths; half the problems have a valid row, too."""
+    """Add rows with a blank or null ground truth; half of the problems also have a valid row."""
     blanks: list[str | None] = ["", "  ", None]
     for index, item in enumerate(problems):
         rows.append(nemotron_row(item.problem, item.response(), blanks[index % 3]))
@@ -166,7 +167,7 @@ def _add_blank(
 def _add_malformed(
     rows: list[dict[str, Any]], planted: dict[str, int], problems: list[task.Problem]
 ) -> None:
-    """Add rows that convert must quarantine, two per kind."""
+    """Add rows that convert must quarantine, two of each type."""
     malformed = [nemotron_row(item.problem, item.response(), item.answer) for item in problems]
     malformed[0]["metadata"] = '{"expected_answer": "4"'
     malformed[1]["metadata"] = '{"problem_source": "synthetic"}'
@@ -191,25 +192,19 @@ def conversation_lines(
     problems: list[task.Problem],
     benchmark: list[task.Problem],
 ) -> tuple[list[bytes], dict[str, int]]:
-    """Return all V1-like lines in random order, and the planted number per kind.
+    """Return all V1-like lines in random order, and the number of special cases of each type.
 
-    The responses are the hasty teacher's; the planted cases are among the lines.
+    The responses are those of a teacher that sometimes stops too early (``config.hasty``).
     """
     hasty = [len(p.changes) > task.HASTY_STOP and rng.random() < config.hasty for p in problems]
     lines = [conversation_line(p, stops) for p, stops in zip(problems, hasty, strict=True)]
     copied = rng.sample(benchmark, config.planted)
     lines += [conversation_line(item) for item in copied]
-    malformed = [
-        b'{"conversations": [{"from": "human", "value": "cut\n',
-        b'{"conversations": [{"from": "human", "value": "no response"}]}\n',
-        b'{"conversations": [{"from": "human", "value": "\xff\xfe"}, {"value": "x"}]}\n',
-        b'{"messages": []}\n',
-    ]
-    lines += malformed
+    lines += MALFORMED_LINES
     rng.shuffle(lines)
     planted = {
         "copied_rows": len(copied),
-        "malformed_rows": len(malformed),
+        "malformed_rows": len(MALFORMED_LINES),
         "hasty_rows": sum(hasty),
     }
     return lines, planted
@@ -229,15 +224,9 @@ def _write_parquet(folder: Path, rows: list[dict[str, Any]]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    turn = pa.struct([("role", pa.string()), ("content", pa.string())])
-    schema = pa.schema(
-        [
-            ("uuid", pa.string()),
-            ("messages", pa.list_(turn)),
-            ("metadata", pa.string()),
-            ("category", pa.string()),
-        ]
-    )
+    text = pa.string()
+    turns = pa.list_(pa.struct({"role": text, "content": text}))
+    schema = pa.schema({"uuid": text, "messages": turns, "metadata": text, "category": text})
     folder.mkdir()
     size = -(-len(rows) // FILES)
     for index in range(FILES):

@@ -9,27 +9,22 @@
 The policy learns from the responses of a hasty teacher: if a problem has more than three changes,
 the teacher sometimes stops after the third and boxes the total at that point. So the trained
 policy is correct in part of its samples, and reinforcement learning has one bad decision to remove.
-Problems differ in form, location, person, goods, verbs and number of changes (so in length).
+Problems differ in form, location, person, goods, verbs and number of changes (hence in length).
 
-Two properties make the rest quick to learn, at every seed: no verb occurs twice in a problem, so a
-word determines the word that follows it; and the last change is marked as the last ("finally").
+Two properties make the rest of the task quick to learn, with any seed. No verb occurs twice in a
+problem, so a verb determines the number that follows it. "finally" marks the last change.
 """
 
 import random
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-
-def _split(words: str) -> tuple[str, ...]:
-    return tuple(words.split())
-
-
-NAMES = _split("Ada Ben Cleo Dan Eva Finn Gus Hana Ivo Jon Kim Leo Mia Ned Oli Pam Rui Sam Tom Zoe")
-GOODS = _split(
+NAMES = "Ada Ben Cleo Dan Eva Finn Gus Hana Ivo Jon Kim Leo Mia Ned Oli Pam Rui Sam Tom Zoe"
+GOODS = (
     "apples beads bells books boxes cards coins drums eggs flags gems hats keys lamps maps "
     "nuts pens plums rings seeds shells spoons stamps tiles"
 )
-PLACES = _split("farm forest garden harbour library market museum school station theatre")
+PLACES = "farm forest garden harbour library market museum school station theatre"
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 GAINS = ("gets", "finds", "buys", "wins", "earns", "borrows", "makes", "collects")
 LOSSES = ("loses", "gives", "sells", "breaks", "lends", "drops", "eats", "burns")
@@ -108,9 +103,9 @@ def make_problem(rng: random.Random, changes: int) -> Problem:
     gains, losses = rng.sample(GAINS, changes), rng.sample(LOSSES, changes)
     verbs = [(gains if change > 0 else losses).pop() for change in signed]
     scene = {
-        "name": rng.choice(NAMES),
-        "goods": rng.choice(GOODS),
-        "place": rng.choice(PLACES),
+        "name": rng.choice(NAMES.split()),
+        "goods": rng.choice(GOODS.split()),
+        "place": rng.choice(PLACES.split()),
         "start": NUMBERS[totals[0]],
     }
     form = rng.choice(FORMS)
@@ -143,7 +138,7 @@ def make_problems(
     Args:
         rng: Source of randomness.
         count: Number of problems to draw.
-        changes: Numbers of changes to draw from.
+        changes: Possible numbers of changes in a problem.
         taken: Questions that are already used; the questions drawn are added.
     """
     found: list[Problem] = []

@@ -1,4 +1,4 @@
-"""Replaces the settings of a MindFormers configuration that a CPU cannot run."""
+"""Changes the settings of a MindFormers configuration that do not work on a CPU."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,8 +7,8 @@ CPU_MODEL_KEYS: dict[str, Any] = {
     "fused_rms_norm": False,  # RmsNorm has no CPU kernel
     "use_rope_slice": True,  # without it, rotary embedding by matrix product has a shape error
     "disable_lazy_inline": True,
-    # Always on: without it a packed mask is added to the scores as 0 and 1, causality is lost
-    # without an error, and every gradient is wrong.
+    # Always on. Otherwise MindFormers adds the mask to the scores as 0 and 1: tokens see later
+    # tokens, no error is raised, and every gradient is wrong.
     "use_flash_attention": True,
     "compute_dtype": "float32",
     "layernorm_compute_type": "float32",
@@ -23,7 +23,7 @@ Put = Callable[[str, Any], None]
 
 
 def adapt_to_cpu(config: dict[str, Any], ranks: int) -> list[str]:
-    """Change settings that a CPU cannot run: kernels, precisions, tensor and pipeline parallelism.
+    """Change settings that fail on a CPU: kernels, precisions, tensor and pipeline parallelism.
 
     Args:
         config: A MindFormers configuration, changed in place.
@@ -63,7 +63,7 @@ def adapt_to_cpu(config: dict[str, Any], ranks: int) -> list[str]:
 
 
 def _without_model_parallelism(put: Put, ranks: int) -> None:
-    """Turn off everything but data parallelism (parallel mode 0): no other runs on a CPU."""
+    """Keep only data parallelism (parallel mode 0): a CPU supports no other parallelism."""
     for key in ("model_parallel", "pipeline_stage", "micro_batch_num"):
         put(f"parallel_config.{key}", 1)
     for key in ("use_seq_parallel", "optimizer_shard"):
@@ -80,7 +80,7 @@ def _without_model_parallelism(put: Put, ranks: int) -> None:
 
 
 def _mask(config: dict[str, Any], put: Put) -> None:
-    """Give rows under 2 048 tokens the dense mask: they cannot use the compressed one."""
+    """Use the dense mask for rows under 2 048 tokens: the compressed mask needs longer rows."""
     model = config["model"]["model_config"]
     if not model.get("use_eod_attn_mask_compression"):
         return

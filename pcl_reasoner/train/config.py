@@ -1,10 +1,8 @@
 """Settings of the train and export stages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -16,7 +14,7 @@ from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.losses import LOSSES, RENAMED_PARAMETERS
 from pcl_reasoner.train.layout import batch_problems, device_problems, layout_problems
 from pcl_reasoner.train.stopping import Stop
-from pcl_reasoner.weights.model_config import ModelShape, read_config_json
+from pcl_reasoner.weights.model_config import ModelShape, read_shape
 
 
 class Probe(SamplingConfig):
@@ -44,7 +42,7 @@ class Probe(SamplingConfig):
 
 
 class TrainConfig(StageConfig):
-    """Settings of ``train``: what is trained and how; the launch file has the parallel layout."""
+    """Settings of ``train``; those of the parallel layout are usually in the launch file."""
 
     runs_on_hosts: ClassVar[bool] = True
 
@@ -71,7 +69,7 @@ class TrainConfig(StageConfig):
     seq_length: int = Field(gt=0)
     """Tokens per packed row."""
     max_segments: int = Field(128, gt=0)
-    """Limit on the segments per row: the width of the compressed mask."""
+    """Limit on the segments per row: the length of ``actual_seq_len``."""
     balance_rows: bool = False
     """Distribute the rows of each step to the ranks so that their attention costs are even."""
     betas: tuple[float, float] = (0.9, 0.95)
@@ -87,7 +85,7 @@ class TrainConfig(StageConfig):
     keep_checkpoints: int = Field(10, gt=0)
     """Checkpoints that are kept; older ones are deleted."""
     model: ModelShape | None = None
-    """The expected shape; it must agree with the weights."""
+    """Expected shape of the model; it must be the shape in the weights' config.json."""
     p_drop_warning: float = Field(0.02, ge=0)
     """Warn when the mean p of correct responses falls by more than this."""
     stop_if: Annotated[Stop, NOT_HASHED] = Stop()
@@ -96,8 +94,8 @@ class TrainConfig(StageConfig):
     entropy: bool = True
     """Compute the entropy of every token for metrics.jsonl."""
     logits_chunk_tokens: int | None = Field(None, gt=0)
-    """Tokens per rank whose logits exist at a time; null for all tokens, which is faster where the
-    logits are small."""
+    """Number of a rank's tokens whose logits exist at the same time; null for all tokens, which is
+    faster if the logits are small."""
     probe: Probe | None = None
     """Problems that are answered at intervals during training; only on a CPU."""
 
@@ -122,7 +120,8 @@ class TrainConfig(StageConfig):
     gradient_aggregation_group: int = Field(4, gt=0)
     """Size of the groups in which communications of gradients are fused."""
     recompute: bool | int | list[int] = False
-    """MindFormers' recompute: all, a number of layers per stage, or one number for each stage."""
+    """MindFormers' recompute: true for all layers, a number of layers per pipeline stage, or a list
+    with one number for each stage."""
     select_recompute: bool | list[str] = False
     """MindFormers' selective recomputation: on or off, or a list of operators."""
     swap: bool = False
@@ -178,18 +177,13 @@ class TrainConfig(StageConfig):
         return parameters
 
     @model_validator(mode="after")
-    def _layout(self, info: ValidationInfo) -> TrainConfig:
-        """Report all problems of the layout at once; for a recipe, also by its launch file."""
+    def _layout(self, info: ValidationInfo) -> Self:
+        """Report all problems of the layout at once; a recipe's launch file is checked too."""
         context = info.context or {}
         placement, policy = context.get("placement"), context.get("folders", {}).get("policy")
+        rows = (self.global_batch_size, self.micro_batch_size)
         found = [
-            *batch_problems(
-                self.global_batch_size,
-                self.micro_batch_size,
-                self.data_parallel,
-                self.pipeline_stage,
-                self.device,
-            ),
+            *batch_problems(*rows, self.data_parallel, self.pipeline_stage, self.device),
             *(self.device_problems(placement) if placement else ()),
             *self._setting_problems(),
             *self.layout_problems(self.model),
@@ -200,7 +194,7 @@ class TrainConfig(StageConfig):
         return self
 
     def device_problems(self, placement: Placement) -> list[str]:
-        """List in a sentence how ranks and devices differ; empty if they are equally many."""
+        """Return one sentence if there are not as many ranks as devices, else an empty list."""
         layout = (self.data_parallel, self.model_parallel, self.pipeline_stage)
         return device_problems(*layout, len(placement.hosts), placement.devices_per_host)
 
@@ -225,7 +219,7 @@ class TrainConfig(StageConfig):
             )
 
     def layout_problems(self, shape: ModelShape | None) -> list[str]:
-        """List what the parallel layout cannot divide in this shape, one sentence each."""
+        """Return one sentence for each size that the parallel layout cannot divide evenly."""
         model = {
             **(shape.model_dump() if shape else {}),
             "batch_size": self.micro_batch_size,
@@ -237,18 +231,17 @@ class TrainConfig(StageConfig):
         )
 
     def weights_problems(self, policy: Path) -> list[str]:
-        """List how the weights contradict the recipe or cannot be divided; empty before they exist.
+        """Check the weights' shape against recipe and layout; return a list of at most one text.
 
         Args:
-            policy: Hugging Face folder of the weights.
+            policy: Hugging Face folder of the weights. Without config.json the list is empty.
         """
         try:
-            value = read_config_json(policy)
+            shape = read_shape(policy)
         except StageError as error:
             return [str(error).removesuffix(".")]
-        if value is None:
+        if shape is None:
             return []
-        shape = ModelShape(**value)
         expected_shape = self.model.model_dump(exclude_unset=True) if self.model else {}
         found = [
             f"{key} is {expected} in the recipe, {getattr(shape, key)} in the weights"

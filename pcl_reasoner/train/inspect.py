@@ -3,28 +3,27 @@
     Inspected(problem_id="9f0c…", sample_index=3, reward=1.0, advantage=1.29, length=41, m=-0.21,
               p=0.81, weight=0.05, entropy=0.3, tokens=[Token(18, "=", -1.2, 0.004), …])
 
-A token's figure is |∂loss / ∂z|, z being the token's own logit: |∂loss / ∂ log π| · (1 − π). So a
-token that the model predicts with certainty has no effect, whatever the weight of its response. A
-response's weight is Σ_t |∂loss / ∂ log π(y_t)|, with all inspected responses as one global batch.
+The last number of a Token is |∂loss / ∂z| = |∂loss / ∂ log π| · (1 − π), where z is the token's own
+logit. So a token that the model predicts with certainty has no effect, even in a response with a
+large weight. The weight of a response is Σ_t |∂loss / ∂ log π(y_t)|; all inspected responses form
+one global batch.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from pcl_reasoner.core.errors import InputError, StageError
+from pcl_reasoner.core.stage import NoProgress
+from pcl_reasoner.runner.plan import Plan, PlannedStage
 from pcl_reasoner.train.config import TrainConfig
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from pcl_reasoner.runner.plan import Plan, PlannedStage
-    from pcl_reasoner.train.old_log_probs import Evaluation
+from pcl_reasoner.train.old_log_probs import Evaluation, evaluate
 
 TOKENS_SHOWN = 5
 
@@ -37,7 +36,7 @@ class Token:
         place: 0-based index in prompt and response together.
         text: The decoded token.
         log_prob: log π.
-        figure: |∂loss / ∂ its own logit|.
+        figure: |∂loss / ∂z|, where z is the token's own logit.
     """
 
     place: int
@@ -48,7 +47,11 @@ class Token:
 
 @dataclass(frozen=True)
 class Inspected:
-    """One response's figures; ``advantage`` and ``pass_rate`` are None if the data have none."""
+    """One response, and the effect of the loss on it: means and sums over its trained tokens.
+
+    ``length`` is their number, ``m`` the mean log π, ``p`` = e^m, ``entropy`` a mean. ``tokens``
+    has the tokens with the largest effect. Data without ``advantage`` or ``pass_rate`` give None.
+    """
 
     problem_id: str
     sample_index: int
@@ -101,26 +104,21 @@ def spaced_indices(count: int, wanted: int) -> list[int]:
 def inspect(
     evaluation: Evaluation, tokenizer_file: Path, folder: Path, env: dict[str, str]
 ) -> list[Inspected]:
-    """Evaluate samples and compute the figures of each.
+    """Run the forward pass on samples, and compute the effect of the loss on each.
 
     Args:
         evaluation: Samples, weights and the loss; ``gradient`` must be True.
         tokenizer_file: The model's tokenizer.json.
         folder: Folder for intermediate files; the caller removes it.
-        env: Additional environment variables of the process.
+        env: Additional environment variables of the process that runs the forward pass.
 
     Returns:
         One Inspected per sample, in their order.
 
     Raises:
         StageError: There is no tokenizer.json, the loss needs a column that the samples lack, or
-            the evaluation failed.
+            the forward pass failed.
     """
-    from tokenizers import Tokenizer
-
-    from pcl_reasoner.core.stage import NoProgress
-    from pcl_reasoner.train.old_log_probs import evaluate
-
     if not tokenizer_file.is_file():
         raise StageError(f"{tokenizer_file}: not found; it is needed to show tokens.")
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
@@ -134,7 +132,7 @@ def inspect(
 def figures_of(
     record: dict[str, Any], values: Sequence[NDArray[np.float32]], tokenizer: Any
 ) -> Inspected:
-    """Compute one response's figures.
+    """Build a response's Inspected from the values of its tokens.
 
     Args:
         record: A row of a tokenized folder.
@@ -145,15 +143,11 @@ def figures_of(
     trained = [i for i, label in enumerate(record["labels"]) if i and label != -100]
     length = max(1, len(trained))
     m = sum(float(log_probs[i]) for i in trained) / length
-    weighed = [
-        Token(
-            i,
-            tokenizer.decode([record["input_ids"][i]], skip_special_tokens=False),
-            float(log_probs[i]),
-            abs(float(gradient[i])) * -math.expm1(float(log_probs[i])),
-        )
-        for i in trained
-    ]
+    weighed = []
+    for i in trained:
+        text = tokenizer.decode([record["input_ids"][i]], skip_special_tokens=False)
+        log_prob, weight = float(log_probs[i]), abs(float(gradient[i]))
+        weighed.append(Token(i, text, log_prob, weight * -math.expm1(log_prob)))
     return Inspected(
         problem_id=record["problem_id"],
         sample_index=record["sample_index"],

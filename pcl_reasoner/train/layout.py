@@ -1,8 +1,8 @@
-"""Checks what a parallel layout must divide evenly, before anything is built.
+"""Checks that a parallel layout divides model and batch evenly, before anything is built.
 
 MindFormers and MindSpore report some of these problems only while they compile, and some not at
-all: a vocabulary that the tensor-parallel ranks cannot divide stays complete on each rank, without
-a message.
+all. For example, if the size of the vocabulary is not a multiple of the number of tensor-parallel
+ranks, each rank silently keeps the complete vocabulary.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,15 +13,11 @@ _DIVISORS = {
     "n_kv_heads": ("num_heads",),
     "model_parallel": ("num_heads", "n_kv_heads", "intermediate_size", "vocab_size"),
 }
-"""A number of heads or ranks -> the sizes that it must divide."""
+"""Divisor (a number of heads or ranks) -> the sizes that must be multiples of this divisor."""
 
 
 def device_problems(
-    data_parallel: int,
-    model_parallel: int,
-    pipeline_stage: int,
-    hosts: int,
-    devices_per_host: int,
+    data_parallel: int, model_parallel: int, pipeline_stage: int, hosts: int, devices_per_host: int
 ) -> list[str]:
     """Check that there are as many ranks as the launch file has devices.
 
@@ -61,7 +57,6 @@ def batch_problems(
         One sentence per problem.
     """
     micro_batches, rest = divmod(global_rows, data_parallel * micro_rows)
-    got = f"{micro_rows} x {data_parallel} for {global_rows}"
     found = []
     if rest:
         found.append(
@@ -73,17 +68,13 @@ def batch_problems(
             f"a pipeline of {pipeline_stage} stages needs at least as many micro-batches, "
             f"got {micro_batches}"
         )
-    if rest:
-        return found  # the next checks would report the same again
-    if device == "Ascend" and pipeline_stage == 1 and micro_batches != 1:
+    limits = {"CPU": "a CPU cannot accumulate gradients"}
+    if pipeline_stage == 1:
+        limits["Ascend"] = "MindFormers takes one micro-batch without a pipeline"
+    if not rest and micro_batches != 1 and device in limits:
         found.append(
-            "MindFormers takes one micro-batch without a pipeline: micro_batch_size x "
-            f"data_parallel must be global_batch_size, got {got}"
-        )
-    if device == "CPU" and micro_batches != 1:
-        found.append(
-            "a CPU cannot accumulate gradients: micro_batch_size x data_parallel must be "
-            f"global_batch_size, got {got}"
+            f"{limits[device]}: micro_batch_size x data_parallel must be global_batch_size, "
+            f"got {micro_rows} x {data_parallel} for {global_rows}"
         )
     return found
 
@@ -94,9 +85,9 @@ def layout_problems(
     """Check that the layout divides the model evenly.
 
     Args:
-        model: MindFormers' ``model_config``, or its known part: the shape by ModelShape's names,
-            ``batch_size``, ``seq_length``, and ``offset`` (the difference between a stage's layers
-            and its equal share).
+        model: MindFormers' ``model_config``, or its known part: the shape under the names of
+            ModelShape, ``batch_size``, ``seq_length``, and ``offset`` (layers that a
+            pipeline stage has in addition to num_layers // pipeline_stage).
         model_parallel: Number of tensor-parallel ranks.
         pipeline_stage: Number of pipeline stages.
         sequence_parallel: Whether activations are divided along their tokens.
@@ -141,12 +132,13 @@ def _tokens(model: Mapping[str, Any], model_parallel: int) -> Iterator[str]:
 
 
 def stage_layers(num_layers: int, stages: int, offset: int | list[int] = 0) -> list[int]:
-    """Return the layers of each pipeline stage, as MindFormers distributes them.
+    """Return the number of layers of each pipeline stage, as MindFormers distributes them.
 
     Args:
         num_layers: Layers of the complete model.
         stages: Number of pipeline stages.
-        offset: MindFormers' ``offset``: added to every stage's share, or one number per stage.
+        offset: MindFormers' ``offset``: layers to add to num_layers // stages, one number for all
+            stages or one per stage. A list of another length gives 0 layers for every stage.
     """
     offsets = offset if isinstance(offset, list) else [offset] * stages
     if len(offsets) != stages:

@@ -21,14 +21,14 @@ _MADE_BY = {
 
 
 def check_columns(loss: str, packs: Path) -> None:
-    """Refuse packed rows that lack a column of the loss: it would be trained on zeros.
+    """Raise an error if packed rows lack a column of the loss; training would read zeros instead.
 
     Args:
         loss: A key of LOSSES.
         packs: Folder of the pack artifact.
 
     Raises:
-        StageError: A column is missing, or a segment has no value in it.
+        StageError: A column is missing, or lacks a segment's value.
     """
     import pyarrow.compute as pc
 

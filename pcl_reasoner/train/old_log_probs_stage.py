@@ -1,13 +1,14 @@
 """Stage ``old_log_probs``: every token's log-prob under the policy that training starts from.
 
-    the columns of tokenize, and
-    old_log_probs  [0, 0, −0.41, …]   log π of each token where it is trained on, 0 elsewhere
-    old_log_probs_mean       −0.37              their mean over the trained tokens
+It adds two columns to those of tokenize:
+
+    old_log_probs       [0, 0, −0.41, …]   log π of each trained token, 0 for other tokens
+    old_log_probs_mean  −0.37              mean of old_log_probs over the trained tokens
 
 The values come from a forward pass of the trainer's own model at temperature 1. The server's
 log-probs are never used: its samples were drawn at another temperature and with top-k and top-p.
-Losses that compare the policy with the sampling policy need this stage. Put it between tokenize and
-pack.
+Losses that compare the trained policy with the starting policy need this stage. Put it between
+tokenize and pack.
 
     old_log_probs: {seq_length: 51200}
     pack: {inputs: {samples: old_log_probs}, seq_length: 51200}
@@ -25,14 +26,12 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
 from pcl_reasoner.weights.model_config import ModelShape
 
-__all__ = ["OldLogProbsConfig", "old_log_probs"]
-
 WORK = "work"
 _SAMPLES_PER_BATCH = 256
 
 
 class OldLogProbsConfig(StageConfig):
-    """How the policy is evaluated; fields as in ``train``."""
+    """Settings of ``old_log_probs``; fields as in ``train``."""
 
     seq_length: int = Field(gt=0)
     """Tokens per row; no sample may be longer."""
@@ -41,7 +40,7 @@ class OldLogProbsConfig(StageConfig):
     rows: int = Field(1, gt=0)
     """Rows per batch of the forward pass."""
     model: ModelShape | None = None
-    """The expected shape; it must agree with the weights."""
+    """Expected shape of the model; it must be the shape in the weights' config.json."""
     device: Literal["CPU", "Ascend"] = "Ascend"
     """MindSpore's device target."""
     precision: Literal["float32", "bfloat16", "float16"] = "bfloat16"
@@ -57,7 +56,7 @@ class OldLogProbsConfig(StageConfig):
 def old_log_probs(
     config: OldLogProbsConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """Evaluate the policy on every sample; write tokenize's folder with two more columns.
+    """Compute the log-probs of every sample; write tokenize's columns and the two new ones.
 
     Raises:
         StageError: The launch file names several hosts, a sample is longer than a row, or the
@@ -96,16 +95,16 @@ def _with_columns(samples: Any, found: Iterator[Any], schema: Any) -> Iterator[A
     import numpy as np
     import pyarrow as pa
 
-    from pcl_reasoner.pack.rows import ListColumn
+    from pcl_reasoner.pack.rows import list_at
     from pcl_reasoner.pack.tokens import IGNORED
 
-    labels = ListColumn(samples["labels"])
+    labels = samples["labels"]
     for start in range(0, samples.num_rows, _SAMPLES_PER_BATCH):
         part = samples.slice(start, _SAMPLES_PER_BATCH).combine_chunks()
         log_probs, means = [], []
         for index in range(start, start + part.num_rows):
             (values,) = next(found)
-            trained = int((labels[index][1:] != IGNORED).sum())
+            trained = int((list_at(labels, index)[1:] != IGNORED).sum())
             log_probs.append(values)
             means.append(values.sum(dtype=np.float64) / max(1, trained))
         columns = {name: part[name] for name in schema.names if name in part.column_names}

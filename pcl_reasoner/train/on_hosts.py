@@ -1,4 +1,4 @@
-"""Trains on the hosts of the launch file: the train stage's use of the package ``hosts``."""
+"""Runs the training of the train stage on the hosts of the launch file."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.core.schema import Source
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.hosts.checks import Needs, check_hosts
 from pcl_reasoner.hosts.gather import gather
@@ -17,13 +16,13 @@ from pcl_reasoner.runner.sources import files_of
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.stopping import STOPPED
-from pcl_reasoner.weights.stream import header, weight_files
+from pcl_reasoner.weights.stream import read_files, weight_files
 
 _FLOAT32_BYTES = 4
 _MINDFORMERS_LOG = "output"
-"""MindFormers' default folder of logs, where LOG_MF_PATH is not set."""
+"""MindFormers' folder of logs if LOG_MF_PATH is not set."""
 _LOG_DIR = "work/msrun_log"
-"""Folder of msrun's logs while it runs; afterwards they are kept with the logs of the run."""
+"""Folder of msrun's logs while it runs; they are then moved to the logs of the run."""
 
 
 def run_on_hosts(
@@ -43,26 +42,21 @@ def run_on_hosts(
         inputs: Folders of the policy and of the packed rows; the same paths on all hosts.
         output: The stage's folder, shared by all hosts.
         steps: Optimizer steps in all.
-        prepare: See Job.
+        prepare: Prepares the files before each start. Returns the step from which training resumes,
+            or None if no step is left.
         env: Environment variables; those of the launch file override them.
         logs: Folder for the logs that are kept.
-        context: The stage's context, with the placement and the way to start.
+        context: The stage's context, with the placement and the value of ``--start``.
 
     Raises:
-        StageError: The hosts do not have as many devices as the layout has ranks; also as
-            run_job.
+        StageError: The hosts do not have as many devices as the layout has ranks, or run_job
+            failed.
     """
     placement = context.placement
     if problems := config.device_problems(placement):
         raise StageError(f"{'; '.join(problems)}. Make them equal.")
     start_mode = str(context.start)
-    sources = [Source(path=str(inputs[role].absolute())) for role in ("policy", "packs")]
-    needs = Needs(
-        folder=output,
-        files=[file for source in sources for file in files_of(source)],
-        bytes=checkpoint_bytes(config, inputs["policy"]),
-        cache=context.cache or output.parent / ".cache",
-    )
+    needs = _needs(config, inputs, output, context)
     job = Job(
         placement=placement.model_copy(update={"log_dir": _LOG_DIR}),
         how=start_mode,
@@ -80,20 +74,32 @@ def run_on_hosts(
         context.warn(restart.words)
 
 
+def _needs(
+    config: TrainConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
+) -> Needs:
+    folders = [inputs[role].absolute() for role in ("policy", "packs")]
+    return Needs(
+        folder=output,
+        files=[file for folder in folders for file in files_of(folder)],
+        bytes=checkpoint_bytes(config, inputs["policy"]),
+        cache=context.cache or output.parent / ".cache",
+    )
+
+
 def checkpoint_bytes(config: TrainConfig, policy: Path) -> int:
     """Return the bytes of a checkpoint of all ranks: float32 weights and Adam's two moments.
 
     Args:
-        config: The layout. Without optimizer sharding each data-parallel rank saves everything.
+        config: The layout. Without optimizer_shard, each data-parallel copy is saved completely.
         policy: Folder of the weights that are trained.
     """
-    shapes = (entry["shape"] for file in weight_files(policy) for entry in header(file).values())
+    tensors = read_files(weight_files(policy)).values()
     copies = 1 if config.optimizer_shard else config.data_parallel
-    return sum(math.prod(shape) for shape in shapes) * 3 * _FLOAT32_BYTES * copies
+    return sum(math.prod(tensor.shape) for tensor in tensors) * 3 * _FLOAT32_BYTES * copies
 
 
 def move_host_logs(output: Path, context: StageContext) -> None:
-    """Move the logs of hosts started by hand to the run's logs: they are not part of the result.
+    """If hosts were started by hand, move their logs from the stage's folder to the run's logs.
 
     Args:
         output: The stage's folder.

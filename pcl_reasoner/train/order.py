@@ -1,7 +1,7 @@
 """Determines the rows of each step, and the weight of each segment in its global batch.
 
     rows = 5, epochs = 2, global batch = 2, seed = 7
-    order   = [2, 0, 4, 1, 3 | 3, 0, 2, 1, 4]   one shuffle per epoch, epochs end to end
+    order   = [2, 0, 4, 1, 3 | 3, 0, 2, 1, 4]   one shuffle per epoch, then joined
     steps   = [2, 0] [4, 1] [3, 3] [0, 2] [1, 4]
     rank r of N takes every N-th row of the order, starting at r
 
@@ -10,7 +10,7 @@ a loss that is a mean over that batch. Therefore the order is fixed before train
 gives every segment its weight: 1 / number of segments with a trained token in its global batch.
 
 Within a step the rows may be distributed to the ranks by their attention costs (balanced_order).
-The step's sum is the same.
+The loss of the step, a sum over its rows, does not change.
 """
 
 from collections.abc import Iterable
@@ -24,12 +24,12 @@ from pcl_reasoner.pack.balance import attention_cost, balance
 
 @dataclass(frozen=True)
 class DataOrder:
-    """The order of all steps.
+    """The rows of all steps, in the order of the steps.
 
     Args:
         rows: Row indices, int64 [steps · global_batch_size].
         global_batch_size: Rows per step, over all ranks.
-        left_over: Rows that no step trains on: they do not fill a step, or are after max_steps.
+        left_over: Number of rows without a step: those of an incomplete step or after max_steps.
     """
 
     rows: NDArray[np.int64]
@@ -45,13 +45,13 @@ class DataOrder:
 def data_order(
     row_count: int, epochs: int, global_batch_size: int, seed: int, max_steps: int | None = None
 ) -> DataOrder:
-    """Fix the order of all rows of all epochs.
+    """Return the order of all rows of all epochs.
 
     Args:
         row_count: Packed rows.
         epochs: Passes over them.
         global_batch_size: Rows per step, over all ranks.
-        seed: Seed of the shuffles; each epoch has its own stream.
+        seed: Seed of the shuffles; each epoch has its own random stream.
         max_steps: Stop after this many steps; None for all steps.
     """
     epochs_of_rows = [
@@ -66,9 +66,9 @@ def data_order(
 
 
 def balanced_order(order: DataOrder, ends: Iterable[ArrayLike], ranks: int) -> DataOrder:
-    """Reorder the rows within each step so that the attention costs of the ranks are even.
+    """Return an order in which the attention costs of the ranks are even within each step.
 
-    Each step is reordered by itself, so a longer run begins with the same steps.
+    Each step is reordered by itself, so a longer run begins with the same steps as a shorter run.
 
     Args:
         order: The order; rank r takes every ``ranks``-th row of it, starting at r.
@@ -80,11 +80,11 @@ def balanced_order(order: DataOrder, ends: Iterable[ArrayLike], ranks: int) -> D
 
 
 def batch_totals(order: DataOrder, per_row: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Sum a per-row number over the rows of each step.
+    """Return, for each step, the sum of ``per_row`` over the rows of the step.
 
     Args:
         order: The order.
-        per_row: [rows] number per row, e.g. segments with a trained token, or trained tokens.
+        per_row: [rows] one number for each packed row, e.g. the number of its trained tokens.
 
     Returns:
         [steps] int64.

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.train.config import Probe
 
 if TYPE_CHECKING:
     from pcl_reasoner.local_sampler.sampler import Drawn
-    from pcl_reasoner.train.config import Probe
 
 PROBE = "probe.jsonl"
 PROBLEMS = "probe_problems.jsonl"
@@ -38,7 +38,7 @@ def read_problems(path: Path, limit: int) -> list[ProbeProblem]:
         limit: Largest number of problems.
 
     Raises:
-        StageError: There are no problems, or one has no id, no problem or no answer.
+        StageError: There are no problems, or one of them lacks its id, text or answer.
     """
     table = path / "clean.parquet"
     files = [path] if path.is_file() else sorted(path.glob("*.jsonl"))
@@ -69,18 +69,12 @@ def _problem(record: Mapping[str, Any], where: str) -> ProbeProblem:
     return found
 
 
-def write_problems(problems: Sequence[ProbeProblem], folder: Path) -> None:
-    """Write the problems into a folder for the training process."""
-    text = "".join(json.dumps(problem, ensure_ascii=False) + "\n" for problem in problems)
-    (folder / PROBLEMS).write_text(text, encoding="utf-8")
-
-
 class Prober:
-    """Answers the same problems in every probe, with the weights of that step.
+    """Answers the same problems in every probe, with the current weights of training.
 
     Args:
-        settings: The settings of the probe, with those of sampling.
-        policy: The Hugging Face folder that training starts from: shape, tokenizer, template.
+        settings: The settings of the probe, including its sampling settings.
+        policy: The policy before training: a folder with the shape, tokenizer and template.
         problems: The problems, as read_problems returns them.
     """
 
@@ -110,7 +104,7 @@ class Prober:
         self.sampler.prepare(self._layout())
 
     def _layout(self) -> Any:
-        """Return one layout for every batch, so that two graphs are enough for all probes."""
+        """Return one layout for all batches, so that all probes compile only two graphs."""
         from pcl_reasoner.local_sampler.sampler import PROMPT_MULTIPLE, Layout
 
         slots = -(-max(map(len, self.prompts)) // PROMPT_MULTIPLE) * PROMPT_MULTIPLE
@@ -124,7 +118,7 @@ class Prober:
             weights: Hugging Face name -> float32 array.
 
         Returns:
-            A line of probe.jsonl without its step.
+            The values of a line of probe.jsonl, without ``step``.
         """
         from pcl_reasoner.local_sampler.sampler import Model
 

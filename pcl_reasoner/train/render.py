@@ -1,7 +1,7 @@
 """Renders a train stage's settings into the YAML of MindFormers' Trainer.
 
-It has every key of V1's published YAML. The keys under ``train.mindformers`` in a recipe are merged
-last and unchanged.
+The result has every key of the YAML that was published with PCL-Reasoner V1. The keys under
+``train.mindformers`` in a recipe are merged last and unchanged.
 """
 
 import json
@@ -35,24 +35,28 @@ def render(config: TrainConfig, shape: ModelShape, paths: Mapping[str, str]) -> 
     """
     value = {
         **_run(config, paths),
-        "runner_config": _runner(config),
-        "runner_wrapper": _wrapper(config),
-        "optimizer": _optimizer(config),
-        "lr_schedule": _schedule(config),
+        **_steps(config),
         "train_dataset": (dataset := _dataset(config, paths)),
         "train_dataset_task": {"type": "CausalLanguageModelDataset", "dataset_config": dataset},
         "eval_dataset": (held_out := _eval_dataset()),
         "eval_dataset_task": {"type": "CausalLanguageModelDataset", "dataset_config": held_out},
-        "parallel_config": _parallel_config(config),
-        "micro_batch_interleave_num": 1,
-        "use_parallel": config.devices > 1,
-        "parallel": _parallel(config),
-        "recompute_config": _recompute(config),
-        "swap_config": {"swap": config.swap},
+        **_layout(config),
         "callbacks": _callbacks(config, paths),
         "context": _context(config, paths),
         "model": {"model_config": _model(config, shape), "arch": {"type": "PclQwen2ForCausalLM"}},
-        "processor": _processor(paths),
+        "processor": {
+            "return_tensors": "ms",
+            "tokenizer": {
+                "type": "Qwen2Tokenizer",
+                "model_max_length": 131072,
+                "vocab_file": f"{paths['policy']}/vocab.json",
+                "merges_file": f"{paths['policy']}/merges.txt",
+                "unk_token": "<|endoftext|>",
+                "eos_token": "<|endoftext|>",
+                "pad_token": "<|endoftext|>",
+            },
+            "type": "Qwen2Processor",
+        },
     }
     if config.device == "CPU":
         adapt_to_cpu(value, config.devices)
@@ -67,10 +71,10 @@ def _run(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
         "load_checkpoint": paths.get("start", paths["policy"]),
         "load_ckpt_format": "safetensors",
         "src_strategy_path_or_dir": "",
-        # Cuts complete weights into each rank's slices; only these layouts have slices.
-        "auto_trans_ckpt": config.model_parallel * config.pipeline_stage > 1,
+        # Cuts complete weights into each rank's slices. MindFormers requires it for several ranks.
+        "auto_trans_ckpt": config.devices > 1,
         "only_save_strategy": False,
-        # A single process gets the file itself; several find their files by rank and this name.
+        # A single process gets the file itself. Several find their files by rank and by this name.
         "resume_training": bool(resume) if config.devices == 1 else resume or False,
         "run_mode": "finetune",
         "trainer": {"type": "CausalLanguageModelingTrainer", "model_name": "pcl_qwen2"},
@@ -80,18 +84,7 @@ def _run(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _runner(config: TrainConfig) -> dict[str, Any]:
-    return {
-        # The loader joins all epochs in a recorded order, so this is one long epoch.
-        "epochs": 1,
-        "batch_size": config.micro_batch_size,
-        "sink_mode": config.device != "CPU",
-        "sink_size": 1,
-        "gradient_accumulation_steps": 1,
-    }
-
-
-def _wrapper(config: TrainConfig) -> dict[str, Any]:
+def _steps(config: TrainConfig) -> dict[str, Any]:
     wrapper: dict[str, Any] = {
         "type": "PclTrainOneStepCell",
         "use_clip_grad": config.clip_grad is not None,
@@ -104,27 +97,31 @@ def _wrapper(config: TrainConfig) -> dict[str, Any]:
             "scale_factor": 2,
             "scale_window": 1000,
         }
-    return wrapper
-
-
-def _optimizer(config: TrainConfig) -> dict[str, Any]:
     return {
-        "type": "AdamW",
-        "betas": list(config.betas),
-        "eps": config.eps,
-        "learning_rate": config.learning_rate,
-        "weight_decay": config.weight_decay,
-        **({"swap": True} if config.swap_optimizer else {}),
-    }
-
-
-def _schedule(config: TrainConfig) -> dict[str, Any]:
-    return {
-        "type": "CosineWithWarmUpLR",
-        "learning_rate": config.learning_rate,
-        "lr_end": config.learning_rate_end,
-        "warmup_ratio": config.warmup_ratio,
-        "total_steps": -1,
+        "runner_config": {
+            # The loader joins all epochs in a recorded order, so this is one long epoch.
+            "epochs": 1,
+            "batch_size": config.micro_batch_size,
+            "sink_mode": config.device != "CPU",
+            "sink_size": 1,
+            "gradient_accumulation_steps": 1,
+        },
+        "runner_wrapper": wrapper,
+        "optimizer": {
+            "type": "AdamW",
+            "betas": list(config.betas),
+            "eps": config.eps,
+            "learning_rate": config.learning_rate,
+            "weight_decay": config.weight_decay,
+            **({"swap": True} if config.swap_optimizer else {}),
+        },
+        "lr_schedule": {
+            "type": "CosineWithWarmUpLR",
+            "learning_rate": config.learning_rate,
+            "lr_end": config.learning_rate_end,
+            "warmup_ratio": config.warmup_ratio,
+            "total_steps": -1,
+        },
     }
 
 
@@ -179,43 +176,42 @@ def _eval_dataset() -> dict[str, Any]:
     }
 
 
-def _parallel_config(config: TrainConfig) -> dict[str, Any]:
+def _layout(config: TrainConfig) -> dict[str, Any]:
     return {
-        "data_parallel": config.data_parallel,
-        "model_parallel": config.model_parallel,
-        "pipeline_stage": config.pipeline_stage,
-        "use_seq_parallel": config.sequence_parallel,
-        "optimizer_shard": config.optimizer_shard,
-        "micro_batch_num": config.micro_batch_num,
-        "vocab_emb_dp": False,
-        "gradient_aggregation_group": config.gradient_aggregation_group,
-    }
-
-
-def _parallel(config: TrainConfig) -> dict[str, Any]:
-    return {
-        "parallel_mode": 1,
-        "gradients_mean": False,
-        "enable_alltoall": False,
-        "full_batch": False,
-        "dataset_strategy": dataset_strategy(config),
-        "search_mode": "sharding_propagation",
-        "enable_parallel_optimizer": config.optimizer_shard,
-        "strategy_ckpt_save_file": "./ckpt_strategy.ckpt",
-        "parallel_optimizer_config": {
-            "gradient_accumulation_shard": False,
-            "parallel_optimizer_threshold": 64,
+        "parallel_config": {
+            "data_parallel": config.data_parallel,
+            "model_parallel": config.model_parallel,
+            "pipeline_stage": config.pipeline_stage,
+            "use_seq_parallel": config.sequence_parallel,
+            "optimizer_shard": config.optimizer_shard,
+            "micro_batch_num": config.micro_batch_num,
+            "vocab_emb_dp": False,
+            "gradient_aggregation_group": config.gradient_aggregation_group,
         },
-    }
-
-
-def _recompute(config: TrainConfig) -> dict[str, Any]:
-    return {
-        "recompute": config.recompute,
-        "select_recompute": config.select_recompute,
-        "parallel_optimizer_comm_recompute": False,
-        "mp_comm_recompute": False,
-        "recompute_slice_activation": False,
+        "micro_batch_interleave_num": 1,
+        "use_parallel": config.devices > 1,
+        "parallel": {
+            "parallel_mode": 1,
+            "gradients_mean": False,
+            "enable_alltoall": False,
+            "full_batch": False,
+            "dataset_strategy": dataset_strategy(config),
+            "search_mode": "sharding_propagation",
+            "enable_parallel_optimizer": config.optimizer_shard,
+            "strategy_ckpt_save_file": "./ckpt_strategy.ckpt",
+            "parallel_optimizer_config": {
+                "gradient_accumulation_shard": False,
+                "parallel_optimizer_threshold": 64,
+            },
+        },
+        "recompute_config": {
+            "recompute": config.recompute,
+            "select_recompute": config.select_recompute,
+            "parallel_optimizer_comm_recompute": False,
+            "mp_comm_recompute": False,
+            "recompute_slice_activation": False,
+        },
+        "swap_config": {"swap": config.swap},
     }
 
 
@@ -237,9 +233,8 @@ def _callbacks(config: TrainConfig, paths: Mapping[str, str]) -> list[dict[str, 
 
 
 def _metrics(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
-    rules = config.stop_if.model_dump(exclude_defaults=True)
     found: dict[str, Any] = {"type": "PclMetrics", "path": paths["metrics"]}
-    if rules:
+    if rules := config.stop_if.model_dump(exclude_defaults=True):
         found["stop_if"] = rules
     if config.pipeline_stage > 1:
         # Only the last pipeline stage has the loss: the sum over all micro-batches.
@@ -315,22 +310,6 @@ def _model(config: TrainConfig, shape: ModelShape) -> dict[str, Any]:
     }
 
 
-def _processor(paths: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "return_tensors": "ms",
-        "tokenizer": {
-            "type": "Qwen2Tokenizer",
-            "model_max_length": 131072,
-            "vocab_file": f"{paths['policy']}/vocab.json",
-            "merges_file": f"{paths['policy']}/merges.txt",
-            "unk_token": "<|endoftext|>",
-            "eos_token": "<|endoftext|>",
-            "pad_token": "<|endoftext|>",
-        },
-        "type": "Qwen2Processor",
-    }
-
-
 def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in changes.items():
@@ -365,7 +344,7 @@ def write_yaml(config: TrainConfig, inputs: Mapping[str, Path], folder: Path, **
 
 
 def _paths(inputs: Mapping[str, Path], folder: Path, **paths: str) -> dict[str, str]:
-    """Return paths relative to the folder, so that equal runs give equal bytes."""
+    """Return paths relative to the folder, so that equal runs write equal YAML files."""
     return {
         "packs": os.path.relpath(inputs["packs"], folder),
         "policy": os.path.relpath(inputs["policy"], folder),

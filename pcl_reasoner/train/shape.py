@@ -14,7 +14,7 @@ def training_stages(recipe: Recipe, purpose: str) -> list[str]:
 
     Args:
         recipe: The recipe.
-        purpose: The use of these stages, for the error message, e.g. ``to compile``.
+        purpose: What the stages are needed for, in the error message, e.g. ``to compile``.
 
     Raises:
         InputError: The recipe has no train stage.
@@ -26,7 +26,7 @@ def training_stages(recipe: Recipe, purpose: str) -> list[str]:
 
 
 def shape_of(config: TrainConfig, policy: Path) -> ModelShape:
-    """Return the shape to train: that of the weights, or the recipe's if config.json is missing.
+    """Return the model's shape, from the weights' config.json or, without one, from the recipe.
 
     Raises:
         StageError: The recipe contradicts the weights, or neither has the shape.
@@ -45,7 +45,7 @@ def shape_of(config: TrainConfig, policy: Path) -> ModelShape:
 
 
 def unknown_shapes(recipe: Recipe) -> list[str]:
-    """List the train stages whose shape is unknown, so that their layout is not checked yet.
+    """List the train stages whose layout cannot be checked yet, because the shape is unknown.
 
     Args:
         recipe: The recipe; its layouts have been checked against all known shapes.
@@ -69,10 +69,13 @@ def unknown_shapes(recipe: Recipe) -> list[str]:
 
 
 def wrong_weights(plan: Plan) -> list[str]:
-    """List why weights that exist already cannot be trained, before anything is run.
+    """Check all weights that exist already against the recipe, before any stage runs.
 
     Args:
-        plan: The plan to run; weights that are fetched or made later are checked by their stage.
+        plan: The plan to run. Weights that do not exist yet are checked later, by the train stage.
+
+    Returns:
+        One sentence per train stage whose weights do not fit; empty if there is none.
     """
     return [
         f"stage {planned.title}: {problem}."

@@ -19,12 +19,12 @@ class Sizes:
         micro_batches: Micro-batches per rank and step.
         steps_per_epoch: Rows divided by rows per step; a remainder goes into the next epoch.
         steps: Optimizer steps in all.
-        left_over: Rows of all epochs that no step uses: an incomplete last step, or rows after
-            max_steps.
+        left_over: Rows of all epochs that no step uses, because they do not fill a last step or
+            come after max_steps.
         warmup_steps: Steps in which the learning rate rises.
         mock_rows: MindFormers' ``mock_config.size``: rows of all epochs, per data-parallel rank.
-        dataset_strategy: How every column of a batch is divided: its rows among ranks, other axes
-            not at all.
+        dataset_strategy: How every column of a batch is divided: its rows are divided among ranks,
+            its other axes are not divided.
     """
 
     rows: int
@@ -63,7 +63,7 @@ def derived_sizes(config: TrainConfig, rows: int) -> Sizes:
 
 
 def mock_rows(config: TrainConfig, rows: int) -> int:
-    """Return the rows of all epochs per data-parallel rank, as V1's own YAML counts them."""
+    """Return the rows of all epochs per data-parallel rank, as in PCL-Reasoner V1's YAML."""
     return rows * config.epochs // config.data_parallel
 
 
@@ -77,10 +77,11 @@ def dataset_strategy(config: TrainConfig) -> list[list[int]]:
 
 
 def gradient_scale(config: TrainConfig) -> float:
-    """Return the factor of the loss weights: they sum to one, and MindFormers averages once more.
+    """Return the factor for the loss weights that cancels an average computed by MindFormers.
 
-    On a CPU, gradients are averaged over data-parallel ranks. In a pipeline,
-    MFPipelineWithLossScaleCell divides by the number of micro-batches.
+    The weights of a global batch sum to one, so its loss is a mean already. But on a CPU, gradients
+    are averaged over data-parallel ranks, and in a pipeline MFPipelineWithLossScaleCell divides by
+    the number of micro-batches.
     """
     if config.device == "CPU":
         return float(config.data_parallel)
@@ -88,7 +89,7 @@ def gradient_scale(config: TrainConfig) -> float:
 
 
 def size_lines(sizes: Sizes, config: TrainConfig) -> list[str]:
-    """Describe the sizes, one line per group.
+    """Return a description of the sizes, as lines of text.
 
     Args:
         sizes: The result of `derived_sizes`.

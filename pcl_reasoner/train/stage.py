@@ -19,29 +19,34 @@ from typing import TYPE_CHECKING, Any
 from pcl_reasoner.core.artifact import write_json
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageContext
+from pcl_reasoner.losses import WITHOUT_BASELINE
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.config import ExportConfig, Probe, TrainConfig
 from pcl_reasoner.train.needs import check_columns
 from pcl_reasoner.train.on_hosts import move_host_logs, run_on_hosts
-from pcl_reasoner.train.probe import read_problems, write_problems
+from pcl_reasoner.train.probe import PROBLEMS, read_problems
 from pcl_reasoner.train.render import WORK, write_yaml
-from pcl_reasoner.train.stopping import STOPPED, Stop, correct_share, mean_p, skipped_steps
+from pcl_reasoner.train.stopping import (
+    STOPPED,
+    Stop,
+    correct_share,
+    mean_p,
+    read_steps,
+    skipped_steps,
+)
 from pcl_reasoner.weights import conversion
 from pcl_reasoner.weights.slices import open_checkpoint
-from pcl_reasoner.weights.stream import header, weight_files
+from pcl_reasoner.weights.stream import read_files, weight_files
 
 if TYPE_CHECKING:
     from pcl_reasoner.train.order import DataOrder
-
-__all__ = ["ExportConfig", "TrainConfig", "export", "train"]
 
 
 def train(
     config: TrainConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
     """Train on packed rows; resume from the last complete checkpoint if a killed run left one."""
-    for path in weight_files(inputs["policy"]):
-        header(path)
+    read_files(weight_files(inputs["policy"]))  # raises an error for a truncated file
     rows = _packed_rows(config, inputs["packs"])
     check_columns(config.loss, inputs["packs"])
     order, gain = _order(config, inputs["packs"], rows)
@@ -76,10 +81,10 @@ def train(
 def _prepare(
     config: TrainConfig, inputs: Mapping[str, Path], output: Path, rows: int, steps: int
 ) -> int | None:
-    """Prepare the files to start from the last complete checkpoint.
+    """Prepare training from the last complete checkpoint, or from the policy if there is none.
 
     Returns:
-        The step from which training resumes; None if no step is left to make.
+        The step from which training resumes; None if all steps are done.
     """
     work = output / WORK
     worker.remove_broken_checkpoints(work)
@@ -88,8 +93,7 @@ def _prepare(
     start = worker.starting_point(inputs["policy"], work, config.devices, resume, complete)
     write_yaml(config, inputs, output, row_count=str(rows), **start)
     done = worker.step_of(resume) if resume else 0
-    metrics = output / "metrics.jsonl"
-    written = len(read_metrics(metrics)) if metrics.exists() else 0
+    written = len(read_steps(output / "metrics.jsonl"))
     return done if min(done, written) < steps else None
 
 
@@ -136,7 +140,9 @@ def _write_probe(probe: Probe, inputs: Mapping[str, Path], work: Path) -> None:
             "inputs: {probe: contamination}."
         )
     work.mkdir(exist_ok=True)
-    write_problems(read_problems(inputs["probe"], probe.problems), work)
+    problems = read_problems(inputs["probe"], probe.problems)
+    text = "".join(json.dumps(problem, ensure_ascii=False) + "\n" for problem in problems)
+    (work / PROBLEMS).write_text(text, encoding="utf-8")
 
 
 def _check_local(context: StageContext) -> None:
@@ -166,7 +172,7 @@ def _packed_rows(config: TrainConfig, packs: Path) -> int:
 
 
 def _order(config: TrainConfig, packs: Path, rows: int) -> tuple[DataOrder, dict[str, Any]]:
-    """Return the order of all steps, and the ranks' imbalance before and after balancing."""
+    """Return the order of all rows, and the ranks' imbalance before and after balancing."""
     from pcl_reasoner.pack.arrow_folder import read_arrow_folder
     from pcl_reasoner.pack.balance import attention_cost, imbalance
     from pcl_reasoner.train.order import balanced_order, data_order
@@ -195,12 +201,6 @@ def _write_order(path: Path, order: Any, rows: int, config: TrainConfig) -> None
     path.write_text(json.dumps(value) + "\n", encoding="utf-8")
 
 
-def read_metrics(metrics: Path) -> list[dict[str, Any]]:
-    """Read the steps of a metrics file; an incomplete last line is left out."""
-    lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
-
-
 def _keep_weights(output: Path, policy: Path) -> None:
     """Write the last weights without the optimizer's state; the ranks' slices are merged."""
     if worker.newest_checkpoint(output / WORK) is None:
@@ -212,8 +212,8 @@ def _keep_weights(output: Path, policy: Path) -> None:
 def _finish(
     config: TrainConfig, output: Path, rows: int, left_over: int, steps: int, context: StageContext
 ) -> Counts:
-    """Check that every step was made, remove temporary folders, and return the counts."""
-    records = read_metrics(output / "metrics.jsonl")
+    """Check that every step is recorded, remove temporary folders, and return the counts."""
+    records = read_steps(output / "metrics.jsonl")
     made = [record["step"] for record in records]
     if made != list(range(1, steps + 1)):
         absent = sorted(set(range(1, steps + 1)) - set(made))
@@ -227,22 +227,21 @@ def _finish(
     _warn(records, config, context)
     used = rows * config.epochs - left_over
     dropped = {"left_over_rows": left_over} if left_over else {}
-    info = {"steps": steps, "rows": rows, "epochs": config.epochs, **_summary(records)}
-    return Counts(unit="rows", read=used + left_over, kept=used, dropped=dropped, info=info)
-
-
-def _summary(records: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
+    info = {
+        "steps": steps,
+        "rows": rows,
+        "epochs": config.epochs,
         "first_loss": records[0]["loss"],
         "last_loss": records[-1]["loss"],
         "skipped_steps": skipped_steps(records),
         "correct_p": p_change(records, "correct"),
         "incorrect_p": p_change(records, "incorrect"),
     }
+    return Counts(unit="rows", read=used + left_over, kept=used, dropped=dropped, info=info)
 
 
 def p_change(records: list[dict[str, Any]], kind: str) -> list[float] | None:
-    """Compute the mean p of correct or incorrect responses in the first and last tenth of steps.
+    """Return the mean p of correct or incorrect responses in the first and last tenth of a run.
 
     Args:
         records: Lines of metrics.jsonl, one per step.
@@ -264,7 +263,7 @@ def _warn(records: list[dict[str, Any]], config: TrainConfig, context: StageCont
             "unlearns what was correct. Lower the learning rate, or take fewer incorrect responses."
         )
     share = correct_share(records)
-    if share is not None and share < 0.5:
+    if config.loss in WITHOUT_BASELINE and share is not None and share < 0.5:
         context.warn(
             f"{share:.1%} of the responses trained on are correct. Under one half, a loss without "
             "a baseline pushes down what correct and incorrect answers share."
@@ -276,10 +275,11 @@ def _warn(records: list[dict[str, Any]], config: TrainConfig, context: StageCont
 def export(
     config: ExportConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """Write the trained weights as a Hugging Face folder and verify that they are the same.
+    """Write the trained weights as a Hugging Face folder; compare it with the checkpoint.
 
     Raises:
-        StageError: A tensor is missing, has another shape, or differs after writing.
+        StageError: The checkpoint lacks a tensor or has one of another shape, a tensor differs
+            after writing, or (with ``logits``) the logits differ.
     """
     policy = inputs["policy"]
     found = open_checkpoint(inputs["checkpoint"])

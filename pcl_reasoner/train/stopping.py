@@ -1,10 +1,12 @@
 """Rules that end a run before its last step, applied to the lines of metrics.jsonl.
 
-This module is cheap to import: a recipe's settings are checked with it.
+This module is cheap to import, because it is imported to check a recipe's settings.
 """
 
+import json
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from pydantic import Field
@@ -18,23 +20,27 @@ STOPPED = "stopped.txt"
 class Stop(StageConfig):
     """Rules that end a run; a rule left out has no effect. A non-finite loss always ends a run."""
 
-    renamed = {
-        "right_p_falls": "correct_p_falls",
-        "right_share_below": "correct_share_below",
-    }
+    renamed = {"right_p_falls": "correct_p_falls", "right_share_below": "correct_share_below"}
 
     correct_p_falls: float | None = Field(None, ge=0, le=1)
-    """Limit on the fall of correct responses' mean p, from the first steps to the last steps."""
+    """Largest allowed fall of the mean p of correct responses, from the first ``window`` steps to
+    the latest ``window`` steps; p = exp(mean log-prob of a response's tokens)."""
     correct_share_below: float | None = Field(None, ge=0, le=1)
-    """Lowest share of correct responses in the last steps."""
+    """Lowest allowed share of correct responses in the last ``window`` steps."""
     skipped_steps: int | None = Field(None, gt=0)
-    """Number of steps skipped for overflow, in all, that ends the run."""
+    """The run ends when this many of its steps were skipped for overflow."""
     window: int = Field(20, gt=0)
-    """Steps averaged at the start and at the end of a run."""
+    """Steps over which p and the share are averaged. Their rules need twice as many steps."""
+
+
+def read_steps(path: Path) -> list[dict[str, Any]]:
+    """Return the parsed lines of metrics.jsonl, without an incomplete last one; [] if no file."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
 def reason_to_stop(records: Sequence[dict[str, Any]], rules: Stop) -> str | None:
-    """Return in a sentence why the run must end after its last step, or None.
+    """Apply the rules to the steps so far; return the reason to stop as a sentence, or None.
 
     Args:
         records: Lines of metrics.jsonl for all steps so far.
@@ -80,7 +86,7 @@ def _responses(records: Sequence[dict[str, Any]], kind: str) -> int:
 
 
 def mean_p(records: Sequence[dict[str, Any]], kind: str) -> float | None:
-    """Compute the mean p over the responses of some steps; None if there are no responses.
+    """Return the mean p of correct (or incorrect) responses in some steps; None if there are none.
 
     Args:
         records: Lines of metrics.jsonl.

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Mapping
@@ -20,17 +21,11 @@ from pcl_reasoner.weights.stream import is_complete
 
 POLL_SECONDS = 0.5
 _STOP_SECONDS = 5.0
-"""Seconds that the process has to end after SIGTERM; then its processes are killed."""
-LOCAL_ADDRESS = "127.0.0.1"
+"""Seconds between SIGTERM and SIGKILL when the process and its children are ended."""
 DIE_WITH_PARENT = "PCL_DIE_WITH_PARENT"
-"""Environment variable: a process that has it dies with its parent. msrun's workers need it, as
-the runner does not start them itself."""
-QUIET = {
-    "HF_HUB_OFFLINE": "1",
-    "HF_DATASETS_OFFLINE": "1",
-    "GLOG_v": "3",
-    DIE_WITH_PARENT: "1",
-}
+"""Environment variable: if it is set, a training process is killed when its parent dies. Workers on
+several devices need this, because their parent is msrun, not the runner."""
+QUIET = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "GLOG_v": "3", DIE_WITH_PARENT: "1"}
 """Environment variables of every training process: offline, quiet logs, no process left behind."""
 
 
@@ -66,20 +61,20 @@ def starting_point(
 ) -> dict[str, str]:
     """Prepare the files that training starts from, in the layout that MindFormers needs.
 
-    A single process loads a Hugging Face folder, or a checkpoint that is not in a rank's folder.
-    Several processes load one folder per rank; they load a Hugging Face folder only where they cut
-    weights into slices.
+    A single process can load a Hugging Face folder, or a checkpoint file that is not in the folder
+    of a rank. Several processes load one folder per rank; they can load a Hugging Face folder only
+    if MindFormers cuts the weights into slices.
 
     Args:
         policy: The Hugging Face folder.
         work: MindFormers' output folder.
         ranks: Number of processes.
-        resume: Rank 0's checkpoint to resume from.
-        whole: True where every rank holds all weights.
+        resume: Rank 0's checkpoint to resume from; None: training starts from the policy.
+        whole: True if every rank holds all weights.
 
     Returns:
-        ``start`` and ``resume`` for ``render``, relative to the parent folder of ``work``; empty to
-        start from the policy.
+        Entries of ``render``'s paths: ``start``, relative to the parent folder of ``work``, and
+        ``resume``, a file name. Empty if the policy's own folder is loaded.
     """
     if resume is not None and ranks > 1:
         return {"start": f"{work.name}/checkpoint", "resume": resume.name}
@@ -112,25 +107,20 @@ def command(
         devices: Number of ranks.
         port: Port of msrun.
         log_dir: Folder in which msrun writes worker_N.log.
-        seconds: Time limit in which all ranks must join.
+        seconds: Time limit for all ranks to join.
     """
     entry = ["-m", "pcl_reasoner.worker", config_file]
     if devices == 1:
         return [sys.executable, *entry]
     msrun = Path(sys.executable).with_name("msrun")
-    options = msrun_arguments(devices, devices, 0, LOCAL_ADDRESS, port, log_dir, seconds)
+    options = msrun_arguments(devices, devices, 0, "127.0.0.1", port, log_dir, seconds)
     return [str(msrun), *options, "python", *entry]
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
     """Return a training process's environment: offline, this Python first in PATH, quiet logs."""
-    here = str(Path(sys.executable).parent)
-    return {
-        **os.environ,
-        "PATH": f"{here}{os.pathsep}{os.environ.get('PATH', '')}",
-        **QUIET,
-        **extra,
-    }
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return {**os.environ, "PATH": path, **QUIET, **extra}
 
 
 def run_worker(
@@ -146,9 +136,9 @@ def run_worker(
 
     Args:
         arguments: The command with its arguments.
-        folder: Its working directory: the artifact's folder, so that paths in the YAML are short.
+        folder: The working directory of the process; paths in the YAML are relative to it.
         log: File for its output.
-        metrics: The file with a line per step, for progress.
+        metrics: The file that gets one line per step; its last line gives the progress.
         steps: Optimizer steps in all.
         env: Additional environment variables.
         progress: Where progress is reported.
@@ -168,9 +158,16 @@ def run_worker(
         if os.strerror(errno.ENOSPC) in tail(log):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
         raise StageError(
-            f"the MindFormers process ended with exit code {code}. Its log is {log}; "
-            f"the last lines:\n{tail(log)}"
+            f"the MindFormers process {_end(code)}. Its log is {log}; the last lines:\n{tail(log)}"
         )
+
+
+def _end(code: int) -> str:
+    """Describe how the process ended, for an error message."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    cause = ", e.g. because memory ran out" if code == -signal.SIGKILL else ""
+    return f"was ended by {signal.Signals(-code).name}{cause}"
 
 
 def _last_step(metrics: Path) -> tuple[int, str]:

@@ -1,11 +1,9 @@
-"""Attention and AdamW for MindFormers on a CPU, with the contracts of the operators they replace.
+"""Attention and AdamW for a CPU, with the interfaces of the MindFormers operators they replace.
 
-Attention has no CPU kernel. MindFormers' AdamW runs on a CPU as some twenty small operators per
-weight, and their results together take several times the model's memory. The AdamW here updates
-weights and moments in place.
+The attention operator has no CPU kernel. MindFormers' AdamW runs on a CPU as about twenty small
+operators per weight, and their results together take several times the model's memory. CpuAdamW
+updates weights and moments in place.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -15,8 +13,6 @@ from mindformers.core.optim.adamw import AdamW
 from mindspore import Tensor, nn, ops
 
 from pcl_reasoner.trainer import segment_attention as segments
-
-__all__ = ["CpuAdamW", "CpuFlashAttentionScore"]
 
 
 class CpuFlashAttentionScore(nn.Cell):
@@ -78,7 +74,7 @@ class _Attention:
         self._tokens_first, self._causal, self._scale = layout == "TND", causal, scale
 
     def forward(self, query: Any, key: Any, value: Any, mask: Any) -> Any:
-        """The layout's query, key, value and mask -> an array of query's shape and type."""
+        """Compute attention of arrays in the layout; return an array of query's shape and type."""
         first, second, third = (self._heads_first(array) for array in (query, key, value))
         tiles = self._tiles(first, mask)
         return self._back(segments.attend(first, second, third, tiles, self._scale), query.dtype)
@@ -86,7 +82,7 @@ class _Attention:
     def backward(
         self, query: Any, key: Any, value: Any, mask: Any, out: Any, out_gradient: Any
     ) -> Any:
-        """Gradients by query, key and value, each in the shape of its array."""
+        """Gradients with respect to query, key and value, each in the shape of its array."""
         first, second, third, out_gradient = (
             self._heads_first(array) for array in (query, key, value, out_gradient)
         )
@@ -113,7 +109,7 @@ class _Attention:
 
 
 def _operator(attention: _Attention) -> Any:
-    """Make a graph operator that calls Python; its gradient is also such an operator."""
+    """Make a graph operator that calls ``attention``'s methods for values and gradients."""
 
     def three(query, key, value, mask, out, out_gradient):
         return query, key, value
@@ -137,7 +133,7 @@ class CpuAdamW(AdamW):
 
         x ← x (1 − rate · decay);   x ← x − rate · (m / (1 − β₁ᵗ)) / (√(v / (1 − β₂ᵗ)) + ε)
 
-    The kernel divides by √v + ε'. With ε' = ε √(1 − β₂ᵗ) its result is the same.
+    The kernel divides by √v + ε'. With ε' = ε √(1 − β₂ᵗ) it computes the formula above.
     """
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
@@ -145,8 +141,8 @@ class CpuAdamW(AdamW):
         self.adam = ops.Adam()
 
     @staticmethod
-    def get_actual_adamw_cls(use_fused: bool) -> type[CpuAdamW]:
-        """Return this class: MindFormers asks the registered class which one to build."""
+    def get_actual_adamw_cls(use_fused: bool) -> type[AdamW]:
+        """Return CpuAdamW: MindFormers calls this method to find the class to build."""
         return CpuAdamW
 
     def construct(self, gradients):
@@ -169,6 +165,6 @@ class CpuAdamW(AdamW):
             moments = self.exp_avg[index], self.exp_avg_sq[index]
             result = self.adam(parameter, *moments, first, second, rate, *betas, eps, gradient)
             updated += (result[0].shape[0] > 0,)  # type: ignore[assignment]
-            # One after the other: otherwise all decayed weights would be in memory at once.
+            # One weight after the other: otherwise copies of all of them would be in memory.
             gradients = ops.depend(gradients, result[0])
         return updated

@@ -24,13 +24,14 @@ TENSORBOARD, SWANLAB = "PCL_TENSORBOARD", "PCL_SWANLAB"
 
 @MindFormerRegister.register(MindFormerModuleType.CALLBACK)
 class PclCurves(Callback):
-    """Writes every number of each step's line; only rank 0 writes.
+    """Copies every number in metrics.jsonl to TensorBoard and SwanLab, on the rank that writes it.
 
     Args:
-        metrics: The file of PclMetrics, which runs before this callback in any order of the YAML.
+        metrics: The file that PclMetrics writes. PclMetrics always runs before this callback.
         tensorboard: Folder for event files; None: no TensorBoard.
         swanlab: Name of a SwanLab project; None: no SwanLab.
         swanlab_mode: ``cloud``, ``local``, ``offline`` or ``disabled``, as for swanlab.init.
+        rank: The rank that writes, as in PclMetrics: other ranks could read the file too early.
 
     Raises:
         StageError: SwanLab is requested but not installed.
@@ -42,13 +43,14 @@ class PclCurves(Callback):
         tensorboard: str | None = None,
         swanlab: str | None = None,
         swanlab_mode: str | None = None,
+        rank: int = 0,
         **kwargs: Any,
     ) -> None:
         super().__init__()
         self.metrics = Path(metrics)
         self.tensorboard, self.swanlab, self.mode = tensorboard, swanlab, swanlab_mode
-        self.writes = os.environ.get("RANK_ID", "0") == "0"
-        # Imported now, so that it fails before the graph is compiled.
+        self.writes = os.environ.get("RANK_ID", "0") == str(rank)
+        # Imported now, so that an error is raised before the graph is compiled.
         self.library = require("swanlab", "swanlab") if swanlab and self.writes else None
         self.writer: Any = None
         self.run: Any = None
@@ -94,8 +96,8 @@ def add_curves(config: dict[str, Any]) -> None:
     """
     requested = {"tensorboard": os.environ.get(TENSORBOARD), "swanlab": os.environ.get(SWANLAB)}
     callbacks = config.get("callbacks") or []
-    metrics = next((one["path"] for one in callbacks if one["type"] == "PclMetrics"), None)
-    if not any(requested.values()) or metrics is None:
-        return
-    if not any(one["type"] == "PclCurves" for one in callbacks):
-        callbacks.append({"type": "PclCurves", "metrics": metrics, **requested})
+    by_type = {one["type"]: one for one in callbacks}
+    metrics = by_type.get("PclMetrics")
+    if metrics is not None and "PclCurves" not in by_type and any(requested.values()):
+        files = {"metrics": metrics["path"], "rank": metrics.get("rank", 0)}
+        callbacks.append({"type": "PclCurves", **files, **requested})

@@ -1,13 +1,13 @@
-"""The figures recorded for each step, separately for correct and incorrect responses.
+"""Computes the statistics of each step, separately for correct and incorrect responses.
 
-    columns   count tokens      m     p  weight  entropy  no_advantage  clipped
-    correct   [     2     30   -1.0   1.2     0.4     21.0             0        0 ]   sums over the
-    incorrect   [     1     10   -3.0   0.1     0.0      9.0             1        0 ]   step's
-    segments
+    columns   count tokens     m    p  weight  entropy  no_advantage  clipped
+    correct   [   2     30  -1.0  1.2     0.4     21.0             0        0 ]   sums over the
+    incorrect [   1     10  -3.0  0.1     0.0      9.0             1        0 ]   step's segments
 
-A response's gradient weight is Σ_t |∂loss / ∂ log π(y_t)|, with its segment's weight in the global
-batch included. It says how much the step depends on the response. A token counts as clipped if the
-loss has a clip, the advantage is not 0 and the token still has no gradient.
+m is a response's mean log π per token, and p = e^m. A response's gradient weight,
+Σ_t |∂loss / ∂ log π(y_t)|, shows how much the step depends on it; its segment weight is included.
+no_advantage counts responses of groups whose rewards are all equal. A token counts as clipped if
+the loss has a clip, the advantage is not 0 and the token still has no gradient.
 """
 
 from typing import Any
@@ -22,18 +22,18 @@ COLUMNS = ("count", "tokens", "m", "p", "weight", "entropy", "no_advantage", "cl
 VERDICTS = ("correct", "incorrect")
 """A response is correct if its reward is at least 0.5."""
 CLIP = "eps_low"
-"""A loss with this parameter gives no gradient to tokens whose ratio has moved too far."""
+"""Losses with this parameter have a clip: tokens whose ratio moved too far have no gradient."""
 
 
 class StepFigures(nn.Cell):
-    """Sums over segments, [2, columns], by two matrix products, as every small kernel costs time.
+    """Computes the sums [verdicts, columns] by two matrix products, as every kernel takes time.
 
     Args:
         loss_name: A name in LOSSES.
         loss: The Cell of that loss.
         max_segments: G, segments that a row can hold.
-        gradients: Whether gradient weights and clipped tokens are computed. MindSpore 2.7 cannot
-            compile a gradient inside ``construct`` if it splits operators over ranks.
+        gradients: Whether gradient weights and clipped tokens are computed. If MindSpore 2.7 splits
+            operators over ranks, it cannot compile a gradient inside ``construct``.
     """
 
     def __init__(
@@ -42,9 +42,12 @@ class StepFigures(nn.Cell):
         super().__init__()
         needs = LOSSES[loss_name].needs
         self.by_advantage, self.by_pass_rate = ADVANTAGES in needs, PASS_RATES in needs
-        self.has_advantage = self.by_advantage or self.by_pass_rate
         self.has_gradients = gradients
-        self.has_clip = gradients and CLIP in LOSSES[loss_name].parameters
+        self.defined = {
+            "no_advantage": self.by_advantage or self.by_pass_rate,
+            "clipped": gradients and CLIP in LOSSES[loss_name].parameters,
+            "weight": gradients,
+        }
         self.loss, self.max_segments = loss, max_segments
         self.gradients = ops.GradOperation(get_all=True)
         self.on = Tensor(1.0, ms.float32)
@@ -54,10 +57,10 @@ class StepFigures(nn.Cell):
         self.by_verdict = ops.BatchMatMul(transpose_b=True)
 
     def construct(self, tokens, entropies, log_probs, mean, *columns):
-        """Trained tokens T [B, G], entropies [B, S] and a loss's columns -> [2, columns]."""
+        """Trained tokens T [B, G], entropies [B, S], a loss's inputs -> the sums [2, COLUMNS]."""
         rewards, _, _, trained, segment_ids, pass_rates, advantages = columns[:7]
         by_token, by_mean = ops.zeros_like(log_probs), ops.zeros_like(mean)
-        no_gradient = ops.zeros_like(log_probs)  # nothing is clipped without a gradient
+        no_gradient = ops.zeros_like(log_probs)  # without gradients, no token counts as clipped
         if self.has_gradients:
             found = self.gradients(self.loss)(log_probs, mean, *columns)
             by_token, by_mean = found[0], ops.abs(found[1])
@@ -66,7 +69,7 @@ class StepFigures(nn.Cell):
         member = self.one_hot(segment_ids, self.max_segments, self.on, self.off)  # [B, S, G]
         sums = self.by_segment(per_token, member)  # [B, 3, G]
         no_advantage = self._no_advantage(pass_rates, advantages)
-        # A loss depends on tokens or on means: the gradient by the other is 0 everywhere.
+        # A loss depends on tokens or on means, and its gradient by the other is 0 everywhere.
         clipped = sums[:, 1] * (by_mean == 0).astype(ms.float32) * (1.0 - no_advantage)
         weight = sums[:, 0] + by_mean
         ones, entropy = ops.ones_like(mean), sums[:, 2]

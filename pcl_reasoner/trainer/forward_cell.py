@@ -1,4 +1,4 @@
-"""Evaluates the trainer's model on rows: log-probs, entropies, the loss's gradient."""
+"""Computes log-probs, and optionally entropies and gradients of the loss, on packed rows."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ class Forward(nn.Cell):
         model: PclQwen2ForCausalLM.
         max_segments: G, segments that a row can hold.
         compressed: Whether the last column is ``actual_seq_len`` instead of a dense mask.
-        gradient: Whether to also return entropies and the gradient of the loss by log π.
+        gradient: Whether to also return entropies and ∂loss / ∂ log π.
     """
 
     def __init__(self, model: Any, max_segments: int, compressed: bool, gradient: bool) -> None:
@@ -26,7 +26,7 @@ class Forward(nn.Cell):
         self.set_train(False)
 
     def construct(self, input_ids, labels, position_ids, segment_ids, *columns):
-        """The loader's columns, in their order -> one or three arrays [B, S] float32."""
+        """The loader's columns, in their order -> one or three values per token, [B, S] float32."""
         rewards_and_weights, others, mask = columns[:3], columns[3:-1], columns[-1]
         dense, ends = (None, mask) if self.compressed else (mask, None)
         log_probs, entropies = self.model.label_log_probs(

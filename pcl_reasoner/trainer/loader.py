@@ -1,10 +1,10 @@
-"""The loader that MindFormers builds by name: packed rows in a fixed order, with their weights.
+"""The loader that MindFormers builds by name: packed rows in a fixed order, with loss weights.
 
 data_loader:
   type: PclPackedDataLoader
   load_func: load_from_disk
   path: runs/…/pack-1a2b3c4d
-  epochs: 5                  # in one pass, each shuffled anew: runner_config.epochs is 1
+  epochs: 5                  # the loader shuffles and repeats, so runner_config.epochs is 1
   seed: 0
   global_batch_size: 128     # rows per step over all ranks
   max_segments: 128
@@ -23,14 +23,12 @@ from pcl_reasoner.losses.columns import column_names
 from pcl_reasoner.train.order import DataOrder, balanced_order, batch_totals, data_order
 from pcl_reasoner.trainer import rows
 
-_OUR_KEYS = (
-    *("epochs", "seed", "global_batch_size", "max_segments", "max_steps", "gradient_scale"),
-    "balance_rows",
-)
+_ORDER_KEYS = ("epochs", "global_batch_size", "seed", "max_steps")
+_DEFAULTS = {"epochs": 1, "seed": 0, "max_steps": None, "max_segments": 128, "gradient_scale": 1.0}
 
 
 class OrderedRows:
-    """Random access to the rows of all steps, in their order."""
+    """Random access to the rows of all steps, in training order."""
 
     def __init__(
         self, dataset: Any, order: DataOrder, max_segments: int, compressed: bool, scale: float
@@ -48,30 +46,27 @@ class OrderedRows:
         self.token_weights = scale / tokens
 
     def __len__(self) -> int:
-        """Rows of all steps."""
+        """Number of rows in all steps together."""
         return len(self.order.rows)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
-        """The model's columns for the row at one index of the order."""
+        """Return the model's columns for the row at ``index`` in training order."""
         step = int(index) // self.order.global_batch_size
-        columns = rows.model_row(
-            self.dataset[int(self.order.rows[index])],
-            self.max_segments,
-            self.segment_weights[step],
-            self.token_weights[step],
-            self.create_compressed_eod_mask,
-        )
+        row = self.dataset[int(self.order.rows[index])]
+        weights = (self.segment_weights[step], self.token_weights[step])
+        columns = rows.model_row(row, self.max_segments, *weights, self.create_compressed_eod_mask)
         return tuple(columns[name] for name in self.column_names)
 
 
 @MindFormerRegister.register(MindFormerModuleType.DATASET_LOADER)
 class PclPackedDataLoader(HFDataLoader):
-    """MindFormers' Hugging Face loader with float columns and an order fixed in advance."""
+    """MindFormers' Hugging Face loader with float columns and a row order fixed in advance."""
 
     @staticmethod
     def _build_config(**kwargs: Any) -> Any:
-        """Separate our keys; the others are arguments of the load function."""
-        settings = {key: kwargs.pop(key) for key in _OUR_KEYS if key in kwargs}
+        """Return HFDataLoader's configuration, with this class's own keys in ``settings``."""
+        ours = {*_DEFAULTS, *_ORDER_KEYS, "balance_rows"} & kwargs.keys()
+        settings = {**_DEFAULTS, **{key: kwargs.pop(key) for key in ours}}
         kwargs.pop("mock_config", None)
         if kwargs.get("load_func") == "load_from_disk" and "path" in kwargs:
             kwargs["dataset_path"] = kwargs.pop("path")
@@ -89,25 +84,19 @@ class PclPackedDataLoader(HFDataLoader):
         python_multiprocessing: bool = False,
         num_parallel_workers: int = 1,
     ) -> GeneratorDataset:
-        """Wrap the packed rows; each of N ranks takes every N-th row: N · batch rows per step."""
+        """Return the rows in training order as a data set; each of N ranks gets every N-th row."""
         settings = config.settings
-        order = data_order(
-            len(dataset),
-            int(settings.get("epochs", 1)),
-            int(settings["global_batch_size"]),
-            int(settings.get("seed", 0)),
-            settings.get("max_steps"),
-        )
+        order = data_order(len(dataset), **{key: settings[key] for key in _ORDER_KEYS})
         if settings.get("balance_rows"):
             ends = (row["actual_seq_len"] for row in dataset.select_columns("actual_seq_len"))
             order = balanced_order(order, ends, num_shards or 1)
         source = OrderedRows(
             dataset,
             order,
-            int(settings.get("max_segments", 128)),
+            settings["max_segments"],
             bool(config.create_compressed_eod_mask),
-            # If ranks average their gradients (gradients_mean), the sum is N times too small.
-            float(settings.get("gradient_scale", 1.0)),
+            # Without it, gradients averaged over N ranks (gradients_mean) are N times too small.
+            settings["gradient_scale"],
         )
         return GeneratorDataset(
             source,

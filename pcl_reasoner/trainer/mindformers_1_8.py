@@ -1,7 +1,7 @@
-"""Code specific to MindFormers 1.8 on MindSpore 2.7; each version has a file like this.
+"""Code that is specific to MindFormers 1.8 on MindSpore 2.7.
 
 Some operators have no CPU kernel. ``prepare_before_import`` and ``install_cpu_operators`` replace
-them (cpu_operators.py); neither changes anything on another device. The changes that a
+them (cpu_operators.py); on another device, both functions change nothing. The changes that a
 configuration needs for a CPU are in adapt.py.
 """
 
@@ -24,7 +24,7 @@ def on_cpu() -> bool:
 def prepare_before_import() -> None:
     """Replace MindSpore's barrier by an all-reduce on a CPU; call before importing mindformers.
 
-    MindFormers imports the symbol, so a later replacement would not reach it.
+    MindFormers copies the name ``barrier`` on import, so a later replacement has no effect.
     """
     import mindspore.communication.comm_func as comm_func
     from mindspore.communication import GlobalComm
@@ -42,8 +42,8 @@ def prepare_before_import() -> None:
 def sort_before_checkpoints(callbacks: Sequence[type]) -> None:
     """Make callbacks finish a step before its checkpoint starts, whatever the order in the YAML.
 
-    MindFormers sorts CheckpointMonitor before callbacks that it does not know. A run killed between
-    the two would resume after a step whose line was never written.
+    MindFormers sorts CheckpointMonitor before callbacks that it does not know. A run that is killed
+    after the checkpoint would then resume after a step that has no line in metrics.jsonl.
 
     Args:
         callbacks: Classes, in the order in which they are to run.
@@ -56,7 +56,7 @@ def sort_before_checkpoints(callbacks: Sequence[type]) -> None:
 
 
 def translate_older(config: dict[str, Any]) -> list[str]:
-    """Rename or drop keys that 1.5's loader of packed rows (used for V1) took and 1.8's does not.
+    """Rename or drop keys that only MindFormers 1.5's loader accepts; PCL-Reasoner V1 used 1.5.
 
     Args:
         config: A MindFormers configuration, changed in place.
@@ -80,9 +80,9 @@ def translate_older(config: dict[str, Any]) -> list[str]:
 
 
 def complete_tensorboard(config: dict[str, Any]) -> None:
-    """Set the step's loss scale if MindFormers' TensorBoard is on and the YAML has no scale.
+    """Set ``scale_sense`` to 1 if MindFormers' TensorBoard is on and the YAML has no such key.
 
-    MindFormers records that key without checking that it exists. Without the key the scale is 1.
+    MindFormers' TensorBoard code fails without the key. 1 is the scale that training then uses.
 
     Args:
         config: A MindFormers configuration, changed in place.
@@ -95,16 +95,16 @@ def complete_tensorboard(config: dict[str, Any]) -> None:
 def refuse_wrong_masks(config: dict[str, Any], where: str) -> None:
     """Refuse configurations that MindFormers would train with a wrong mask and without an error.
 
-    There are two. Without flash attention its Llama adds the data's mask to the scores as 0 and 1:
-    a forbidden token is seen, even a little more than others. And ``actual_seq_len`` is used only
-    with the compressed mask: without it, a row's segments see each other.
+    First: without flash attention MindFormers' Llama adds a mask to the scores as 0 and 1, so
+    forbidden tokens are visible and even get higher scores. Second: without the compressed mask it
+    ignores ``actual_seq_len``, so a row's segments see each other.
 
     Args:
         config: A MindFormers configuration.
         where: Its file, for the error.
 
     Raises:
-        InputError: The configuration is one of the two.
+        InputError: The configuration is one of these two.
     """
     model = config["model"].get("model_config") or {}
     dataset = config.get("train_dataset") or {}

@@ -1,6 +1,6 @@
-"""MindFormers' LlamaForCausalLM with the recipe's loss instead of the stock one.
+"""MindFormers' LlamaForCausalLM with the recipe's loss in place of its own.
 
-MindFormers never calls a LOSS that a YAML names for this model, so the model itself is extended:
+For this model MindFormers never calls the loss that a YAML names, so the model itself is extended:
 hidden states -> logits -> log π of the labels -> segment means -> the loss Cell.
 """
 
@@ -20,10 +20,10 @@ from pcl_reasoner.trainer.figures import COLUMNS, VERDICTS, StepFigures
 
 @MindFormerRegister.register(MindFormerModuleType.CONFIG)
 class PclQwen2Config(LlamaConfig):
-    """LlamaConfig plus the loss's name and parameters, and the segments that a row can hold.
+    """LlamaConfig plus the loss's name and parameters, and the limit on segments per row.
 
-    ``entropy``: whether the entropy of every token is computed, for the step's figures.
-    ``logits_chunk_tokens``: for how many of a rank's tokens logits exist at a time; None: for all.
+    ``entropy``: whether the entropy of every token is computed, for the step's statistics.
+    ``logits_chunk_tokens``: tokens per rank whose logits are in memory at once; None: all tokens.
     """
 
     def __init__(
@@ -50,15 +50,12 @@ def cuts_operators() -> bool:
 
 
 def chunked_log_probs(config: Any) -> ChunkedLogProbs:
-    """Build the Cell for a model's shape and layout, in the output weights' pipeline stage."""
+    """Build a model's ChunkedLogProbs in the last pipeline stage, which has the output weights."""
     rows, length = config.batch_size, config.seq_length
     parts = vocabulary_parts(config.parallel_config, config.vocab_size) if cuts_operators() else 1
+    step = chunk_length(config.logits_chunk_tokens or rows * length, rows, length)
     cell = ChunkedLogProbs(
-        config.vocab_size,
-        chunk_length(config.logits_chunk_tokens or rows * length, rows, length),
-        compute_type=config.compute_dtype,
-        parts=parts,
-        entropy=bool(config.entropy),
+        config.vocab_size, step, config.compute_dtype, parts=parts, entropy=bool(config.entropy)
     )
     if cuts_operators():
         cell.shard(config.parallel_config, length)
@@ -69,7 +66,7 @@ def chunked_log_probs(config: Any) -> ChunkedLogProbs:
 
 @MindFormerRegister.register(MindFormerModuleType.MODELS)
 class PclQwen2ForCausalLM(LlamaForCausalLM):
-    """Qwen2 as MindFormers' Llama (as V1 was trained), with our loss for training."""
+    """Qwen2 in MindFormers' Llama class, as PCL-Reasoner V1 trains it, with the recipe's loss."""
 
     # The configuration is a keyword argument: lazy inline needs that in parallel modes.
     def __init__(self, config: Any = None) -> None:
@@ -92,7 +89,7 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
         if self.is_chunked:
             self.chunked_log_probs = chunked_log_probs(config)
         if cuts_operators():
-            # Without a strategy MindSpore would split the two rows over two ranks.
+            # Without a strategy MindSpore would split the table's two rows over two ranks.
             self.keep_figures.shard(((1, 1), (1, 1)))
             for _, cell in self.cells_and_names():
                 if isinstance(cell, (SegmentMeans, SegmentsToTokens)):
@@ -115,7 +112,7 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
         actual_seq_len=None,
         **kwargs,
     ):
-        """The loader's columns, in their order -> scalar loss; a loss uses only those it needs."""
+        """The loader's columns, in their order -> scalar loss; unneeded columns are ignored."""
         # Our program checks the YAML; this also covers other programs that start MindFormers.
         if attention_mask is not None and not self.is_flash:
             raise ValueError(
@@ -137,11 +134,11 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
         columns = (*weights, trained, segment_ids, *others)
         loss = self.policy_loss(log_probs, mean, *columns)
         figures = self.step_figures(tokens, entropies, log_probs, mean, *columns)
-        # The figures are only recorded: no gradient goes through them.
+        # The statistics are only recorded: no gradient goes through them.
         return ops.depend(loss, self.keep_figures(self.figures, ops.stop_gradient(figures)))
 
     def label_log_probs(self, input_ids, labels, position_ids, attention_mask, actual_seq_len):
-        """log π of each label and the entropy of its distribution (0 if not computed), [B, S]."""
+        """Return two tensors [B, S]: log π of the labels, and entropies (0 if not computed)."""
         hidden = self.model(
             input_ids,
             attention_mask=attention_mask,

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
 from mindspore.train.callback import Callback
-from numpy.typing import NDArray
 
 from pcl_reasoner.train.config import Probe
 from pcl_reasoner.train.probe import Prober
@@ -19,10 +18,10 @@ from pcl_reasoner.weights.names import expected_shapes, mindformers_name
 
 @MindFormerRegister.register(MindFormerModuleType.CALLBACK)
 class PclProbe(Callback):
-    """Answers problems before the first step and then every ``every`` steps, on rank 0 only.
+    """Lets the model answer problems before the first step and then at intervals, on rank 0.
 
     Args:
-        path: probe.jsonl.
+        path: The file probe.jsonl, which gets one line per probe.
         problems: File of the problems, one JSON line per problem.
         policy: The Hugging Face folder that training starts from.
         settings: The fields of ``Probe`` that differ from their defaults.
@@ -39,7 +38,7 @@ class PclProbe(Callback):
         self.steps_before = 0
 
     def on_train_begin(self, run_context: Any) -> None:
-        """Cut lines of steps to be repeated; ask if the starting step is due and has no line."""
+        """Remove the lines of steps that will be repeated; run a probe if one is due now."""
         args = run_context.original_args()
         self.steps_before = int(args.train_dataset.get_init_step())
         if not self.writes:
@@ -50,7 +49,7 @@ class PclProbe(Callback):
             self._ask(self.steps_before, args.train_network)
 
     def on_train_step_end(self, run_context: Any) -> None:
-        """Ask if a probe is due at this step."""
+        """Run a probe if one is due after this step."""
         args = run_context.original_args()
         step = self.steps_before + int(args.cur_step_num)
         if self.writes and step % self.settings.every == 0:
@@ -61,15 +60,11 @@ class PclProbe(Callback):
             lines = self.problems.read_text(encoding="utf-8").splitlines()
             problems = [json.loads(line) for line in lines]
             self.prober = Prober(self.settings, self.policy, problems)
-        answered = self.prober.ask(weights_of(network, self.policy))
+        parameters = {parameter.name: parameter for parameter in network.get_parameters()}
+        weights = {
+            name: parameters[mindformers_name(name)].asnumpy().astype(np.float32)
+            for name in expected_shapes(shape_in(self.policy))
+        }
+        answered = self.prober.ask(weights)
         with self.path.open("a", encoding="utf-8") as handle:
             handle.write(json.dumps({"step": step, **answered}) + "\n")
-
-
-def weights_of(network: Any, policy: Path) -> dict[str, NDArray[np.float32]]:
-    """A training network's weights: Hugging Face name -> float32 array."""
-    parameters = {parameter.name: parameter for parameter in network.get_parameters()}
-    return {
-        name: parameters[mindformers_name(name)].asnumpy().astype(np.float32)
-        for name in expected_shapes(shape_in(policy))
-    }

@@ -1,10 +1,10 @@
 """Writes one file per rank with the seconds of its last step, to find a slow rank.
 
-    work/rank_times/rank_3      412 3.081 1795287667.2      step, seconds, when it ended
+    work/rank_times/rank_3      412 3.081 1795287667.2      step, its seconds, its end as Unix time
 
-A run whose hosts are all started from one machine requests it by the environment variable
-PCL_RANK_TIMES, a folder. Ranks wait for one another in every step. Their seconds therefore differ
-only by their work between exchanges: reading rows, and running Python.
+If a run's hosts are all started from one machine, the environment variable PCL_RANK_TIMES names
+the folder for these files. Ranks wait for one another in every step. The seconds of ranks therefore
+differ only by the work between communications: reading rows, and running Python.
 """
 
 import os
@@ -50,7 +50,7 @@ class PclRankTimes(Callback):
 
 
 def add_rank_times(config: dict[str, Any]) -> None:
-    """Add the callback if the environment requests it.
+    """Add PclRankTimes if the environment variable PCL_RANK_TIMES is set.
 
     Args:
         config: A MindFormers configuration, changed in place.
@@ -58,7 +58,5 @@ def add_rank_times(config: dict[str, Any]) -> None:
     folder = os.environ.get(RANK_TIMES)
     if folder:
         # First in the list: a step's seconds then end before the other callbacks run.
-        config["callbacks"] = [
-            {"type": "PclRankTimes", "folder": folder},
-            *(config.get("callbacks") or []),
-        ]
+        times = {"type": "PclRankTimes", "folder": folder}
+        config["callbacks"] = [times, *(config.get("callbacks") or [])]

@@ -6,7 +6,7 @@ pack:    input_ids   [a b c d e . .]     two segments: a b c and d e, then paddi
 model:   labels      [b c - e - - -]     shifted: each position predicts the next token
          position_ids[0 1 2 0 1 0 1]     restart in each segment
          segment_ids [0 0 0 1 1 2 2]     padding is a segment of its own, never trained
-         old_log_probs                shifted like the labels: token i + 1's is at position i
+         old_log_probs                shifted like labels: position i has the value of token i + 1
 """
 
 from typing import Any
@@ -62,11 +62,11 @@ def compressed_ends(ends: NDArray[np.int32], length: int, max_segments: int) -> 
     Args:
         ends: Cumulative ends of the segments.
         length: Tokens per row, padding included.
-        max_segments: The mask's width (128 upstream).
+        max_segments: Length of the result (128 in PCL-Reasoner's YAML).
     """
     padded = np.full(max_segments, length, np.int32)
-    # In a row of max_segments segments the last one ends with the row. Only padding is added to it,
-    # which it cannot see, and MindFormers offsets the next row of a batch by the last end.
+    # MindFormers offsets the next row of a batch by the last end, so that must be the row's length.
+    # A max_segments-th segment thus includes the padding, which is later: its tokens do not see it.
     inner = ends[: max_segments - 1]
     padded[: len(inner)] = inner
     return padded
@@ -84,7 +84,7 @@ def pad_segments(values: list[float | None] | None, max_segments: int) -> NDArra
 def shift_log_probs(
     log_probs: list[float] | None, trained: NDArray[np.bool_]
 ) -> NDArray[np.float32]:
-    """Move every log-prob to the position that predicts its token; 0 where nothing is trained.
+    """Move every log-prob to the position that predicts its token; 0 for untrained tokens.
 
     Args:
         log_probs: One per token, unshifted; None if the data have none.
@@ -138,7 +138,7 @@ def model_row(
 
 
 def trained_counts(row: dict[str, Any]) -> tuple[int, int]:
-    """(segments with a trained token, trained tokens) of a row of the pack artifact."""
+    """Count a packed row's segments with a trained token, and its trained tokens."""
     labels = np.asarray(row["labels"], np.int32)
     segments = np.asarray(row["segment_ids"], np.int32)
     # The shift drops a row's first label; packing sets it to -100 anyway.

@@ -1,10 +1,10 @@
-"""Attention computed only where it is allowed: causal, inside a token's own segment.
+"""Computes causal attention inside each segment of packed rows, and only there.
 
     out_t = Σ_s p_ts v_s,   p_t = softmax over s of scale · q_t·k_s,   s ≤ t, same segment
 
 A row of segments [0, 3), [3, 7) costs 3² + 4² pairs, not 7². A row is processed in tiles of a few
-hundred queries, so that its scores are never in memory all at once. The code is in NumPy, for CPUs:
-MindSpore has no fused attention there.
+hundred queries, so that its scores are never in memory all at once. The code is in NumPy and for
+CPUs, where MindSpore has no fused attention.
 
 Shapes: query [B, N, S, D]; key and value [B, K, S, D], N a multiple of K (grouped queries).
 """
@@ -78,7 +78,7 @@ def tiles(row: int, spans: Spans) -> Iterator[Tile]:
 
 
 def masked_tiles(row: int, forbidden: NDArray[np.uint8]) -> Iterator[Tile]:
-    """The tiles of a row with any other mask; each tile has all keys."""
+    """The tiles of a row whose mask is not causal inside segments; each tile has all keys."""
     length = len(forbidden)
     for first in range(0, length, TILE):
         rows = slice(first, min(first + TILE, length))
@@ -119,7 +119,7 @@ def attend(query: Array, key: Array, value: Array, tiles: Sequence[Tile], scale:
 def attend_backward(
     query: Array, key: Array, value: Array, out_gradient: Array, tiles: Sequence[Tile], scale: float
 ) -> tuple[Array, Array, Array]:
-    """Compute the gradients by query, key and value.
+    """Compute the gradients with respect to query, key and value.
 
     The attention weights p are computed again. With g = ∂loss/∂out:
 
@@ -130,7 +130,7 @@ def attend_backward(
         key: [B, K, S, D].
         value: [B, K, S, D].
         out_gradient: g, [B, N, S, D].
-        tiles: The tiles that ``attend`` was given.
+        tiles: The same tiles as for ``attend``.
         scale: Factor of the scores.
     """
     by_query = np.empty(query.shape, np.float32)
@@ -151,7 +151,7 @@ def attend_backward(
 
 
 def _grouped(heads: Array, tile: Tile, groups: int) -> Array:
-    """A tile's queries of all heads that share a key head, concatenated: [K, N/K·T, D]."""
+    """Concatenate a tile's T queries of the heads that share a key head: [K, N/K·T, D]."""
     return heads[tile.row, :, tile.queries].reshape(groups, -1, heads.shape[-1])
 
 

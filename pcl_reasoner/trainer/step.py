@@ -1,9 +1,8 @@
 """The training step, and the metrics that are written for each step."""
 
 import json
-import math
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from mindspore.communication import get_group_size
 from mindspore.train.callback import Callback
 
 from pcl_reasoner.core.artifact import write_atomically
-from pcl_reasoner.train.stopping import STOPPED, Stop, reason_to_stop
+from pcl_reasoner.train.stopping import STOPPED, Stop, read_steps, reason_to_stop
 from pcl_reasoner.trainer import mindformers_1_8 as version
 from pcl_reasoner.trainer.figures import COLUMNS, VERDICTS, StepFigures
 
@@ -30,10 +29,10 @@ def _total_tensor(gradient):
 
 @MindFormerRegister.register(MindFormerModuleType.WRAPPER)
 class PclTrainOneStepCell(MFTrainOneStepCell):
-    """MindFormers' step; on a CPU the overflow check tests whether all gradients are finite.
+    """MindFormers' training step; on a CPU, overflow means that some gradient is not finite.
 
-    The stock check reads the NPU's float status, which has no CPU kernel. On other devices this
-    class behaves like the stock one.
+    MindFormers' own check reads the NPU's float status, which has no CPU kernel. On other devices
+    this class behaves like MindFormers' class.
     """
 
     def __init__(self, network: Any, optimizer: Any, **kwargs: Any) -> None:
@@ -51,21 +50,21 @@ class PclTrainOneStepCell(MFTrainOneStepCell):
 
 @MindFormerRegister.register(MindFormerModuleType.CALLBACK)
 class PclMetrics(Callback):
-    """Writes a JSON line per step: loss, learning rate, gradient norm, figures by verdict.
+    """Writes a JSON line per step: loss, learning rate, gradient norm, statistics by verdict.
 
     {"step": 1, "loss": 0.48, "learning_rate": 1e-4, "grad_norm": 0.9, "overflow": 0, "tokens": 812,
      "correct_count": 10, "correct_m": -0.2, "correct_p": 0.8, "correct_weight": 0.5,
      "correct_length": 51.0, "correct_entropy": 0.3, "incorrect_count": 6, …,
      "no_advantage": null, "clipped": null}
 
-    One rank writes, and its figures cover the complete global batch. A step's line is on disk
-    before its checkpoint is started, and a resumed run cuts the lines after the checkpoint that it
-    starts from. So no step is missing and none is recorded twice.
+    One rank writes, and its values cover the complete global batch. A step's line is on disk before
+    the step's checkpoint is started, and a resumed run removes the lines of steps after its
+    checkpoint. So no step is missing and none is recorded twice.
 
     Args:
         path: The file; ``stopped.txt`` in the same folder says why a run was stopped.
-        rank: The rank that writes: 0, or in a pipeline the last stage's first, which has the loss.
-        loss_divisor: The factor by which the loss is too large in a pipeline.
+        rank: The rank that writes: 0; in a pipeline, the first rank of the stage with the loss.
+        loss_divisor: The loss is divided by this; a pipeline's loss is too large by this factor.
         stop_if: Rules that end the run, as fields of ``Stop``. A loss that is not finite always
             ends it.
     """
@@ -84,12 +83,12 @@ class PclMetrics(Callback):
         self.writes = os.environ.get("RANK_ID", "0") == str(rank)
         self.loss_divisor = loss_divisor
         self.figures: Any = None
-        self.defined = DefinedFigures()
+        self.defined: dict[str, bool] = {}
         self.steps_before = 0
         self.records: list[dict[str, Any]] = []
 
     def on_train_begin(self, run_context: Any) -> None:
-        """Find the model's figures, and cut the lines of steps that will be repeated."""
+        """Find the parameter with a step's statistics; remove lines of steps to be repeated."""
         args = run_context.original_args()
         parameters = args.train_network.get_parameters()
         self.figures = next((p for p in parameters if p.name.endswith("step_figures")), None)
@@ -102,7 +101,7 @@ class PclMetrics(Callback):
         """Write the step's line; end the run if a rule says so.
 
         Raises:
-            RuntimeError: A rule ends the run. Every rank raises it, as all have the same figures.
+            RuntimeError: A rule ends the run. Every rank raises it, as all ranks have equal values.
         """
         args = run_context.original_args()
         loss, overflow, scale, learning_rate, norm = args.net_outputs[:5]
@@ -130,44 +129,32 @@ class PclMetrics(Callback):
             raise RuntimeError(reason)
 
 
-@dataclass(frozen=True)
-class DefinedFigures:
-    """Which figures are defined for the model that is trained."""
-
-    entropy: bool = False
-    advantage: bool = False
-    clip: bool = False
-    weight: bool = True
-
-
-def defined_figures(network: Any) -> DefinedFigures:
-    """Find out which figures the model in a training network records."""
+def defined_figures(network: Any) -> dict[str, bool]:
+    """Return whether each optional statistic is computed: its name -> True or False."""
     cells = [cell for _, cell in network.cells_and_names()]
-    figures = next((cell for cell in cells if isinstance(cell, StepFigures)), None)
-    if figures is None:
-        return DefinedFigures()
-    entropy = any(getattr(cell, "entropy", False) is True for cell in cells)
-    return DefinedFigures(entropy, figures.has_advantage, figures.has_clip, figures.has_gradients)
+    defined = {"entropy": any(getattr(cell, "entropy", False) is True for cell in cells)}
+    for cell in cells:
+        if isinstance(cell, StepFigures):
+            defined |= cell.defined
+    return defined
 
 
 def truncate_lines(path: Path, last: int, writes: bool) -> list[dict[str, Any]]:
-    """Read the lines of a file of steps up to a step; cut later and incomplete lines off the file.
+    """Read a file's lines up to a step, and remove later and incomplete lines from the file.
 
     Args:
         path: A file with one line per step, each with ``step``.
         last: The last step that is kept.
         writes: False for a process that only reads the file.
     """
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-    complete = [(line, json.loads(line)) for line in lines if line.endswith("\n")]
-    kept = [(line, record) for line, record in complete if record["step"] <= last]
+    kept = [record for record in read_steps(path) if record["step"] <= last]
     if writes:
-        write_atomically(path, "".join(line for line, _ in kept))
-    return [record for _, record in kept]
+        write_atomically(path, "".join(json.dumps(record) + "\n" for record in kept))
+    return kept
 
 
 def data_parallel_ranks() -> int:
-    """Ranks that each see their own rows; 1 in MindSpore's other modes, which sum by themselves."""
+    """Number of ranks in data-parallel mode; else 1, as MindSpore then sums over ranks itself."""
     if ms.get_auto_parallel_context("parallel_mode") != ms.ParallelMode.DATA_PARALLEL:
         return 1
     return int(get_group_size())
@@ -189,17 +176,17 @@ def _number(value: Any) -> float:
     return float(np.ravel(array)[0])
 
 
-def by_verdict(figures: np.ndarray, ranks: int, defined: DefinedFigures) -> dict[str, Any]:
-    """Turn a step's sums into counts and means, separately for correct and incorrect.
+def by_verdict(figures: np.ndarray, ranks: int, defined: Mapping[str, bool]) -> dict[str, Any]:
+    """Turn a step's sums into counts and means for correct and for incorrect responses.
 
     Args:
         figures: [2, columns] float32, as StepFigures makes them, summed over ranks.
-        ranks: Ranks whose gradients are averaged; segment weights are too large by this factor.
-        defined: Which figures are defined.
+        ranks: Number of ranks that average gradients; segment weights are too large by this factor.
+        defined: The result of defined_figures.
 
     Returns:
-        Keys of a step's line. A mean is None if there is no such response, or if the figure was
-        not computed.
+        Entries of a step's line. A value is None if there is no such response, or if it was not
+        computed.
     """
     rows = [dict(zip(COLUMNS, map(float, row), strict=True)) for row in figures]
     count, tokens, no_advantage, clipped = (
@@ -207,21 +194,16 @@ def by_verdict(figures: np.ndarray, ranks: int, defined: DefinedFigures) -> dict
     )
     record: dict[str, Any] = {
         "tokens": int(tokens),
-        "no_advantage": no_advantage / count if defined.advantage and count else None,
-        "clipped": clipped / tokens if defined.clip and tokens else None,
+        "no_advantage": no_advantage / count if defined.get("no_advantage") and count else None,
+        "clipped": clipped / tokens if defined.get("clipped") and tokens else None,
     }
     for verdict, sums in zip(VERDICTS, rows, strict=True):
-        responses = sums["count"] or math.nan
-        means = {
-            "m": sums["m"] / responses,
-            "p": sums["p"] / responses,
-            "length": sums["tokens"] / responses,
-            "entropy": sums["entropy"] / (sums["tokens"] or math.nan) if defined.entropy else None,
-        }
         record[f"{verdict}_count"] = int(sums["count"])
-        record[f"{verdict}_weight"] = sums["weight"] / ranks if defined.weight else None
-        for name, mean in means.items():
-            record[f"{verdict}_{name}"] = mean if sums["count"] else None
+        record[f"{verdict}_weight"] = sums["weight"] / ranks if defined.get("weight") else None
+        for name, column in (("m", "m"), ("p", "p"), ("length", "tokens")):
+            record[f"{verdict}_{name}"] = sums[column] / sums["count"] if sums["count"] else None
+        has_entropy = defined.get("entropy") and sums["tokens"]
+        record[f"{verdict}_entropy"] = sums["entropy"] / sums["tokens"] if has_entropy else None
     return record
 
 

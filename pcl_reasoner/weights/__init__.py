@@ -1,1 +1,1 @@
-"""A model's shape and weights: conversion from Hugging Face's folder to MindFormers' and back."""
+"""Reads a model's shape; converts weights between Hugging Face's and MindFormers' formats."""

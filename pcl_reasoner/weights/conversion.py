@@ -1,4 +1,4 @@
-"""Converts weights from Hugging Face's folder to MindFormers' and back, and verifies the result.
+"""Converts weights between Hugging Face's and MindFormers' formats, and verifies the result.
 
 parity.json is written into the folder of the converted weights:
 
@@ -7,8 +7,8 @@ parity.json is written into the folder of the converted weights:
      "left_out": {"adam_m": 339, …},
      "logits": {"tokens": [2, 32], "largest": 11.2, "difference": 1.4e-05, …}}
 
-``sha256`` is the hash of the tensor's bytes as read from the source. The written file is read back,
-and its hash must be the same.
+``sha256`` is the hash of the tensor's bytes as read from the source. The written tensor is read
+back, and must have the same hash.
 """
 
 import json
@@ -22,7 +22,7 @@ from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.weights.logits import compare_apart
 from pcl_reasoner.weights.model_config import ModelShape, read_shape
 from pcl_reasoner.weights.names import first_few, match, mindformers_name, styled
-from pcl_reasoner.weights.slices import complete_files, is_by_rank, open_checkpoint
+from pcl_reasoner.weights.slices import complete_files, open_checkpoint
 from pcl_reasoner.weights.stream import (
     INDEX,
     NAME_MAP,
@@ -68,7 +68,7 @@ def shape_in(folder: Path) -> ModelShape:
     """Read the model's shape from the folder's config.json.
 
     Raises:
-        StageError: The file is absent or cannot be read, or is not that of a Qwen2 model.
+        StageError: The file is absent, cannot be read, or does not describe a Qwen2 model.
     """
     shape = read_shape(folder)
     if shape is None:
@@ -122,7 +122,7 @@ def write_model(
 
 
 def _compare(tensors: Mapping[str, StoredTensor], hashes: Mapping[str, str], output: Path) -> None:
-    """Compare the written files with the tensors and hashes from which they were written."""
+    """Raise StageError if a written tensor's type, shape or hash differs from the source's."""
     written = read_files(weight_files(output))
     wrong = sorted(written.keys() ^ tensors.keys())
     for name in sorted(written.keys() & tensors.keys()):
@@ -138,9 +138,9 @@ def _compare(tensors: Mapping[str, StoredTensor], hashes: Mapping[str, str], out
 
 
 def check_recorded(folder: Path, parity: Mapping[str, Any]) -> None:
-    """Compare the tensors that were read with the parity.json of an earlier conversion, if any.
+    """Compare the new parity.json with the source folder's, if an earlier conversion wrote one.
 
-    Nothing else detects that two tensors of the same shape were swapped.
+    Only this comparison detects that two tensors of the same shape were swapped.
 
     Raises:
         StageError: A tensor has changed; if it has another tensor's values, both are named.
@@ -164,10 +164,9 @@ def check_recorded(folder: Path, parity: Mapping[str, Any]) -> None:
 
 
 def copy_others(folder: Path, output: Path) -> None:
-    """Copy configuration, tokenizer and generation settings: all files other than weights.
+    """Copy configuration, tokenizer and generation settings: all files of the folder but a few.
 
-    Weight indexes, parity.json and a stage's own files (manifest.json, quarantined.jsonl) are not
-    copied either.
+    Weights, their indexes, parity.json, manifest.json and quarantined.jsonl are not copied.
     """
     for path in sorted(folder.iterdir()):
         skipped = path.name in _NOT_COPIED or path.name.endswith(_OTHER_WEIGHTS)
@@ -222,13 +221,12 @@ def convert(
 
 
 def compare_logits(source: Path, output: Path, to: Style) -> dict[str, Any]:
-    """Compare a probe batch's logits by transformers and by MindFormers.
+    """Compare a probe batch's logits, computed by transformers and by MindFormers.
 
-    transformers loads the Hugging Face folder, and MindFormers loads the other one. If the other
-    one is a checkpoint by rank, MindFormers cannot load its slices here, and loads the Hugging Face
-    folder's files instead.
+    transformers loads the Hugging Face folder, and MindFormers loads the other folder. If that is a
+    checkpoint with one folder per rank, one process cannot load it. MindFormers then loads the
+    Hugging Face folder, too.
     """
     if to == "mindformers":
         return compare_apart(source, weight_files(output))
-    files = weight_files(output) if is_by_rank(source) else complete_files(source)
-    return compare_apart(output, files)
+    return compare_apart(output, complete_files(source) or weight_files(output))

@@ -15,10 +15,10 @@ _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 def read_weights(folder: Path) -> dict[str, NDArray[np.float32]]:
-    """All tensors of a model's folder, by name; bfloat16 and float16 are widened to float32.
+    """Read all tensors of a model's folder, by name; bfloat16 and float16 are widened to float32.
 
     Raises:
-        StageError: A file is missing or damaged, or a tensor has another type.
+        StageError: A file is missing or damaged, or a tensor has none of these three types.
     """
     tensors = read_files(weight_files(folder))
     return {name: _as_float32(folder, name, tensor) for name, tensor in tensors.items()}

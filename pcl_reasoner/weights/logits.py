@@ -1,4 +1,4 @@
-"""Compares the logits of a probe batch by transformers and by MindFormers.
+"""Compares a probe batch's logits, computed by transformers and by MindFormers.
 
 ``python -m pcl_reasoner.worker.logits`` computes them in a separate process, because both
 frameworks keep their memory until the process ends.
@@ -6,18 +6,18 @@ frameworks keep their memory until the process ends.
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.supervise.supervised import Supervised
 from pcl_reasoner.weights.stream import read_files, weight_files
 
 PROGRAM = "pcl_reasoner.worker.logits"
 TOLERANCE = 1e-4
-"""Largest allowed difference, as a share of the largest logit: the order of float32 sums varies."""
+"""Allowed difference / largest logit; not 0, as the frameworks add float32 in different orders."""
 
 
 def compare_apart(hugging_face: Path, mindformers: list[Path]) -> dict[str, Any]:
@@ -38,28 +38,26 @@ def compare_apart(hugging_face: Path, mindformers: list[Path]) -> dict[str, Any]
     """
     _check_memory(hugging_face)
     with tempfile.TemporaryDirectory() as folder:
-        request, answer = Path(folder) / "request.json", Path(folder) / "answer.json"
-        files = [str(file.resolve()) for file in mindformers]
-        paths = {"hugging_face": str(hugging_face.resolve()), "mindformers": files}
-        request.write_text(json.dumps(paths), encoding="utf-8")
+        answer = Path(folder) / "answer.json"
+        paths = [answer, *(path.resolve() for path in (hugging_face, *mindformers))]
         env = {"HF_HUB_OFFLINE": "1", "GLOG_v": "3", "LOG_MF_PATH": str(Path(folder) / "log")}
-        done = subprocess.run(
-            [sys.executable, "-m", PROGRAM, str(request), str(answer)],
-            env={**os.environ, **env},
-            capture_output=True,
-            text=True,
-            errors="replace",
+        command, log = (
+            [sys.executable, "-m", PROGRAM, *map(str, paths)],
+            Path(folder) / "output.log",
         )
-        if done.returncode:
-            lines = "\n".join(done.stderr.splitlines()[-15:])
-            raise StageError(f"{hugging_face}: the logits could not be computed:\n{lines}")
+        with Supervised.here(command, log, environment={**os.environ, **env}) as process:
+            code = process.wait()
+        if code:
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+            last_lines = "\n".join(lines[-15:])
+            raise StageError(f"{hugging_face}: the logits could not be computed:\n{last_lines}")
         found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
     check_difference(found, hugging_face)
     return found
 
 
 def check_difference(found: dict[str, Any], hugging_face: Path) -> None:
-    """Raise StageError if logits differ by more than TOLERANCE allows, or are not numbers."""
+    """Raise StageError if logits differ by more than TOLERANCE allows, or are NaN."""
     if not found["difference"] <= TOLERANCE * found["largest"]:
         raise StageError(
             f"{hugging_face}: logits by transformers and by MindFormers differ by "

@@ -37,11 +37,11 @@ class ModelShape(StageConfig):
     max_position_embedding: int = Field(131072, gt=0)
     """Longest sequence, in tokens."""
     tie_word_embeddings: bool = False
-    """True: the output layer is the embedding."""
+    """True if the output layer uses the weights of the embedding."""
     eos_token_id: int = 151643
     """Token that ends a response."""
     pad_token_id: int = 151643
-    """Token that fills a row."""
+    """Token that fills the end of a packed row."""
 
     @property
     def head_dim(self) -> int:
@@ -50,19 +50,13 @@ class ModelShape(StageConfig):
 
 
 def read_shape(policy: Path) -> ModelShape | None:
-    """Read the model's shape from its config.json; None if there is no such file yet."""
-    value = read_config_json(policy)
-    return None if value is None else ModelShape(**value)
-
-
-def read_config_json(policy: Path) -> dict[str, Any] | None:
-    """Read the fields of ModelShape from the config.json of a folder of weights.
+    """Read the model's shape from the config.json of a folder of weights.
 
     Args:
         policy: A Hugging Face folder.
 
     Returns:
-        Field of ModelShape -> value; None if there is no config.json yet.
+        The shape; None if there is no config.json yet.
 
     Raises:
         StageError: The file is for another architecture, lacks a key, or cannot be read.
@@ -78,7 +72,7 @@ def read_config_json(policy: Path) -> dict[str, Any] | None:
             "maps Qwen2 weights onto MindFormers' LlamaForCausalLM."
         )
     try:
-        return _by_our_names(value)
+        return ModelShape(**_by_our_names(value))
     except KeyError as error:
         raise StageError(
             f"{path}: has no {error.args[0]}, which every Qwen2 model has. Use the config.json "
@@ -109,7 +103,7 @@ def _first(value: Any, default: int) -> int:
 
 
 def end_tokens(folder: Path) -> list[int]:
-    """Token ids that end a response, from generation_config.json, or else from config.json.
+    """Read the token ids that end a response from generation_config.json, or else config.json.
 
     Raises:
         StageError: Neither file has an ``eos_token_id``.

@@ -1,9 +1,10 @@
-"""The tensors of a Qwen2 model, by Hugging Face's names and by MindFormers'.
+"""Names and shapes of a Qwen2 model's tensors, in Hugging Face and in MindFormers.
 
     model.layers.0.self_attn.q_proj.weight   <->   model.layers.0.attention.wq.weight
     lm_head.weight                           <->   lm_head.weight
 
-Shapes and layouts are the same, so only names change, and a conversion there and back is bit-exact.
+Both frameworks use the same shapes and layouts. A conversion changes only names, so a conversion to
+the other framework and back is bit-exact.
 """
 
 from collections import Counter
@@ -31,7 +32,7 @@ _PARTS = (
 EMBEDDINGS = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
 FIGURES = "step_figures"
-"""End of the name of the parameter in which the model keeps a step's figures: not a weight."""
+"""End of the name of a parameter that is not a weight: it holds the statistics of a step."""
 _SHOWN = 8
 
 
@@ -44,18 +45,18 @@ def mindformers_name(hugging_face: str) -> str:
 
 
 def styled(hugging_face: str, style: Style) -> str:
-    """A parameter's name in a framework's style, from Hugging Face's name."""
+    """Translate a parameter's name from Hugging Face's to that of the framework ``style``."""
     return hugging_face if style == "huggingface" else mindformers_name(hugging_face)
 
 
 def first_few(wrong: list[str]) -> str:
-    """The first errors of a list, and the number of the others."""
+    """Join the first errors of a list, and add the number of the others."""
     more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
     return "; ".join(wrong[:_SHOWN]) + more
 
 
 def expected_shapes(shape: ModelShape) -> dict[str, tuple[int, ...]]:
-    """All tensors of a Qwen2 model: Hugging Face's name -> dimensions.
+    """Return all tensors of a Qwen2 model: Hugging Face's name -> dimensions.
 
     Args:
         shape: The model's shape; with tied embeddings there is no ``lm_head.weight``.
@@ -85,19 +86,14 @@ def expected_shapes(shape: ModelShape) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def is_weight(mindformers: str) -> bool:
-    """True for the model's own tensors; False for optimizer states, counters and step figures."""
-    return mindformers.startswith(("model.", "lm_head.")) and not mindformers.endswith(FIGURES)
-
-
 @dataclass(frozen=True)
 class Match:
-    """The stored tensor for each tensor of the model.
+    """The result of ``match``: the stored tensor for each tensor of the model.
 
     Args:
         names: Hugging Face name -> name under which the tensor is stored.
-        left_out: Number of stored tensors that are not weights of the model, by kind:
-            ``{"adam_m": 339, "global_step": 1}``.
+        left_out: Name, or its first part -> number of stored tensors that are not weights of the
+            model: ``{"adam_m": 339, "global_step": 1}``.
     """
 
     names: dict[str, str]
@@ -149,11 +145,13 @@ def _misfits(
 
 
 def _left_out_as(name: str, style: Style, tied: bool) -> str | None:
-    """The kind under which a tensor outside of the model is counted; None: it is an error."""
+    """The key of Match.left_out for a tensor that is no weight; None if it is an error."""
     if name == HEAD and tied:
         return HEAD
-    if style == "mindformers" and not is_weight(name):
-        return FIGURES if name.endswith(FIGURES) else name.split(".")[0]
+    if style == "mindformers" and name.endswith(FIGURES):
+        return FIGURES
+    if style == "mindformers" and not name.startswith(("model.", "lm_head.")):
+        return name.split(".")[0]  # an optimizer state or a counter
     # Transformers 4.30 and older saved the constant table of the rotary embedding.
     return "rotary_emb.inv_freq" if name.endswith("rotary_emb.inv_freq") else None
 

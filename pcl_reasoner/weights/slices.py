@@ -7,7 +7,7 @@ Under tensor and pipeline parallelism and optimizer sharding, a rank holds a sli
 The layout of a tensor over the N ranks of a pipeline stage consists of a device matrix, e.g. [2, 4]
 for data x tensor parallelism, and, for each dimension of the tensor, the axes of the matrix that
 split it. Axes are counted from the last. Optimizer sharding splits the slice again along its first
-dimension:
+dimension into ``size`` parts; ``step`` is the distance in ranks between two successive parts:
 
     part = rank // step % size
 """
@@ -33,7 +33,7 @@ from pcl_reasoner.weights.stream import (
 
 @dataclass(frozen=True)
 class Layout:
-    """How a tensor is sliced over the ranks of one pipeline stage.
+    """Describes how a tensor is sliced over the ranks of one pipeline stage.
 
     Args:
         devices: The device matrix; its product is the number of ranks of the stage.
@@ -60,7 +60,7 @@ class Layout:
         return (found[0] * self.size, *found[1:]) if found else ()
 
     def part_of(self, rank: int) -> tuple[int, ...]:
-        """The index, in each dimension, of the part that a rank holds.
+        """Return the index, in each dimension, of the part that a rank holds.
 
         Args:
             rank: Rank within the stage, from 0.
@@ -116,7 +116,7 @@ def _layout(value: Any, where: str) -> Layout:
     if value.field or any(part.dim for part in value.param_split_shape):
         raise StageError(f"{where}: sliced into uneven parts; only even parts can be merged.")
     devices = tuple(value.dev_matrix[0].dim)
-    # One list with one axis per dimension; or one list per dimension if several axes split one.
+    # One list with one axis per dimension; if several axes split a dimension, a list per dimension.
     maps = [tuple(part.dim) for part in value.tensor_map]
     dimensions = [(axis,) for axis in maps[0]] if len(maps) == 1 else maps
     axes = tuple(tuple(axis for axis in split if axis >= 0) for split in dimensions)
@@ -129,7 +129,7 @@ def _layout(value: Any, where: str) -> Layout:
 
 
 def rank_files(folder: Path) -> dict[int, Path]:
-    """Each rank's file of the newest step whose checkpoint is complete on every rank.
+    """Find each rank's file of the newest step whose checkpoint is complete on every rank.
 
     Args:
         folder: MindFormers' ``checkpoint`` folder, with ``rank_0``, ``rank_1``, …
@@ -138,12 +138,8 @@ def rank_files(folder: Path) -> dict[int, Path]:
         Rank -> file; empty if no step is complete.
     """
     ranks = {int(path.name[5:]): path for path in folder.glob("rank_*") if path.name[5:].isdigit()}
-    found = sorted(
-        (folder / "rank_0").glob("*.safetensors"),
-        key=lambda path: (path.stat().st_mtime_ns, path.name),
-        reverse=True,
-    )
-    for first in found:
+    found = (folder / "rank_0").glob("*.safetensors")
+    for first in sorted(found, key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True):
         files = {
             rank: path / re.sub(r"_rank_0(?!\d)", f"_rank_{rank}", first.name)
             for rank, path in sorted(ranks.items())
@@ -157,29 +153,29 @@ def _inner(folder: Path) -> Path:
     return folder / "checkpoint" if (folder / "checkpoint").is_dir() else folder
 
 
-def is_by_rank(folder: Path) -> bool:
-    """True for a checkpoint with one folder per rank."""
-    return (_inner(folder) / "rank_0").is_dir()
-
-
 def complete_files(folder: Path) -> list[Path]:
-    """The files of a checkpoint without rank folders; ``folder`` as in ``open_checkpoint``."""
-    return weight_files(_inner(folder))
+    """Return the weight files of a checkpoint; empty if it has one folder per rank instead.
+
+    Args:
+        folder: As in ``open_checkpoint``.
+    """
+    inner = _inner(folder)
+    return [] if (inner / "rank_0").is_dir() else weight_files(inner)
 
 
 def open_checkpoint(folder: Path) -> dict[str, StoredTensor]:
     """Open the complete tensors of a checkpoint in any form; tensor values are not read yet.
 
     Args:
-        folder: A folder with weights or with one folder per rank, or a folder whose subfolder
-            ``checkpoint`` is one. Strategy files are in ``strategy`` next to or in the folder with
-            the rank folders.
+        folder: A folder with weights or with one folder per rank; or a folder with a subfolder
+            ``checkpoint`` of this form. Strategy files are in a folder ``strategy``, which is in
+            the folder of the rank folders or next to it.
 
     Raises:
         StageError: There is no complete checkpoint, or its slices do not form complete tensors.
     """
-    if not is_by_rank(folder):
-        return read_files(complete_files(folder))
+    if complete := complete_files(folder):
+        return read_files(complete)
     inner = _inner(folder)
     files = rank_files(inner)
     if not files:
@@ -191,7 +187,7 @@ def open_checkpoint(folder: Path) -> dict[str, StoredTensor]:
 
 
 def _replicas(files: Mapping[int, Path], where: Path) -> dict[str, StoredTensor]:
-    """Rank 0's tensors; without strategy files every rank must hold every complete tensor."""
+    """Return rank 0's tensors; without strategy files, every rank must have all of them."""
     ranks = {rank: read_files([file]) for rank, file in files.items()}
     first = {name: tensor.shape for name, tensor in ranks[0].items()}
     for rank, tensors in ranks.items():
@@ -278,7 +274,7 @@ def _assemble(
     shape: tuple[int, ...],
     where: str,
 ) -> Any:
-    """The complete tensor in memory, as unsigned integers of its values' width."""
+    """Build the complete tensor in memory, as unsigned integers of its values' width."""
     import numpy as np
 
     complete = np.empty(shape, f"u{first.item_bytes}")

@@ -23,9 +23,9 @@ from pcl_reasoner.prompt.model_files import read_json
 
 CHUNK_BYTES = 1 << 24
 INDEX = "model.safetensors.index.json"
-"""The index for Hugging Face's libraries: tensor -> file."""
+"""File name of the index for Hugging Face's libraries: tensor -> file."""
 NAME_MAP = "param_name_map.json"
-"""The same index for MindSpore."""
+"""File name of MindSpore's index, with the same content."""
 Style = Literal["huggingface", "mindformers"]
 """The framework whose names the tensors have."""
 
@@ -53,10 +53,10 @@ class StoredTensor:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a folder: those in its index, else model.safetensors, else all.
+    """Return a folder's safetensors files: those of its index, else model.safetensors, else all.
 
     Raises:
-        StageError: There are none, or the index names a file that does not exist.
+        StageError: There is no such file, or the index names a file that does not exist.
     """
     index = read_json(folder / INDEX) or read_json(folder / NAME_MAP)
     single = folder / "model.safetensors"
@@ -72,7 +72,11 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _read_header(path: Path) -> tuple[int, dict[str, dict[str, Any]]]:
-    """The offset of the tensors' bytes, and the header's entries; the file must be complete."""
+    """Read the offset of the tensors' bytes, and the header's entries, from a complete file.
+
+    Raises:
+        StageError: The file's size is not the one given by its header: it was truncated or damaged.
+    """
     size = path.stat().st_size
     with path.open("rb") as handle:
         first = handle.read(8)
@@ -90,29 +94,20 @@ def _read_header(path: Path) -> tuple[int, dict[str, dict[str, Any]]]:
     return 8 + length, entries
 
 
-def header(path: Path) -> dict[str, dict[str, Any]]:
-    """The header's entries of a safetensors file, after a check that the file is complete.
-
-    Raises:
-        StageError: The file's size is not the one given by its header: it was truncated or damaged.
-    """
-    return _read_header(path)[1]
-
-
 def is_complete(path: Path) -> bool:
     """True if a safetensors file exists and is complete."""
     try:
-        header(path)
+        _read_header(path)
     except (StageError, OSError, ValueError):
         return False
     return True
 
 
 def read_files(files: list[Path]) -> dict[str, StoredTensor]:
-    """All tensors of the files, by name; only the headers are read yet.
+    """Open all tensors of the files, by name; only the headers are read now.
 
     Raises:
-        StageError: A file is truncated, or two files have a tensor of the same name.
+        StageError: A file is truncated or damaged, or two files have a tensor of the same name.
     """
     found: dict[str, StoredTensor] = {}
     for path in files:
@@ -121,12 +116,8 @@ def read_files(files: list[Path]) -> dict[str, StoredTensor]:
             if name in found:
                 raise StageError(f"{path}: {name} is also in another file. Keep one of them.")
             begin, end = entry["data_offsets"]
-            found[name] = StoredTensor(
-                entry["dtype"],
-                tuple(entry["shape"]),
-                end - begin,
-                partial(_file_chunks, path, start + begin, start + end),
-            )
+            chunks = partial(_file_chunks, path, start + begin, start + end)
+            found[name] = StoredTensor(entry["dtype"], tuple(entry["shape"]), end - begin, chunks)
     return found
 
 

@@ -1,1 +1,1 @@
-"""Programs with a process of their own: training, forward pass, logits, handlers offline."""
+"""Programs that run in separate processes: training, forward pass, logits, preprocessing."""

@@ -1,10 +1,10 @@
-"""The program that a worker runs: MindFormers' Trainer on a MindFormers YAML.
+"""The training program: it runs MindFormers' Trainer on a MindFormers YAML.
 
     python -m pcl_reasoner.worker --config finetune.yaml [runner_config.epochs=1 …]
     msrun --worker_num=2 --local_worker_num=2 python -m pcl_reasoner.worker finetune.yaml
 
-Any MindFormers YAML can be given, V1's published one included. If the device is a CPU, settings
-that a CPU cannot run are changed. Every change is printed.
+Any MindFormers YAML can be given, for example the one published with PCL-Reasoner V1. If the device
+is a CPU, settings that do not work there are changed. Every change is printed.
 """
 
 import argparse
@@ -21,13 +21,13 @@ from pcl_reasoner.train.worker import DIE_WITH_PARENT
 
 
 def die_with_parent_if_set() -> None:
-    """Let this process be killed when its parent dies, if DIE_WITH_PARENT is set."""
+    """Die when the parent process dies, if the environment variable PCL_DIE_WITH_PARENT is set."""
     if DIE_WITH_PARENT in os.environ:
         die_with_parent()
 
 
 def import_mindformers() -> None:
-    """Import MindFormers and register our classes with it, in the order that this needs."""
+    """Import MindFormers and register this package's classes with it, in the required order."""
     from pcl_reasoner.trainer import mindformers_1_8 as version
 
     version.prepare_before_import()
@@ -51,7 +51,7 @@ def read_yaml(path: str, overrides: list[str]) -> Any:
         A MindFormerConfig.
 
     Raises:
-        InputError: There is no such file, or an override has another form or an unknown section.
+        InputError: There is no such file, or an override has no ``=`` or an unknown section.
     """
     from mindformers.tools.register import MindFormerConfig
 
@@ -73,7 +73,7 @@ def read_yaml(path: str, overrides: list[str]) -> Any:
 
 
 def read_config(path: str, overrides: list[str], device: str | None) -> tuple[Any, list[str]]:
-    """Read a MindFormers YAML, apply overrides, and adapt it to this version and to a CPU.
+    """Read a MindFormers YAML, apply overrides, and adapt it to MindFormers 1.8 and the device.
 
     Returns:
         The MindFormerConfig, and the changes as lines to print.
@@ -102,7 +102,7 @@ def read_config(path: str, overrides: list[str], device: str | None) -> tuple[An
 
 
 def train(config: Any) -> None:
-    """Build the context and train with MindFormers' Trainer."""
+    """Set up MindSpore's context and train with MindFormers' Trainer."""
     from mindformers.core.context import build_context
     from mindformers.trainer import Trainer
     from mindformers.utils.file_utils import set_output_path

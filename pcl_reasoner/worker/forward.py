@@ -1,10 +1,10 @@
-"""The program that evaluates a policy on packed rows without training, with the trainer's model.
+"""The program that computes a policy's log-probs of packed rows, without training.
 
     python -m pcl_reasoner.worker.forward mindformers.yaml values.f32 progress.jsonl [--gradient]
 
-The YAML is the trainer's: same model class, same configuration, weights loaded the same way. Rows
-are read in their stored order. ``values.f32`` gets [K, S] float32 per row, appended batch by batch:
-log π of each label; with ``--gradient`` also the entropy at that position, and ∂loss / ∂ log π.
+The YAML is the trainer's, so that model, configuration and loading of weights are the same as in
+training. Rows are read in their stored order. For each row of S tokens, [1, S] float32 is appended
+to ``values.f32``: log π of each label; with ``--gradient`` [3, S]: also entropy and ∂loss/∂log π.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pcl_reasoner.worker.entry import die_with_parent_if_set, import_mindformers
 
 
 def build(config: Any) -> Any:
-    """Build the context and the model, and load its weights, as MindFormers' Trainer does."""
+    """Set up the context; return the model with its weights, as MindFormers' Trainer builds it."""
     from mindformers.core.context import build_context
     from mindformers.core.parallel_config import build_parallel_config
     from mindformers.models import build_network
@@ -39,13 +39,13 @@ def build(config: Any) -> Any:
 
 
 def batches(table: Any, size: int, max_segments: int, compressed: bool, first: int) -> Any:
-    """The model's columns, one batch of rows at a time; the last row is repeated to fill a batch.
+    """Make the model's columns, batch by batch; the last row is repeated to fill the last batch.
 
     Args:
         table: Packed rows (datasets).
         size: Rows per batch.
-        max_segments: G, segments that a row can hold.
-        compressed: Whether the mask is ``actual_seq_len``.
+        max_segments: G, the largest number of segments per row.
+        compressed: True for the compressed mask, which is the column ``actual_seq_len``.
         first: Number of rows that are already done.
 
     Yields:
@@ -65,14 +65,14 @@ def batches(table: Any, size: int, max_segments: int, compressed: bool, first: i
         ]
         columns = {name: np.stack([row[name] for row in batch]) for name in batch[0]}
         if compressed:
-            # The ends of each row start after the row before it, as in MindFormers' batches.
+            # A batch is one long row in MindFormers: add the lengths of the rows before.
             offsets = np.arange(size, dtype=np.int32) * columns["labels"].shape[1]
             columns["actual_seq_len"] = columns["actual_seq_len"] + offsets[:, None]
         yield min(size, len(table) - start), columns
 
 
 def truncate_to_full_batches(path: Path, row_bytes: int, size: int) -> int:
-    """Count the rows of complete batches in a file, and cut the file off after them."""
+    """Remove an incomplete batch at a file's end; return the number of rows that remain."""
     rows = path.stat().st_size // row_bytes // size * size if path.exists() else 0
     with path.open("ab") as handle:
         handle.truncate(rows * row_bytes)
@@ -80,7 +80,7 @@ def truncate_to_full_batches(path: Path, row_bytes: int, size: int) -> int:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Parse the command line and evaluate."""
+    """Parse the command line and compute the log-probs."""
     parser = argparse.ArgumentParser(prog="python -m pcl_reasoner.worker.forward")
     parser.add_argument("config")
     parser.add_argument("values", type=Path)
@@ -94,7 +94,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def run(config: Any, values: Path, progress: Path, gradient: bool) -> None:
-    """Evaluate all rows whose values are not in the file yet."""
+    """Compute the values of all rows that are not in the file yet, and append them to it."""
     import datasets
     import numpy as np
     from mindspore import Tensor

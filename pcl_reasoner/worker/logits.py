@@ -1,6 +1,6 @@
-"""Logits of a probe batch by transformers and by MindFormers, from the same weights, on the CPU.
+"""Compares a probe batch's logits by transformers and by MindFormers, on the CPU.
 
-weights/logits.py starts it as ``python -m pcl_reasoner.worker.logits REQUEST ANSWER``.
+weights/logits.py starts it as ``python -m pcl_reasoner.worker.logits ANSWER FOLDER FILE…``.
 """
 
 import json
@@ -18,7 +18,7 @@ SEQUENCES, LENGTH = 2, 32
 
 
 def probe(vocabulary: int) -> Any:
-    """Token ids [2, 32], the same for every model with this vocabulary size."""
+    """Return token ids [2, 32], the same for every model with this vocabulary size."""
     import numpy as np
 
     drawn = np.random.default_rng(20260101).integers(0, vocabulary, (SEQUENCES, LENGTH))
@@ -26,7 +26,7 @@ def probe(vocabulary: int) -> Any:
 
 
 def transformers_logits(folder: Path, tokens: Any) -> Any:
-    """Logits [2, 32, vocabulary] in float32 by transformers."""
+    """Return the logits [2, 32, vocabulary] that transformers computes in float32."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -36,7 +36,7 @@ def transformers_logits(folder: Path, tokens: Any) -> Any:
 
 
 def mindformers_logits(files: list[Path], shape: ModelShape, tokens: Any) -> Any:
-    """Logits [2, 32, vocabulary] in float32 by MindFormers' own loader and model."""
+    """Return the float32 logits [2, 32, vocabulary] of MindFormers' own loader and model."""
     from pcl_reasoner.trainer import mindformers_1_8 as version
 
     version.prepare_before_import()
@@ -45,13 +45,8 @@ def mindformers_logits(files: list[Path], shape: ModelShape, tokens: Any) -> Any
     from mindformers.models.llama import LlamaConfig, LlamaForCausalLM
 
     version.install_cpu_operators()
-    config = LlamaConfig(
-        batch_size=SEQUENCES,
-        seq_length=LENGTH,
-        qkv_has_bias=True,
-        **shape.model_dump(),
-        **CPU_MODEL_KEYS,
-    )
+    settings = {**shape.model_dump(), **CPU_MODEL_KEYS}
+    config = LlamaConfig(batch_size=SEQUENCES, seq_length=LENGTH, qkv_has_bias=True, **settings)
     model = LlamaForCausalLM(config=config)
     weights: dict[str, Any] = {}
     for file in files:
@@ -67,20 +62,17 @@ def mindformers_logits(files: list[Path], shape: ModelShape, tokens: Any) -> Any
     return model.lm_head(hidden).reshape(SEQUENCES, LENGTH, -1).asnumpy()
 
 
-def main(request: Path, answer: Path) -> None:
-    """Compute both, compare them, and write the entry ``logits`` of parity.json."""
+def main(answer: Path, folder: Path, *files: Path) -> None:
+    """Compare the frameworks' logits; write the result (parity.json's ``logits``) to ``answer``."""
     import mindspore as ms
     import numpy as np
 
     ms.set_device("CPU")
-    paths = json.loads(request.read_text(encoding="utf-8"))
-    folder = Path(paths["hugging_face"])
     shape = read_shape(folder)
     assert shape is not None
     tokens = probe(shape.vocab_size)
-    files = [Path(file) for file in paths["mindformers"]]
     expected = transformers_logits(folder, tokens)
-    actual = mindformers_logits(files, shape, tokens)
+    actual = mindformers_logits(list(files), shape, tokens)
     found = {
         "tokens": [SEQUENCES, LENGTH],
         "largest": float(np.abs(expected).max()),
@@ -91,4 +83,4 @@ def main(request: Path, answer: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(*map(Path, sys.argv[1:]))

@@ -1,9 +1,9 @@
-"""Runs the handlers that a MindFormers YAML names, offline, and saves the Arrow folder.
+"""Runs the handlers of a MindFormers YAML before training, and saves the rows as Arrow files.
 
     python -m pcl_reasoner.worker.preprocess --config finetune.yaml --save_path packs/
 
-It does the same as ``datasets_preprocess`` in MindFormers' source tree; the wheel has no such
-script. The rows are the same as those that MindFormers makes from the YAML while loading.
+It replaces ``datasets_preprocess``, a script of MindFormers' repository that its wheel lacks.
+The rows are the same as those that MindFormers makes from this YAML when training starts.
 """
 
 import argparse

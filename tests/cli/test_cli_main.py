@@ -59,6 +59,26 @@ class TestRun:
         assert code == 0
         assert out.strip().endswith("report.html")
 
+    def test_early_stages_run_although_a_later_one_is_wrong(self, call, tiny, tmp_path) -> None:
+        text = tiny_stages.RECIPE.replace("report: {}", "train: {loss: opg}")
+        assert text != tiny_stages.RECIPE
+        (tmp_path / "tiny.yaml").write_text(text)
+        assert call("run", *tiny)[0] == 2
+        code, out, _ = call("run", *tiny, "--until", "half")
+        assert code == 0
+        assert "[2/2] tiny/half: 4 of 8 numbers kept" in out
+
+    def test_a_recipe_without_profiles_runs_with_any_launch_file(
+        self, call, tiny, tmp_path
+    ) -> None:
+        (tmp_path / "box.yaml").write_text(tiny_stages.LAUNCH.replace("paper", "big"))
+        launch = ["--launch", str(tmp_path / "box.yaml")]
+        code, out, _ = call("run", tiny[0], *launch, "--until", "half")
+        assert code == 0
+        command = out.splitlines()[-1].removeprefix("next: pclr-ms ").split()
+        assert "--profile" not in command
+        assert call(*command)[0] == 0
+
     def test_nothing_to_do(self, call, tiny, tmp_path) -> None:
         call("run", *tiny)
         before = (tmp_path / "trace").read_text()
@@ -156,6 +176,32 @@ class TestDryRun:
         changed = [row for row in rows(out)[2:] if row != [""]]
         assert [(row[0], row[2]) for row in changed] == [("runner_config.epochs", "77")]
 
+    def test_diff_tells_meaning_from_notation_and_lists_each_side_apart(
+        self, call, tmp_path
+    ) -> None:
+        call("run", "v1_sft", "--dry-run")
+        theirs = tmp_path / "runs" / "v1_sft" / "dry_run" / "mindformers.train.yaml"
+        rendered = yaml.safe_load(theirs.read_text())
+        rendered["output_dir"] = f"./{rendered['output_dir']}/"
+        rendered["optimizer"]["learning_rate"] = f"{rendered['optimizer']['learning_rate']:.0e}"
+        rendered["mine"] = rendered.pop("run_mode")
+        rendered["runner_wrapper"]["max_grad_norm"] = 2.0
+        theirs.write_text(yaml.safe_dump(rendered))
+        code, out, _ = call("diff", "v1_sft", str(theirs))
+        assert code == 0
+        tables = [table.splitlines() for table in out.strip().split("\n\n")]
+        assert [rows(table[0])[0][0] for table in tables] == [
+            "different in meaning",
+            "only in v1_sft",
+            f"only in {theirs}",
+        ]
+        found = [[rows(line)[0] for line in table[2:]] for table in tables]
+        assert found == [
+            [["runner_wrapper.max_grad_norm", "1.0", "2.0"]],
+            [["run_mode", "finetune"]],
+            [["mine", "finetune"]],
+        ]
+
 
 class TestLook:
     def test_validate(self, call, tiny, tmp_path) -> None:
@@ -249,6 +295,10 @@ class TestCopy:
 
     def test_unknown_name(self, call, tmp_path) -> None:
         assert call("cp", "no_such", str(tmp_path))[0] == 2
+        for typed, meant in (("v15opg", "v15_opg.yaml"), ("lapptop", "laptop.yaml")):
+            code, _, err = call("cp", typed, str(tmp_path))
+            assert code == 2
+            assert f"no shipped recipe or launch file has that name. Did you mean {meant!r}?" in err
 
 
 class WordsConfig(StageConfig):
@@ -282,7 +332,7 @@ def test_preview_shows_prompt_trained_segments_and_rewards(
     policy.mkdir()
     vocabulary = {name: index for index, name in enumerate(names)}
     Tokenizer(models.WordLevel(vocabulary, "end")).save(str(policy / "tokenizer.json"))
-    stage = stages.Stage(__name__, "WordsConfig", "words", {"policy": "policy"})
+    stage = stages.Stage(__name__, "words", {"policy": "policy"})
     monkeypatch.setitem(stages.STAGES, "pack", stage)
     text = f"name: tiny\nsources: {{policy: {{path: {policy}}}}}\nstages: {{pack: {{}}}}\n"
     (tmp_path / "tiny.yaml").write_text(text)
@@ -308,3 +358,11 @@ def test_ls_names_every_shipped_file_with_its_title(call) -> None:
             assert title in out
             assert path.stem in out
     assert json.dumps(rows(out)[0]) == '["kind", "name", "title"]'
+
+
+def test_eval_names_a_wrong_key_of_the_launch_file(call, tmp_path) -> None:
+    text = files.find("laptop", "launch").read_text()
+    (tmp_path / "box.yaml").write_text(text.replace("evaluate: {engine:", "evaluate: {engin:"))
+    code, _, err = call("eval", "v15_opg", "--launch", str(tmp_path / "box.yaml"))
+    assert code == 2
+    assert "box.yaml: hashed.evaluate: engin: unknown key. Did you mean 'engine'?" in err

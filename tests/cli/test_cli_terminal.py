@@ -44,13 +44,16 @@ def test_pace_counts_from_where_the_stage_went_on() -> None:
     assert pace.describe(1001, None, "steps", now=70.0) == "1,001 steps, 20 s each"
 
 
-def test_pace_begins_anew_with_what_is_counted() -> None:
+def test_pace_begins_again_with_what_is_counted(capsys, monkeypatch) -> None:
     """2 problems/s at first; then 3 of 6 others in 10 s, not 3 after 20 in 20 s."""
-    first = terminal._pace(None, 0, 0.0, (20, "problems"))
-    assert terminal._pace(first, 20, 10.0, (20, "problems")) is first
-    again = terminal._pace(first, 0, 10.0, (6, "problems"))
-    said = again.describe(3, 6, "problems", now=20.0)
-    assert said == "3/6 problems, 0.3 problems/s, 10 s left"
+    monkeypatch.setattr(terminal, "SECONDS_BETWEEN_LOG_LINES", 0.0)
+    view = terminal.LogView()
+    for now, done, total in ((0.0, 0, 20), (10.0, 20, 20), (10.0, 0, 6), (20.0, 3, 6)):
+        monkeypatch.setattr(terminal.time, "monotonic", lambda now=now: now)
+        view.update(done, total, "problems")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == ": 20/20 problems, 2.0 problems/s, 0.0 s left"
+    assert lines[3] == ": 3/6 problems, 0.3 problems/s, 10 s left"
 
 
 def test_long_stages_speak_once_a_minute(capsys, monkeypatch) -> None:

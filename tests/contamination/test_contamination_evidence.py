@@ -32,7 +32,7 @@ def test_the_page_has_the_pair_and_escapes_it() -> None:
     assert "<b>" not in page
     assert page.count("<article>") == 1
     assert "row 3 of problems.parquet and 1 more" in page
-    assert "2 rows were taken out, with 1 different problems" in page
+    assert "2 rows were removed, with 1 different problems" in page
     assert '<tr class="used"><td>0.70</td><td>2</td><td>2</td></tr>' in page
     assert "http" not in page
 

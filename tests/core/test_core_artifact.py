@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+from artifact_helpers import verify
 
 from pcl_reasoner.core import artifact
 from pcl_reasoner.core.errors import StageError
@@ -48,14 +49,14 @@ def test_commit_moves_the_folder_and_records_every_file(tmp_path: Path) -> None:
     assert manifest["files"]["rows/a.txt"] == {"sha256": abc, "bytes": 3}
     assert set(manifest["files"]) == {"rows/a.txt", "quarantined.jsonl"}
     assert manifest["counts"] == MANIFEST["counts"]
-    assert artifact.verify(folder) == []
+    assert verify(folder) == []
 
 
 def test_commit_takes_the_place_of_an_older_artifact(tmp_path: Path) -> None:
     (committed(tmp_path) / "rows" / "old.txt").touch()
     folder = committed(tmp_path)
     assert not (folder / "rows" / "old.txt").exists()
-    assert artifact.verify(folder) == []
+    assert verify(folder) == []
 
 
 def test_discard_takes_the_manifest_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +86,7 @@ def test_verify_names_what_is_missing_added_and_changed(tmp_path: Path) -> None:
     (folder / "rows" / "a.txt").write_text("abd")
     (folder / "quarantined.jsonl").unlink()
     (folder / "b.txt").touch()
-    assert artifact.verify(folder) == [
+    assert verify(folder) == [
         "quarantined.jsonl: missing",
         "b.txt: not in the manifest",
         "rows/a.txt: content differs from the manifest",

@@ -142,7 +142,7 @@ def test_the_cluster_goes_with_the_work() -> None:
 @pytest.mark.slow
 def test_training_can_follow_in_the_same_process() -> None:
     """MindSpore's protobuf files are refused by the implementation that Ray would load."""
-    words = "from test_engine import RAY, connected\nwith connected(RAY): import mindspore"
+    words = "from test_core_engine import RAY, connected\nwith connected(RAY): import mindspore"
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     environment.pop("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", None)
     subprocess.run([sys.executable, "-c", words], env=environment, check=True, timeout=120)

@@ -13,6 +13,7 @@ from curate_helpers import Folder, Rows, read, row, write
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.curate import measuring, token_lengths
 from pcl_reasoner.curate.lengths import LengthsConfig, lengths
+from pcl_reasoner.curate.token_lengths import open_fast
 
 pytest.importorskip("fastokens", reason="fastokens is an extra")
 
@@ -98,7 +99,7 @@ class Wrong:
     """A fastokens that errs on one text."""
 
     def __init__(self, file: Path, text: str, error: BaseException | None = None) -> None:
-        self.real, self.text, self.error = token_lengths.open_fast(file), text, error
+        self.real, self.text, self.error = open_fast(file), text, error
 
     def encode(self, text: str, **options: Any) -> Any:
         if text == self.text and self.error:
@@ -114,7 +115,7 @@ class Wrong:
 
 def use(monkeypatch: pytest.MonkeyPatch, text: str, error: BaseException | None = None) -> None:
     measuring._opened.cache_clear()  # a new process would have nothing opened
-    monkeypatch.setattr(measuring, "open_fast", lambda file: Wrong(file, text, error))
+    monkeypatch.setattr(token_lengths, "open_fast", lambda file: Wrong(file, text, error))
 
 
 def test_one_wrong_text_and_all_are_counted_by_tokenizers(
@@ -189,7 +190,7 @@ def test_a_panic_while_fastokens_opens_is_told(
 
     _, right, _ = measure(min_mean_tokens=5)
     measuring._opened.cache_clear()
-    monkeypatch.setattr(measuring, "open_fast", panic)
+    monkeypatch.setattr(token_lengths, "open_fast", panic)
     _, rows, _ = measure(min_mean_tokens=5)
     assert rows == right
     assert "RuntimeError: panicked: no merges" in context.warnings[0]
@@ -204,7 +205,7 @@ def test_without_fastokens_tokenizers_count(
 
     _, right, _ = measure(min_mean_tokens=5)
     measuring._opened.cache_clear()
-    monkeypatch.setattr(measuring, "open_fast", fail)
+    monkeypatch.setattr(token_lengths, "open_fast", fail)
     counts, rows, _ = measure(min_mean_tokens=5)
     assert rows == right
     assert counts.info["tokens"] == {"library": "tokenizers", "texts": 4}

@@ -120,5 +120,5 @@ def test_files_in_the_order_of_their_names(folder: Folder) -> None:
     source = folder("source")
     for name in ("b.jsonl", "a.jsonl.zst", "a.jsonl", "c.json"):
         (source / name).touch()
-    names = [name for _, name in source_files.source_files(source, "conversations")]
+    names = [name for _, name in source_files.files_of(source, "conversations")]
     assert names == ["a.jsonl", "a.jsonl.zst", "b.jsonl"]

@@ -134,7 +134,7 @@ def test_too_many_malformed_rows_fail_and_stay_to_be_looked_at(
     assert answer.returncode == 1
     assert "3 of 23 rows are malformed (13.0%), the limit is 10.0%" in answer.stderr
     assert "convert.max_malformed" in answer.stderr
-    apart = Path(answer.stderr.split("See ")[1].split(", mend")[0])
+    apart = Path(answer.stderr.split("See ")[1].split(", fix the source")[0])
     records = [json.loads(line) for line in apart.read_text().splitlines()]
     assert [record["file"] for record in records] == ["no_answer.parquet"] * 3
     assert finished(tmp_path / "runs") == set()

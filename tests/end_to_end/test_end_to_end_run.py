@@ -67,7 +67,8 @@ def test_one_command_runs_every_stage_to_the_report(whole: Whole) -> None:
     lines = answer.stdout.splitlines()
     assert lines[0].startswith("LAPTOP: ")
     stages = [line.split("] ")[1].split(":")[0] for line in lines if line.startswith("[")]
-    assert stages == WALK
+    # A stage that takes long on a busy machine has lines of progress, too.
+    assert list(dict.fromkeys(stages)) == WALK
     assert sorted(manifests(whole.runs)) == sorted(WALK)
     (report,) = [line.removeprefix("report: ") for line in lines if line.startswith("report: ")]
     assert Path(report) == folder_of(whole.runs, "v15_opg/report") / "report.html"

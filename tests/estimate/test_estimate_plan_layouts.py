@@ -18,8 +18,8 @@ from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.estimate import layouts
 from pcl_reasoner.estimate.chips import read_chip
 from pcl_reasoner.estimate.data_size import DataSize
-from pcl_reasoner.estimate.layout_chart import layout_chart
 from pcl_reasoner.estimate.memory_estimate import fullest, memory
+from pcl_reasoner.estimate.plan_report import layout_chart
 
 CHIP = read_chip("ascend_910c_die", "bfloat16")
 SIZE = DataSize(
@@ -101,7 +101,7 @@ def test_changes_save_hours_and_fit(tmp_path: Path) -> None:
     fewer = next(one for one in found if one.title.startswith("recompute"))
     assert fewer.title.endswith(", swap false") and sum(fewer.job.recomputed) < 64
     # Hours fall by less compute and fewer passes; the same number of steps.
-    assert fewer.steps == now.steps and fewer.step.compute < now.step.compute
+    assert fewer.steps == now.steps and fewer.step["compute"] < now.step["compute"]
 
 
 def test_a_change_that_does_not_fit_is_not_one() -> None:
@@ -124,8 +124,8 @@ def test_the_chart_is_whole_and_pale_where_it_does_not_fit() -> None:
     words = [one.text for one in tree.iter(f"{space}text")]
     assert "DP 2 & more" in words and "bad" in words
     widths = [float(one.get("width", 0)) for one in tree.iter(f"{space}rect")][4:8]
-    parts = good.step.parts()
-    assert widths[0] / sum(widths) == pytest.approx(parts["compute"] / good.step.total, abs=0.02)
+    share = good.step["compute"] / good.seconds
+    assert widths[0] / sum(widths) == pytest.approx(share, abs=0.02)
 
 
 def run(*words: str, runs: Path) -> str:

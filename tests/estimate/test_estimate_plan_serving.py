@@ -16,7 +16,7 @@ from pcl_reasoner.core.files import find, read_yaml, yaml_text
 from pcl_reasoner.estimate import serving_estimate as estimate
 from pcl_reasoner.estimate.chips import Chip
 from pcl_reasoner.estimate.serving_estimate import Workload
-from pcl_reasoner.estimate.serving_report import plan_serving
+from pcl_reasoner.estimate.serving_report import estimate_sampling
 from pcl_reasoner.estimate.serving_size import workloads
 from pcl_reasoner.precompile.cann import read_dry_run
 from pcl_reasoner.runner.recipe import load_recipe
@@ -103,19 +103,20 @@ def test_what_limits_the_responses_at_once(changes: dict[str, float], at_once: i
 
 def test_more_at_once_is_named_where_it_helps() -> None:
     small = replace(CHIP, memory_bytes=100_000)
-    few, full = plan_serving(SMALL, CHIP, [DRAWN, replace(DRAWN, under_way=600)])
-    assert few.fuller is not None and few.cost is not None
-    assert few.fuller.at_once == 132 and few.fuller.hours < few.cost.hours
-    assert full.cost is not None and full.cost.at_once == 132 and full.fuller is None
-    [no] = plan_serving(SMALL, small, [DRAWN])
-    assert no.cost is None and no.fuller is None
+    few = estimate_sampling(SMALL, CHIP, DRAWN)
+    assert few.with_more_at_once is not None and few.cost is not None
+    assert few.with_more_at_once.at_once == 132 and few.with_more_at_once.hours < few.cost.hours
+    full = estimate_sampling(SMALL, CHIP, replace(DRAWN, under_way=600))
+    assert full.cost is not None and full.cost.at_once == 132 and full.with_more_at_once is None
+    no = estimate_sampling(SMALL, small, DRAWN)
+    assert no.cost is None and no.with_more_at_once is None
     assert no.problem == "they cannot hold the weights and one response"
     assert few.problem == ""
 
 
 def test_heads_that_a_servers_devices_cannot_share(tmp_path: Path) -> None:
     """Four heads go over two devices and not over three; the 7B model's 28 go over its four."""
-    [no] = plan_serving(SMALL, CHIP, [replace(DRAWN, devices=3)])
+    no = estimate_sampling(SMALL, CHIP, replace(DRAWN, devices=3))
     assert no.cost is None and no.problem == "4 heads cannot be shared by 3 devices"
     words = ["plan", "v1_sft", "--launch", "one_node_7b"]
     answer = CliRunner().invoke(cli, [*words, "--runs", str(tmp_path)], catch_exceptions=False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from plan_trainings import SMALL
@@ -10,8 +12,9 @@ from plan_trainings import SMALL
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.estimate import time_estimate as estimate
 from pcl_reasoner.estimate.chips import Chip, read_chip
-from pcl_reasoner.estimate.data_size import data_size, packed_instead, published_counts
+from pcl_reasoner.estimate.data_size import DataSize, data_size, exact_fill, published_counts
 from pcl_reasoner.estimate.time_estimate import Rows
+from pcl_reasoner.pack.config import PackConfig
 from pcl_reasoner.runner.recipe import load_recipe
 from pcl_reasoner.train.config import TrainConfig
 
@@ -53,12 +56,11 @@ def test_a_step_is_its_slowest_stage_and_the_bubble() -> None:
     step = estimate.step_time(SMALL, CHIP, FULL)
     both = [estimate.stage_seconds(SMALL, CHIP, FULL, stage) for stage in (0, 1)]
     compute, communication = max(both, key=sum)
-    assert step.compute == pytest.approx(2 * compute)
-    assert step.tensor_communication == pytest.approx(2 * communication)
-    assert step.bubble == pytest.approx(compute + communication)
+    assert step["compute"] == pytest.approx(2 * compute)
+    assert step["tensor communication"] == pytest.approx(2 * communication)
+    assert step["pipeline bubble"] == pytest.approx(compute + communication)
     # The stream of one micro-batch, 6 400 bytes on a rank, there and back, twice.
-    assert step.pipeline_sends == pytest.approx(2 * 2 * 6400 / 1e5)
-    assert step.total == pytest.approx(sum(step.parts().values()))
+    assert step["pipeline sends"] == pytest.approx(2 * 2 * 6400 / 1e5)
 
 
 def test_optimizer_and_swap_by_hand() -> None:
@@ -69,10 +71,10 @@ def test_optimizer_and_swap_by_hand() -> None:
     held = spread // 2 + whole
     # Two data-parallel ranks: half of it is sent; all four ranks of a stage are in one node.
     sent = (spread * (4 + 2) + whole * 8) / 2 / 1e6
-    assert step.optimizer == pytest.approx(28 * held / 1e8 + sent)
-    assert step.swap == pytest.approx(2 * 8 * held / 1e7)
+    assert step["optimizer"] == pytest.approx(28 * held / 1e8 + sent)
+    assert step["swap"] == pytest.approx(2 * 8 * held / 1e7)
     apart = estimate.step_time(replace(SMALL), replace(CHIP, devices_per_node=2), FULL)
-    assert apart.optimizer == pytest.approx(28 * held / 1e8 + sent * 10)
+    assert apart["optimizer"] == pytest.approx(28 * held / 1e8 + sent * 10)
 
 
 def test_without_ranks_to_talk_to_nothing_is_sent() -> None:
@@ -80,7 +82,7 @@ def test_without_ranks_to_talk_to_nothing_is_sent() -> None:
         SMALL, data=1, tensor=1, stages=1, stage_layers=(4,), recomputed=(0,), micro_batches=1
     )
     step = estimate.step_time(alone, CHIP, FULL)
-    assert step.tensor_communication == step.bubble == step.pipeline_sends == 0
+    assert step["tensor communication"] == step["pipeline bubble"] == step["pipeline sends"] == 0
     assert estimate.step_time(alone, replace(CHIP, network=1.0, node=1.0), FULL) == step
 
 
@@ -97,7 +99,7 @@ def test_mfu_counts_no_padding_and_no_recomputation() -> None:
 
 def test_the_share_that_explains_a_measured_step() -> None:
     """The model's own seconds give the model's own share back; impossible ones give none."""
-    seconds = estimate.step_time(SMALL, CHIP, FULL).total
+    seconds = sum(estimate.step_time(SMALL, CHIP, FULL).values())
     assert estimate.share_for(SMALL, CHIP, FULL, seconds) == pytest.approx(0.5, rel=1e-6)
     assert estimate.share_for(SMALL, CHIP, FULL, 2 * seconds) < 0.5  # type: ignore[operator]
     assert estimate.share_for(SMALL, CHIP, FULL, 1e-6) is None
@@ -120,27 +122,36 @@ TRAIN = TrainConfig.model_construct(
 )
 
 
+def sized(published: Any, train: TrainConfig, alone: bool, *numbers: float | None) -> DataSize:
+    """The size for a recipe of a pack stage, with one segment per row or several, and training."""
+    configs = (PackConfig.model_construct(one_segment_per_row=alone), train)
+    pack, spec = (SimpleNamespace(config=config) for config in configs)
+    recipe = SimpleNamespace(published=published, stages={"pack": pack, "train": spec})
+    planned: Any = SimpleNamespace(recipe=recipe, spec=spec)
+    return data_size(planned, *numbers)  # type: ignore[arg-type]
+
+
 def test_rows_and_steps_by_hand() -> None:
     """80 published rows of 100 tokens, four fifths full, are 6 400 tokens of 100 segments."""
     funnel = [
         {"stage": "convert", "label": "", "count": "100"},
         {"stage": "pack", "label": "", "count": "40 x 2"},
     ]
-    size = data_size({"funnel": funnel}, TRAIN, False)
+    size = sized({"funnel": funnel}, TRAIN, False)
     assert (size.segments, size.segment_tokens, size.tokens) == (100, 64.0, 6400)
     # 64 rows would have to be full to the last token: 99.99 % of 65 is enough.
-    assert (size.rows, size.rows_before, size.saved) == (65, 80, 15)
+    assert (size.rows, size.rows_before) == (65, 80)
     assert size.steps == 65 * 3 // 10
     assert size.as_rows() == Rows(64.0, 6400 / 6500)
-    short = data_size({"funnel": funnel}, TRAIN.model_copy(update={"max_steps": 4}), False)
+    short = sized({"funnel": funnel}, TRAIN.model_copy(update={"max_steps": 4}), False)
     assert short.steps == 4
 
 
 def test_one_a_row_and_a_persons_own_numbers() -> None:
-    size = data_size({}, TRAIN, True, 50, 20)
-    assert (size.rows, size.saved, size.as_rows()) == (50, 0, Rows(20, 0.2))
-    assert packed_instead(size) == 11
-    assumed = data_size({}, TRAIN, True, 50)
+    size = sized({}, TRAIN, True, 50, 20)
+    assert (size.rows, size.rows_before, size.as_rows()) == (50, 50, Rows(20, 0.2))
+    assert exact_fill(size.tokens, size.row_tokens) == 11
+    assumed = sized({}, TRAIN, True, 50)
     assert assumed.segment_tokens == 40 and "ASSUMED" in assumed.notes[0]
 
 
@@ -150,7 +161,7 @@ def test_one_a_row_and_a_persons_own_numbers() -> None:
 )
 def test_numbers_that_cannot_be(segments: int | None, tokens: float, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        data_size({}, TRAIN, False, segments, tokens)
+        sized({}, TRAIN, False, segments, tokens)
 
 
 def test_chips_have_their_units() -> None:

@@ -10,7 +10,7 @@ import pytest
 from pcl_reasoner.cli.main import main
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.evaluate.checkpoints import benchmark_files, model_of, with_settings
-from pcl_reasoner.evaluate.config import EvaluateConfig
+from pcl_reasoner.evaluate.stage import EvaluateConfig
 from pcl_reasoner.synthetic.base_model import write_model_folder
 
 

@@ -12,8 +12,7 @@ import pytest
 
 from pcl_reasoner.cli.main import main
 from pcl_reasoner.core.errors import InputError
-from pcl_reasoner.evaluate import rescore as rescoring
-from pcl_reasoner.evaluate.results import read_results
+from pcl_reasoner.evaluate.results import benchmark_of, read_results
 from pcl_reasoner.evaluate.scores import paired_difference, sampling_error, within_budget
 from pcl_reasoner.evaluate.summary import Sample, summary
 from pcl_reasoner.evaluate.verdict import RESOLUTION, separable, verdict, verdicts
@@ -44,8 +43,8 @@ def test_a_line_a_sample_and_a_line_a_question_are_one(tmp_path: Path) -> None:
         "gen": [said(2), said(3), said(2)],
         "accuracy": [1.0, 0.0, 0.0],
     }
-    lines = read_results(write(tmp_path / "a.jsonl", *each), "b").samples[ONE]
-    assert lines == read_results(write(tmp_path / "b.jsonl", together), "b").samples[ONE]
+    lines = read_results(write(tmp_path / "a.jsonl", *each), "b")[0]["b"][ONE][1]
+    assert lines == read_results(write(tmp_path / "b.jsonl", together), "b")[0]["b"][ONE][1]
     assert [one.correct for one in lines] == [True, False, True]
     assert [one.disputed for one in lines] == [False, False, True]
     assert [one.answer for one in lines] == ["2", "3", "2"]
@@ -55,7 +54,7 @@ def test_a_failed_sample_is_incorrect_and_an_unclosed_think_earns_nothing(tmp_pa
     # Defect 11, and samples that LLMEval writes as null or "".
     responses = [None, "", "<think>it is \\boxed{2}", said(2)]
     file = write(tmp_path / "a.jsonl", {"prompt": "1+1?", "answer": "2", "gen": responses})
-    samples = read_results(file, "b").samples[ONE]
+    samples = read_results(file, "b")[0]["b"][ONE][1]
     assert [one.outcome for one in samples] == ["error", "error", "unfinished", "correct"]
     assert [one.recorded for one in samples] == [None] * 4
 
@@ -65,11 +64,11 @@ def test_what_cannot_be_read_is_counted_with_line_and_reason(tmp_path: Path) -> 
     with file.open("ab") as handle:
         handle.write(b'{"prompt": "cut off\n\n[1]\n\xff\xfe\n{"prompt": "p", "gen": ["x"]}\n')
         handle.write(b'{"prompt": "p", "answer": "1"}\n')
-    results = read_results(file, "b")
-    assert len(results.samples) == 1
-    assert [line for line, _, _ in results.refused] == [2, 4, 5, 6, 7]
-    assert results.refused[3][1].startswith("no answer in answer or")
-    assert results.refused[4][1].startswith("no response in gen or")
+    found, refused = read_results(file, "b")
+    assert len(found["b"]) == 1
+    assert [line for line, _, _ in refused] == [2, 4, 5, 6, 7]
+    assert refused[3][1].startswith("no answer in answer or")
+    assert refused[4][1].startswith("no response in gen or")
     empty = write(tmp_path / "empty.jsonl", [1])
     with pytest.raises(InputError, match="no result in it \\(1 lines refused, the first: not an"):
         read_results(empty, "b")
@@ -203,7 +202,7 @@ def test_files_are_graded_again_and_compared_by_one_command(
     # Differences 0.5 and 0.5: sure on other problems as far as two can tell; over samples
     # 0.5 ± 1.96 · sqrt(0.25 + 0.25) / 2 = 0.5 ± 0.69.
     assert (pair["difference"], pair["clustered_error"]) == (0.5, 0)
-    assert (pair["outcome"], pair["outcome_elsewhere"]) == ("cannot be told apart", "better")
+    assert (pair["outcome"], pair["outcome_elsewhere"]) == ("no difference shown", "better")
     (disputed,) = [json.loads(one) for one in (output / "disputed.jsonl").read_text().splitlines()]
     assert (disputed["answer"], disputed["sample"], disputed["outcome"]) == ("2", 1, "correct")
     assert len((output / "graded.jsonl").read_text().splitlines()) == 8
@@ -213,8 +212,33 @@ def test_files_are_graded_again_and_compared_by_one_command(
     assert page.count(" disputed") == 1
 
 
+def test_a_runs_own_file_is_graded_again_for_every_benchmark_that_its_lines_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def line(benchmark: str, number: int) -> dict[str, Any]:
+        record = {"id": "q", "benchmark": benchmark, "prompt": "1+1?", "answer": "2"}
+        return {**record, "gen": [said(number)], "accuracy": [float(number == 2)]}
+
+    records = [line("aime24", 2), line("mine", 3), {**line("", 2), "benchmark": None}]
+    file = write(tmp_path / "evaluate-0612ce5b" / "generations.jsonl", *records)
+    output = tmp_path / "out"
+    assert main(["rescore", str(file), "--output", str(output)]) == 0
+    scores = json.loads((output / "scores.json").read_text())["scores"]
+    found = [(one["model"], one["benchmark"], one["avg_at_n"], one["recorded"]) for one in scores]
+    model = "evaluate-0612ce5b"
+    expected = [(model, "aime24", 1.0, 1.0), (model, "mine", 0.0, 0.0)]
+    # A line that names no benchmark has the file's.
+    assert found == [*expected, (model, "generations", 1.0, 1.0)]
+    assert list(read_results(file, "mine")[0]) == ["mine"]
+    capsys.readouterr()
+    named = write(tmp_path / "named.jsonl", *records[:2])
+    assert main(["rescore", str(named), "--benchmark", "aime25", "--output", str(output)]) == 2
+    error = capsys.readouterr().err
+    assert "no result of benchmark aime25 in it; its lines name aime24, mine. Leave out" in error
+
+
 def test_bad_words_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["rescore", str(tmp_path / "none.jsonl")]) == 2
     assert "no such file" in capsys.readouterr().err
-    assert rescoring.benchmark_of(Path("x/AIME-2025_bz64.jsonl")) == "aime25"
-    assert rescoring.benchmark_of(Path("x/minerva.jsonl")) == "minerva"
+    assert benchmark_of(Path("x/AIME-2025_bz64.jsonl")) == "aime25"
+    assert benchmark_of(Path("x/minerva.jsonl")) == "minerva"

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pcl_reasoner.evaluate.published import CONTRADICTION, SCORES, SOURCE
 from pcl_reasoner.evaluate.scores import average, interval_95, majority, pass_at, standard_error
+from pcl_reasoner.evaluate.verdict import SCORES, SOURCE
 
 T, F = True, False
 
@@ -66,7 +66,6 @@ def test_the_published_table() -> None:
     assert table["DeepSeek-R1-Distill-Qwen-32B"] == (72.6, 49.6)
     assert sum(row.size == "32B" for row in SCORES) == 8
     assert all(row.source == SOURCE and "2601.14716" in SOURCE for row in SCORES)
-    assert (CONTRADICTION.aime24, CONTRADICTION.aime25) == (90.9, 85.6)
     # Sums of the columns as the paper prints them: a changed digit shows.
     assert sum(row.aime24 for row in SCORES) == pytest.approx(1106.1)
     assert sum(row.aime25 for row in SCORES) == pytest.approx(1004.7)

@@ -16,8 +16,7 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.evaluate.benchmark import read_benchmark
-from pcl_reasoner.evaluate.config import EvaluateConfig
-from pcl_reasoner.evaluate.stage import evaluate
+from pcl_reasoner.evaluate.stage import EvaluateConfig, evaluate
 from pcl_reasoner.synthetic.base_model import write_model_folder
 
 CONFIG = EvaluateConfig(n=4, max_new_tokens=40, max_model_len=200, suffix=" Box it.")

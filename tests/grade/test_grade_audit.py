@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pcl_reasoner.grade.agreement import Agreement
-from pcl_reasoner.grade.audit import EXAMPLES_EACH, Audit, Example
+from pcl_reasoner.grade.audit import EXAMPLES_EACH, Audit
 
 
 def test_counts_examples_and_escaping() -> None:
     audit = Audit()
     for index in range(EXAMPLES_EACH + 1):
-        audit.add("correct", Example(f"a/{index}", "8", "8", "x" * 500 + "<script>"))
-    audit.add("incorrect", Example("b/0", "8", "9", "end", "the judge said <b>"))
+        audit.add("correct", (f"a/{index}", "8", "8", "x" * 500 + "<script>", None))
+    audit.add("incorrect", ("b/0", "8", "9", "end", "the judge said <b>"))
     page = audit.page(Agreement())
     assert "<td>correct</td><td class=n>6</td><td class=n>85.7 %</td>" in page
     assert "<td>timeout</td><td class=n>0</td>" in page

@@ -15,13 +15,12 @@ from grade_helpers import correct, write_problems, write_responses
 from servers import all_gone, serving, starts, wait_for
 
 from pcl_reasoner.core.artifact import fingerprint, hash_file
-from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.files import shipped
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.grade.config import GradeConfig
+from pcl_reasoner.grade.judging import VerdictLog
 from pcl_reasoner.grade.stage import grade
-from pcl_reasoner.grade.verdict_log import VerdictLog
 from pcl_reasoner.runner.plan import make_plan
 from pcl_reasoner.runner.recipe import load_recipe
 from pcl_reasoner.synthetic.base_model import write_model_folder
@@ -42,15 +41,14 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(
-    path: Path, judge: Path | None, config: GradeConfig = CONFIG, **placement: Any
+    path: Path, judge: Path, config: GradeConfig = CONFIG, **placement: Any
 ) -> tuple[Counts, Path, StageContext]:
     if not (path / "sample").exists():
         write_responses(path / "sample", ROWS)
         write_problems(path / "problems", TRUTHS)
     output = path / "grade-12345678.partial"
     output.mkdir(exist_ok=True)
-    inputs = {"responses": path / "sample", "problems": path / "problems"}
-    inputs |= {"judge": judge} if judge else {}
+    inputs = {"responses": path / "sample", "problems": path / "problems", "judge": judge}
     where = StageContext(
         name="grade", quarantined=path / "kept.jsonl", placement=Placement(**placement)
     )
@@ -141,16 +139,14 @@ def test_no_judge_is_started_where_nothing_is_to_be_asked(judge: Path, tmp_path:
     assert (counts.info["judged"], starts(tmp_path)) == (0, [])
 
 
-def test_a_judge_that_is_started_needs_its_weights(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match="needs its weights.*inputs: {judge: SOURCE}"):
-        run(tmp_path, None, **serving(tmp_path, key="judging"))
+def test_a_judge_has_urls_or_is_started() -> None:
     with pytest.raises(ValueError, match="either judge_urls or judging .*, got both"):
         Placement(judge_urls=["http://a/v1"], judging={"executable": "vllm"})
 
 
 def test_that_weights_are_missing_is_said_before_anything_runs() -> None:
     around = {"placement": Placement(judging={"executable": "vllm"}), "roles": {"responses"}}
-    with pytest.raises(ValueError, match="give the stage the input judge"):
+    with pytest.raises(ValueError, match="needs its weights.*inputs: {judge: SOURCE}"):
         GradeConfig.model_validate({"method": "cascade"}, context=around)
     GradeConfig.model_validate({"method": "rule"}, context=around)
     around["roles"] = {"responses", "judge"}

@@ -2,39 +2,51 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.grade.rewards import advantages, pass_rates, rewards_by_key, rewards_of
+from pcl_reasoner.core.schemas import Key
+from pcl_reasoner.grade.rewards import Rewards, advantages, pass_rates, read_rewards
 from pcl_reasoner.grade.select import drop_reason, shuffled
 
 KEYS = [("a", 0), ("a", 1), ("b", 0)]
 
 
-def test_fractions_stay_fractions() -> None:
+def read(folder: Path, keys: list[Key], rewards: list[float | None]) -> dict[Key, float]:
+    problems, indices = zip(*keys, strict=True)
+    columns = {"problem_id": problems, "sample_index": indices, "reward": rewards}
+    pq.write_table(pa.table(columns), folder / "verdicts.parquet")
+    return read_rewards(folder / "verdicts.parquet")
+
+
+def test_fractions_stay_fractions(tmp_path: Path) -> None:
     # Defect 7: cast to an integer, a quarter would be 0.
-    by_key = rewards_by_key(KEYS, [0.25, 1.0, 0.0], "v")
-    found = rewards_of([("b", 0), ("a", 0)], by_key, "r")
+    rewards = Rewards(read(tmp_path, KEYS, [0.25, 1.0, 0.0]))
+    found = rewards.join([("b", 0), ("a", 0)], "r")["reward"]
     assert found.dtype == np.float32
     assert found.tolist() == [0.0, 0.25]
 
 
-def test_a_missing_reward_is_an_error_and_not_a_zero() -> None:
-    by_key = rewards_by_key(KEYS[:2], [1.0, 0.0], "v")
+def test_a_missing_reward_is_an_error_and_not_a_zero(tmp_path: Path) -> None:
+    rewards = Rewards(read(tmp_path, KEYS[:2], [1.0, 0.0]))
     with pytest.raises(StageError, match="1 of 3 responses have no verdict .first: b/0"):
-        rewards_of(KEYS, by_key, "r")
+        rewards.join(KEYS, "r")
 
 
 @pytest.mark.parametrize("reward", [None, float("nan"), -0.1, 1.5])
-def test_rewards_out_of_range_are_errors(reward: float | None) -> None:
-    with pytest.raises(StageError, match="must be in"):
-        rewards_by_key([("a", 0)], [reward], "v")
+def test_rewards_out_of_range_are_errors(tmp_path: Path, reward: float | None) -> None:
+    with pytest.raises(StageError, match="response 1 of problem a: the reward must be in"):
+        read(tmp_path, KEYS, [1.0, reward, 0.0])
 
 
-def test_two_verdicts_on_one_response_are_an_error() -> None:
+def test_two_verdicts_on_one_response_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(StageError, match="two verdicts on response 0 of problem a"):
-        rewards_by_key([("a", 0), ("a", 0)], [1.0, 1.0], "v")
+        read(tmp_path, [("a", 0), ("a", 0)], [1.0, 1.0])
 
 
 def test_pass_rate_is_the_mean_of_the_group() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pcl_reasoner.grade.judge import Judgement
-from pcl_reasoner.grade.verdict_log import VerdictLog
+from pcl_reasoner.grade.judging import VerdictLog
 
 
 def test_judgements_servers_and_failures_are_kept_over_a_kill(tmp_path: Path) -> None:

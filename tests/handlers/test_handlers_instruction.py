@@ -67,7 +67,7 @@ def test_counts_what_is_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture
     records = Dataset.from_list([{"conversations": turns}, {"conversations": turns[:1]}])
     with caplog.at_level(logging.WARNING):
         assert len(handler(records)) == 1
-    assert handler.segmenter.tally.malformed == [(1, "malformed_conversation")]
+    assert handler.segmenter.malformed == [(1, "malformed_conversation")]
     # MindFormers says nothing of dropped rows, so the handler does.
     assert "InstructionHandler: 2 read, 1 kept; dropped: malformed_conversation 1" in caplog.text
 

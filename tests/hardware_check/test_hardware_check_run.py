@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pcl_reasoner.cli.main import main
-from pcl_reasoner.hardware_check.parts import FIGURES, PARTS
+from pcl_reasoner.hardware_check.check import FIGURES
+from pcl_reasoner.hardware_check.parts import PARTS
 from pcl_reasoner.losses import LOSSES
 
 pytestmark = pytest.mark.long

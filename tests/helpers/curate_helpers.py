@@ -13,16 +13,10 @@ import pyarrow.parquet as pq
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.curate import problem_id
-from pcl_reasoner.curate.stage import (
-    ConvertConfig,
-    DifficultyConfig,
-    LengthsConfig,
-    UniqueConfig,
-    convert,
-    difficulty,
-    lengths,
-    unique,
-)
+from pcl_reasoner.curate.convert import ConvertConfig, convert
+from pcl_reasoner.curate.difficulty import DifficultyConfig, difficulty
+from pcl_reasoner.curate.lengths import LengthsConfig, lengths
+from pcl_reasoner.curate.unique import UniqueConfig, unique
 
 NEMOTRON = ConvertConfig(format="nemotron")
 CONVERSATIONS = ConvertConfig(format="conversations")

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from artifact_helpers import verify
 
 from pcl_reasoner.core import artifact, files
 
@@ -129,7 +130,7 @@ def payload(runs: Path) -> dict[str, dict[str, str]]:
     found = {}
     for title in manifests(runs):
         folder = folder_of(runs, title)
-        assert artifact.verify(folder) == []
+        assert verify(folder) == []
         if not title.endswith("/report"):
             found[title] = {
                 path.relative_to(folder).as_posix(): artifact.hash_file(path)

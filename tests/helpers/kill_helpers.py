@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.train.config import TrainConfig
-from pcl_reasoner.train.stage import read_metrics
+from pcl_reasoner.train.stopping import read_steps
 
 RUN = """
 import json, sys
@@ -88,7 +88,7 @@ def kill_at_step(
     for pid in started.keys() - set(trainers):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    assert len(read_metrics(output / "metrics.jsonl")) == step
+    assert len(read_steps(output / "metrics.jsonl")) == step
     return output
 
 

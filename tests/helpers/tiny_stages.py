@@ -61,6 +61,7 @@ class HalfConfig(StageConfig):
     rate: float = Field(0.5, gt=0, le=1)
     max_malformed: float = 1.0
     prompt: FileName | None = None
+    against: list[FileName] = Field(default_factory=list)
     fault: str = ""
     """What goes wrong: stage, value, counts, disk, library."""
 
@@ -127,10 +128,10 @@ def page(
 
 
 TINY = {
-    "numbers": stages.Stage(__name__, "NumbersConfig", "numbers", {"source?": None}),
-    "half": stages.Stage(__name__, "HalfConfig", "half", {"numbers": "numbers"}),
-    "slow": stages.Stage(__name__, "SlowConfig", "slow", {"half": "half"}, resumable=True),
-    "report": stages.Stage(__name__, "PageConfig", "page", {stages.ALL_STAGES: stages.ALL_STAGES}),
+    "numbers": stages.Stage(__name__, "numbers", {"source?": None}),
+    "half": stages.Stage(__name__, "half", {"numbers": "numbers"}),
+    "slow": stages.Stage(__name__, "slow", {"half": "half"}, resumable=True),
+    "report": stages.Stage(__name__, "page", {stages.ALL_STAGES: stages.ALL_STAGES}),
 }
 
 LAUNCH = """

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from pcl_reasoner.hosts.decide import HostState, Limits, Verdict, WorkerEnd, judge
+from pcl_reasoner.core.schema import Placement, Ssh
+from pcl_reasoner.hosts.decide import HostState, Verdict, WorkerEnd, judge
 
-LIMITS = Limits(notice=10, connect=5, stall=60)
+LIMITS = Placement(notice_seconds=10, ssh=Ssh(connect_seconds=5), stall_seconds=60)
 NOW = 100.0
 
 
@@ -27,7 +28,6 @@ def judged(*hosts: HostState, step_at: float | None = 99.0) -> Verdict | None:
 def verdict(*hosts: HostState, step_at: float | None = 99.0) -> Verdict:
     found = judged(*hosts, step_at=step_at)
     assert found is not None
-    assert found.noticed == NOW
     return found
 
 

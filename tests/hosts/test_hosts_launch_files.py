@@ -18,7 +18,8 @@ from pcl_reasoner.core.files import read_yaml, shipped
 from pcl_reasoner.estimate.chips import read_chip
 from pcl_reasoner.estimate.layouts import least_recompute, memory_limit
 from pcl_reasoner.estimate.memory_estimate import fullest, parameters_held
-from pcl_reasoner.runner.recipe import load_launch, load_recipe
+from pcl_reasoner.runner.launch_file import load_launch
+from pcl_reasoner.runner.recipe import load_recipe
 from pcl_reasoner.train.config import TrainConfig
 
 FILES = sorted(path.stem for path in shipped("launch").glob("*.yaml"))
@@ -165,6 +166,7 @@ def test_msrun_takes_these_arguments(tmp_path: Path) -> None:
         (["one.yaml"], {"HOSTS": "a b"}, "this host, node02, is not among HOSTS (a b)"),
         (["one.yaml"], {"HOSTS": "a b", "RANK": "2"}, "RANK is 2, HOSTS names 2 hosts, from 0"),
         (["one.yaml"], {"RANK": "two"}, "RANK and DEVICES are numbers, got two, 8"),
+        (["one.yaml"], {"RANK": "0", "PORT": "x"}, "PORT and SECONDS_TO_JOIN are numbers, got x"),
     ],
 )
 def test_a_wrong_place_starts_nothing(

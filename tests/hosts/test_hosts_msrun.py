@@ -12,7 +12,7 @@ from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.files import find, read_yaml, yaml_text
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.hosts.msrun import host_steps
-from pcl_reasoner.runner.recipe import load_launch
+from pcl_reasoner.runner.launch_file import load_launch
 
 
 def launch(tmp_path: Path, **placement: Any) -> Placement:

@@ -305,7 +305,11 @@ def cut_and_mend(hosts: Hosts, number: int) -> None:
     """Mend the link when the host that was alone has stopped by itself."""
     hosts.cut(number)
     alone = f"{hosts.address(number)}: "
-    wait_until(lambda: not [line for line in hosts.left() if alone in line and "train" in line])
+    wait_until(
+        lambda: (
+            not [line for line in hosts.left() if alone in line and "pcl_reasoner.worker" in line]
+        )
+    )
     hosts.mend(number)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 import pytest
+from loss_memory import extra_bytes, full_logits_bytes
 from losses_helpers import graph_mode
 from mindspore import Tensor, nn, ops
 
@@ -16,8 +17,6 @@ from pcl_reasoner.losses.chunked import ChunkedLogProbs, PartScores
 from pcl_reasoner.losses.chunks import (
     chunk_length,
     chunked_bytes,
-    extra_bytes,
-    full_logits_bytes,
     weight_pieces,
 )
 from pcl_reasoner.losses.segments import SegmentMeans, TokenLogProbs

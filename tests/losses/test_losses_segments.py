@@ -9,7 +9,7 @@ import torch
 from losses_helpers import batch_of, drawn_batch, graph_mode
 from mindspore import Tensor, nn
 
-from pcl_reasoner.losses.segments import SegmentMeans, TokenLogProbs, segment_means, segment_sums
+from pcl_reasoner.losses.segments import SegmentMeans, TokenLogProbs, segment_means
 
 pytestmark = pytest.mark.usefixtures("_graph_mode")
 
@@ -36,8 +36,6 @@ def test_a_mean_is_over_the_trained_tokens_of_its_segment_alone() -> None:
     mean, tokens = segment_means(batch.log_probs, batch.trained, batch.segment_ids, 2)
     assert mean.tolist() == [[-2.0, -2.0], [0.0, 0.0]]
     assert tokens.tolist() == [[2, 1], [0, 0]]
-    sums = segment_sums(batch.log_probs, batch.trained, batch.segment_ids, 2)
-    assert sums.tolist() == [[-4.0, -2.0], [0.0, 0.0]]
 
 
 def test_the_cell_finds_the_same_means() -> None:

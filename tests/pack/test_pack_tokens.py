@@ -25,7 +25,7 @@ def encode(encoder: Encoder, *records: dict[str, object], limit: int = 1000, pol
     for row, record in enumerate(records):
         one = segmenter.encode({name: [value] for name, value in record.items()}, [row], "here")
         found = {name: [*values, *one[name]] for name, values in found.items()}
-    return found, segmenter.tally
+    return found, segmenter
 
 
 def test_a_taught_response_is_text_and_end_of_turn(encoder: Encoder) -> None:

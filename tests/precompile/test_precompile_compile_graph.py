@@ -197,10 +197,15 @@ def test_the_reason_of_a_failed_strategy_is_in_the_log() -> None:
     assert reason("killed\n") is None
 
 
-def test_only_the_wheel_that_is_known_is_stepped_into() -> None:
-    assert version.machine_problem("x86_64", "2.7.2") is None
-    assert "for x86-64 only, this machine is aarch64" in str(version.machine_problem("aarch64"))
-    said = version.machine_problem("x86_64", "2.9.0")
+def test_only_the_wheel_that_is_known_is_stepped_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    def problem(machine: str, found: str) -> str | None:
+        monkeypatch.setattr(version.platform, "machine", lambda: machine)
+        monkeypatch.setattr(version.metadata, "version", lambda name: found)
+        return version.machine_problem()
+
+    assert problem("x86_64", "2.7.2") is None
+    assert "for x86-64 only, this machine is aarch64" in str(problem("aarch64", "2.7.2"))
+    said = problem("x86_64", "2.9.0")
     assert "needs MindSpore 2.7.1 or 2.7.2, whose internals it uses, got 2.9.0" in str(said)
 
 

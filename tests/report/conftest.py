@@ -236,8 +236,9 @@ def _training(run: FakeRun) -> None:
         {"unit": "segments", "read": 1950, "kept": 1944, "dropped": {"too_long": 6}},
     )
     accounting = {
-        "fill": 0.9731, "rows": 510, "segments": 1944, "tokens": 254106,
-        "segments_per_row": {"3": 96, "4": 414}, "steps_per_epoch": {"4": 128},
+        "fill": 0.9731, "rows": 510, "segments": 1944, "tokens": 254106, "seq_length": 512,
+        "trained_tokens": 101642, "dropped": {"over_length": 6},
+        "segments_per_row": {"3": 96, "4": 414}, "steps_per_epoch": {"4": 128, "32": 16},
     }  # fmt: skip
     run.json("v15_opg/pack", "accounting.json", accounting)
     run.stage(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 
 import pytest
@@ -66,7 +67,7 @@ def test_page_shows_contamination_lengths_packing_and_training(run, browser, rea
     assert "lengths.v15_opg/lengths.problems.not_tokenised" not in shown
     counted = shown["lengths.v15_opg/lengths.rows.counted_by"]
     assert counted == "counted by fastokens, 7 of 6200 checked"
-    assert _number(shown["packing.v15_opg/pack.fill"]) == 0.9731
+    assert _number(shown["packing.v15_opg/pack.fill"]) == 97.3
     assert _number(shown["packing.v15_opg/pack.tokens"]) == 254106
     assert _number(shown["packing.v15_opg/pack.segments_per_row.4"]) == 414
     # 10 correct and 6 incorrect a step; p goes 0.80 -> 0.92 in 70 steps, so the first seven have a
@@ -78,6 +79,28 @@ def test_page_shows_contamination_lengths_packing_and_training(run, browser, rea
     assert "training.v1_sft/train.correct_share" not in shown
     assert shown["choices.v15_opg.schedule"] == "script"
     assert shown["versions.mindspore"] == "2.7.2"
+
+
+def test_packing_stages_are_columns_of_one_table_and_bars_of_one_chart(run, tmp_path):
+    other = {"rows": 2, "seq_length": 100, "tokens": 150, "trained_tokens": 60, "dropped": {}}
+    run.stage("v1_sft/pack", "pack", {"read": 3, "kept": 3})
+    run.json("v1_sft/pack", "accounting.json", other)
+    run.report(tmp_path / "out")
+    html = (tmp_path / "out" / "report.html").read_text()
+    table = html[html.index("<th>Account</th>") : html.index("Rows by number of segments")]
+    lines = [re.findall(r">([^<>]+)<", line) for line in table.splitlines()]
+    assert lines[0] == ["Account", "v15_opg/pack", "v1_sft/pack"]
+    shown = {label: cells for label, *cells in filter(None, lines[1:])}
+    assert shown["Segments dropped"] == ["6", "0"]
+    assert shown["– dropped, reason over length"] == ["6", "–"]
+    # 510 rows of 512 tokens, less 254106; 2 rows of 100, less 150.
+    assert shown["Tokens of padding"] == ["7\u202f014", "50"]
+    assert shown["Share of row tokens that belong to segments"] == ["97.3 %", "–"]
+    steps = [label for label in shown if label.startswith("Steps")]
+    assert steps == [f"Steps per epoch, global batch of {size}" for size in (4, 32)]
+    assert "<title>v1_sft/pack: trained on 30.0 %</title>" in html
+    assert "<title>v1_sft/pack: not trained on 45.0 %</title>" in html
+    assert "<title>v1_sft/pack: padding 25.0 %</title>" in html
 
 
 def test_page_shows_scores_verdict_and_what_was_expected(run, browser, read_page, tmp_path):
@@ -116,9 +139,8 @@ def test_the_gain_is_of_the_same_problems_where_scores_by_problem_are_there(run,
     # Differences 2/8, 4/8, 2/8: standard deviation 1/8 · sqrt(4/3), over sqrt(3): 1/12.
     assert pair["paired"]
     assert pair["gain_error"] == pytest.approx(1 / 12)
-    assert "problems' own differences" in (tmp_path / "out" / "report.html").read_text().replace(
-        "&#39;", "'"
-    )
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "computed from the difference per problem" in page
 
 
 def test_the_published_profile_makes_no_excuse_for_a_small_task(run, tmp_path):
@@ -168,7 +190,7 @@ def test_a_partial_run_is_shown_as_far_as_it_goes(run, browser, read_page, tmp_p
     assert _number(shown["funnel.pack.kept"]) == 1944
     assert "verdict.heldout.before" not in shown
     assert _number(shown["verdict.heldout.after"]) == 54.4
-    assert "One evaluation: nothing to compare with." in html
+    assert "There is one evaluation, so there is no comparison." in html
     assert shown["expect.gain.verdict"] == "not measured"
 
 

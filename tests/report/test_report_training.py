@@ -7,8 +7,9 @@ from pcl_reasoner.report.records import StageRecord
 from pcl_reasoner.report.training import curve, digest, warnings_about
 
 
-def _record(metrics):
-    return StageRecord("r", "train", {"stage": "train", "counts": {}}, {"metrics": metrics})
+def _record(metrics, loss="opg"):
+    manifest = {"stage": "train", "counts": {}, "identity": {"config": {"loss": loss}}}
+    return StageRecord("r", "train", manifest, {"metrics": metrics})
 
 
 def _step(p, correct=1, incorrect=0, **more):
@@ -44,6 +45,10 @@ def test_each_reason_to_worry_is_named():
     assert "only 44.4%" in share and "(40 correct, 50 incorrect)" in share
     assert "from 0.6000" in fall and "to 0.5000" in fall
     assert "1 of 10 steps" in overflow
+
+
+def test_few_correct_responses_are_no_worry_where_only_those_are_trained_on():
+    assert warnings_about(digest(_record([_step(0.5, 4, 5)] * 10, loss="rft"))) == []
 
 
 def test_supervised_training_is_not_graded():

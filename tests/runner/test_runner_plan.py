@@ -10,7 +10,7 @@ import tiny_stages
 from pcl_reasoner import stages
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.runner import runner
-from pcl_reasoner.runner.plan import Plan, PlannedStage, check_others, make_plan, why
+from pcl_reasoner.runner.plan import Plan, PlannedStage, check_others, make_plan, state
 from pcl_reasoner.runner.recipe import Recipe, load_recipe
 
 SECOND = """
@@ -54,7 +54,7 @@ def fingerprints(plan: Plan) -> dict[str, str]:
 
 
 def reasons(plan: Plan) -> dict[str, str]:
-    return {planned.spec.name: why(planned) for planned in plan.stages}
+    return {one.spec.name: state(one).removeprefix("to run: ") for one in plan.stages}
 
 
 def changed(before: Plan, after: Plan) -> set[str]:
@@ -107,6 +107,23 @@ def test_a_file_named_in_a_configuration_counts_by_its_content(tmp_path: Path) -
     assert changed(before, plan()) == {"half", "slow", "report"}
 
 
+def test_each_file_of_a_list_counts_by_its_content(tmp_path: Path) -> None:
+    """``contamination.against`` names shipped fingerprints and files."""
+    own = tmp_path / "own.json"
+    own.write_text("{}")
+    override = f"half.against=[aime24, {own}]"
+
+    def plan() -> Plan:
+        return make_plan(load(tmp_path, "tiny", "", override), tmp_path / "runs")
+
+    before = plan()
+    assert list(before.stages[1].identity["files"]) == ["against.1"]
+    runner.run(before, Quiet())
+    assert reasons(plan())["half"] == "done"
+    own.write_text("[]")
+    assert reasons(plan())["half"] == f"the content of against (['aime24', '{own}']) changed"
+
+
 def test_a_new_version_of_a_stages_code_is_another_fingerprint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,8 +156,6 @@ def test_the_report_follows_what_only_it_shows(tmp_path: Path) -> None:
 def test_until_plans_what_that_stage_needs(tmp_path: Path) -> None:
     plan = make_plan(load(tmp_path), tmp_path / "runs", until="half")
     assert [planned.spec.name for planned in plan.stages] == ["numbers", "half"]
-    with pytest.raises(InputError, match="no such stage 'hlf'. Did you mean 'half'"):
-        make_plan(load(tmp_path), tmp_path / "runs", until="hlf")
 
 
 def test_all_missing_sources_at_once(tmp_path: Path) -> None:
@@ -185,7 +200,17 @@ class TestOtherRecipes:
         assert "sources.inside: " in problem
         assert "has no stage 'hlf'. Did you mean 'half'?" in problem
         (tmp_path / "tiny.yaml").write_text(tiny_stages.RECIPE.replace("n: 8", "m: 8"))
-        assert all("stage numbers: m: unknown key" in said for said in check_others(recipe))
+        problems = check_others(load(tmp_path, "second", SECOND))
+        assert problems
+        assert all("stage numbers: m: unknown key" in said for said in problems)
+
+    def test_of_another_recipe_only_what_is_read_is_checked(self, tmp_path: Path) -> None:
+        load(tmp_path, "tiny", tiny_stages.RECIPE)
+        (tmp_path / "tiny.yaml").write_text(tiny_stages.RECIPE.replace("slow: {", "slow: {m: 1, "))
+        recipe = load(tmp_path, "second", SECOND)
+        assert check_others(recipe) == []
+        titles = [planned.title for planned in make_plan(recipe, tmp_path / "runs").stages]
+        assert titles[:2] == ["tiny/numbers", "tiny/half"]
 
     def test_recipes_that_read_one_another_in_a_circle(self, tmp_path: Path) -> None:
         back = """

@@ -10,7 +10,8 @@ import tiny_stages
 from pcl_reasoner import stages
 from pcl_reasoner.core import files
 from pcl_reasoner.core.errors import InputError
-from pcl_reasoner.runner.recipe import Recipe, load_launch, load_recipe
+from pcl_reasoner.runner.launch_file import load_launch
+from pcl_reasoner.runner.recipe import Recipe, load_recipe
 
 RECIPE = """
 name: tiny
@@ -58,13 +59,14 @@ def load(
     profile: str | None = None,
     overrides: tuple[str, ...] = (),
     seed: int | None = None,
+    until: str | None = None,
 ) -> Recipe:
     (tmp_path / "profiles").mkdir(exist_ok=True)
     (tmp_path / "tiny.yaml").write_text(recipe)
     (tmp_path / "profiles" / "small.yaml").write_text(overlay)
     (tmp_path / "box.yaml").write_text(launch)
     return load_recipe(
-        str(tmp_path / "tiny.yaml"), str(tmp_path / "box.yaml"), profile, overrides, seed
+        str(tmp_path / "tiny.yaml"), str(tmp_path / "box.yaml"), profile, overrides, seed, until
     )
 
 
@@ -162,26 +164,42 @@ class TestMistakes:
             tmp_path,
             recipe=RECIPE.replace("native:", "natve:").replace("title:", "titel:"),
             overlay="stages: {halve: {}, half: {rate: 7}}\nsede: 3",
-            launch=LAUNCH + "hashed: {nombers: {n: 2}}\nplacement: {hots: [a]}",
             overrides=("pak.n=2", "numbers", "sources.dta.path=x", "choices.rat=x"),
         )
         recipe, overlay = tmp_path / "tiny.yaml", tmp_path / "profiles" / "small.yaml"
-        launch = tmp_path / "box.yaml"
         for line in (
             f"{recipe}: titel: unknown key. Did you mean 'title'?",
             f"{recipe}: stage numbers: natve: unknown key. Did you mean 'native'?",
             f"{overlay}: sede: unknown key. Did you mean 'seed'?",
             f"{overlay}: stages.halve: no such stage 'halve'. Did you mean 'half'?",
             f"{overlay}: stage half: rate: Input should be less than or equal to 1, got 7.",
-            f"{launch}: hashed.nombers: no such stage. Did you mean 'numbers'?",
-            f"{launch}: placement.hots: unknown key. Did you mean 'hosts'?",
             "override pak.n=2: pak.n: no such stage.",
             "'numbers': an override is stage.key=value",
             "override sources.dta.path=x: no such source 'dta'. Did you mean 'data'?",
             "override choices.rat=x: choices.rat: unknown choice. Did you mean 'rate'?",
         ):
             assert line in said, line
-        assert said.startswith("11 problems:"), said
+        assert said.startswith("9 problems:"), said
+
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            ("hashed: {nombers: {n: 2}}", "hashed.nombers: no such stage. Did you mean 'numbers'?"),
+            ("placement: {hots: [a]}", "placement.hots: unknown key. Did you mean 'hosts'?"),
+            ("hashed: {", "not valid YAML: "),
+            ("hashed: {half: 3}", "hashed.half: Input should be a valid dictionary, got 3."),
+        ],
+    )
+    def test_a_wrong_launch_file_is_the_only_error(
+        self, tmp_path: Path, change: str, said: str
+    ) -> None:
+        """The recipe needs a rate from the launch file and a stage of the overlay."""
+        launch = LAUNCH.replace("profile: small\n", "") if "YAML" in said else LAUNCH
+        recipe = RECIPE.replace("half: {}", "half: {rat: 7}")
+        message = refused(
+            tmp_path, recipe=recipe, launch=f"{launch}{change}\n", overrides=("slow.n=2",)
+        )
+        assert message.startswith(f"{tmp_path / 'box.yaml'}: {said}"), message
 
     @pytest.mark.parametrize(
         ("change", "said"),
@@ -200,7 +218,7 @@ class TestMistakes:
             (("half: {}", "half: {inputs: {numbers: nmbers}}"), "Did you mean 'numbers'?"),
             (("half: {}", "half: {inputs: {nubers: data}}"), "unknown role. Did you mean"),
             (("half: {}", "half: {inputs: {numbers: []}}"), "must be the name of a stage or"),
-            (("half: {}", "half: {inputs: numbers}"), "inputs: must be a mapping of roles"),
+            (("half: {}", "half: {inputs: numbers}"), "inputs: must be a mapping of keys"),
             (("half: {}", "half: {inputs: {numbers: half}}"), "read one another in a circle"),
             (("data: {path", "half: {path"), "half: is the name of a stage and of a source"),
             (("path: data,", "path: data, hub: a/b,"), "a source is one of path, hub or stage"),
@@ -230,6 +248,13 @@ class TestMistakes:
         assert "profile 'smal' is not in the recipe. Did you mean 'small'?" in said
         assert "Known: paper, small, other." in said
 
+    def test_a_recipe_without_profiles_needs_none(self, tmp_path: Path) -> None:
+        plain = RECIPE.replace("profiles:", "published:")
+        recipe = load(tmp_path, plain)
+        assert (recipe.profile, recipe.profile_given) == ("paper", None)
+        said = refused(tmp_path, recipe=plain, profile="small")
+        assert "profile 'small' is not in the recipe. Known: paper." in said
+
     def test_overlay_that_is_not_there(self, tmp_path: Path) -> None:
         assert "profiles.other: " in refused(tmp_path, profile="other")
 
@@ -240,7 +265,7 @@ class TestMistakes:
         assert "is not valid YAML" in refused(tmp_path, overrides=("numbers.n=[1",))
 
     def test_no_such_recipe_names_the_nearest(self) -> None:
-        with pytest.raises(InputError, match="v99_opg: no such file, and no shipped recipes file"):
+        with pytest.raises(InputError, match="v99_opg: no such file, and no shipped recipe file"):
             load_recipe("v99_opg")
 
     def test_recipe_that_is_no_mapping_or_not_text(self, tmp_path: Path) -> None:
@@ -281,6 +306,31 @@ def test_keys_are_named_by_variables_and_for_known_servers(tmp_path: Path) -> No
     assert "s3cret" not in str(caught.value)
 
 
+class TestUntil:
+    def test_only_what_that_stage_reads_is_checked(self, tmp_path: Path) -> None:
+        wrong = RECIPE.replace("half: {}", "half: {rat: 7}\n  other: {stage: nubers}")
+        assert "2 problems:" in refused(tmp_path, recipe=wrong)
+        recipe = load(tmp_path, wrong, until="numbers")
+        assert list(recipe.stages) == ["numbers"]
+        assert "stage half: rat: unknown key" in refused(tmp_path, recipe=wrong, until="slow")
+
+    def test_sources_that_are_stages_and_the_report_are_followed(self, tmp_path: Path) -> None:
+        through = RECIPE.replace(
+            "half: {}", "half: {inputs: {numbers: made}}\n  report: {}"
+        ).replace("sources:", "sources:\n  made: {stage: numbers, path: numbers.json}")
+        assert list(load(tmp_path, through, until="half").stages) == ["numbers", "half"]
+        assert list(load(tmp_path, through, until="report").stages) == [
+            "numbers",
+            "half",
+            "slow",
+            "report",
+        ]
+
+    def test_unknown_stage(self, tmp_path: Path) -> None:
+        said = refused(tmp_path, until="hlf")
+        assert "tiny.yaml: has no stage 'hlf'. Did you mean 'half'? Stages: numbers, half" in said
+
+
 def test_resolved_says_every_value(tmp_path: Path) -> None:
     resolved = load(tmp_path, overrides=("half.rate=0.75",)).resolved()
     assert resolved["stages"]["half"] == {
@@ -289,6 +339,7 @@ def test_resolved_says_every_value(tmp_path: Path) -> None:
         "rate": 0.75,
         "max_malformed": 0.25,
         "prompt": None,
+        "against": [],
         "fault": "",
     }
     assert resolved["sources"] == {"data": {"path": "data", "files": "*.txt", "kind": "dataset"}}

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 import tiny_stages
 import yaml
+from artifact_helpers import verify
 
 from pcl_reasoner import stages
 from pcl_reasoner.core import artifact, files
-from pcl_reasoner.core.errors import InputError, LockedError, StageError
+from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.core.stage import Counts
 from pcl_reasoner.runner import runner
 from pcl_reasoner.runner.plan import Plan, PlannedStage, make_plan
@@ -109,8 +110,7 @@ class TestRun:
     def test_counts_by_hand(self, tmp_path: Path) -> None:
         """1 … 8: 2 4 6 8 are even, 5 is refused, 1 3 7 are odd."""
         plan, seen = run(tmp_path)
-        half = plan.find("tiny", "half")
-        assert half is not None
+        half = next(one for one in plan.stages if one.title == "tiny/half")
         assert (half.folder / "even.json").read_text() == "[2, 4, 6, 8]"
         manifest = artifact.read_manifest(half.folder)
         assert manifest is not None
@@ -280,8 +280,7 @@ class TestCutOff:
         plan = make_plan(
             load_recipe(str(tmp_path / "tiny.yaml"), str(tmp_path / "here.yaml")), tmp_path / "runs"
         )
-        half = plan.find("tiny", "half")
-        assert half is not None
+        half = next(one for one in plan.stages if one.title == "tiny/half")
         half.partial.mkdir(parents=True)
         (half.partial / "half_written.json").write_text("[2, 4")
         run(tmp_path)
@@ -289,12 +288,11 @@ class TestCutOff:
 
     def test_a_corrupted_manifest_is_made_anew(self, tmp_path: Path) -> None:
         plan, _ = run(tmp_path)
-        half = plan.find("tiny", "half")
-        assert half is not None
+        half = next(one for one in plan.stages if one.title == "tiny/half")
         (half.folder / "manifest.json").write_bytes(b'{"counts": \x00')
         _, seen = run(tmp_path)
         assert [word for word in seen if word.startswith("finished")] == ["finished half 4/8"]
-        assert artifact.verify(half.folder) == []
+        assert verify(half.folder) == []
 
 
 class TestLock:
@@ -302,7 +300,7 @@ class TestLock:
         process = start(tmp_path, seconds="60")
         try:
             wait_for(tmp_path, "slow 0")
-            with pytest.raises(LockedError, match=f"in use by process {process.pid} on .* since"):
+            with pytest.raises(StageError, match=f"in use by process {process.pid} on .* since"):
                 run(tmp_path)
         finally:
             process.kill()

@@ -16,16 +16,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import Counts, StageContext
-from pcl_reasoner.curate.stage import (
-    ConvertConfig,
-    DifficultyConfig,
-    LengthsConfig,
-    UniqueConfig,
-    convert,
-    difficulty,
-    lengths,
-    unique,
-)
+from pcl_reasoner.curate.convert import ConvertConfig, convert
+from pcl_reasoner.curate.difficulty import DifficultyConfig, difficulty
+from pcl_reasoner.curate.lengths import LengthsConfig, lengths
+from pcl_reasoner.curate.unique import UniqueConfig, unique
 from pcl_reasoner.synthetic import base_model
 from pcl_reasoner.synthetic.stage import SyntheticConfig, synthetic
 

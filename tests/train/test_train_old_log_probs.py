@@ -19,7 +19,8 @@ from pcl_reasoner.pack.arrow_folder import read_arrow_folder
 from pcl_reasoner.pack.config import PackConfig
 from pcl_reasoner.pack.stage import pack
 from pcl_reasoner.train.old_log_probs_stage import OldLogProbsConfig, old_log_probs
-from pcl_reasoner.train.stage import read_metrics, train
+from pcl_reasoner.train.stage import train
+from pcl_reasoner.train.stopping import read_steps
 from pcl_reasoner.worker.forward import truncate_to_full_batches
 
 SIZES = [5, 9, 14, 20, 7, 25, 30, 11, 6, 17]
@@ -134,7 +135,7 @@ def test_training_starts_at_the_old_log_probs_means(
     output.mkdir()
     given = {"packs": packs, "policy": inputs["policy"]}
     train(config, given, output, StageContext("train", output / "apart.jsonl"))
-    first = read_metrics(output / "metrics.jsonl")[0]
+    first = read_steps(output / "metrics.jsonl")[0]
     rows = read_arrow_folder(packs).to_pylist()
     order = json.loads((output / "data_order.json").read_text())["order"][:2]
     segments = [
@@ -148,8 +149,8 @@ def test_training_starts_at_the_old_log_probs_means(
         )
     ]
     for verdict, chosen in (
-        ("right", [s for s in segments if s[0] >= 0.5]),
-        ("wrong", [s for s in segments if s[0] < 0.5]),
+        ("correct", [s for s in segments if s[0] >= 0.5]),
+        ("incorrect", [s for s in segments if s[0] < 0.5]),
     ):
         assert first[f"{verdict}_count"] == len(chosen) > 0
         assert first[f"{verdict}_m"] == pytest.approx(np.mean([s[1] for s in chosen]), rel=1e-6)

@@ -14,7 +14,8 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.train.config import Probe
 from pcl_reasoner.train.probe import Prober, read_problems
-from pcl_reasoner.train.stage import read_metrics, train
+from pcl_reasoner.train.stage import train
+from pcl_reasoner.train.stopping import read_steps
 
 SIZES = [5, 9, 14, 20, 7, 25, 30, 11, 6, 17, 22, 13, 8, 19, 28, 10]
 PROBLEMS = [{"id": f"q{i}", "problem": "12-3=9", "answer": str(i)} for i in range(3)]
@@ -28,7 +29,7 @@ def run(folder: Path, inputs: dict[str, Path], **changes: Any) -> tuple[list[Any
     settings = {"epochs": 2, "max_steps": STEPS, "learning_rate": 1e-3, "checkpoint_steps": 2}
     config = train_config(loss="opg", **settings | changes)
     train(config, inputs, output, StageContext("train", output / "quarantined.jsonl"))
-    return read_metrics(output / "metrics.jsonl"), output
+    return read_steps(output / "metrics.jsonl"), output
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def test_a_stopped_run_says_why_and_goes_on_where_it_is_not_stopped(
         run(tmp_path / "a", inputs, stop_if=rule, **each)
     said = str(stopped.value)
     output = tmp_path / "a" / "train.partial"
-    made = read_metrics(output / "metrics.jsonl")
+    made = read_steps(output / "metrics.jsonl")
     assert f"stopped at step {len(made)}: " in said and "(stop_if.correct_share_below)" in said
     assert 4 <= len(made) < STEPS
     assert f"resumes from step {len(made) - 1}, its last checkpoint" in said

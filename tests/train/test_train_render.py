@@ -151,6 +151,14 @@ def test_two_ranks_on_a_cpu_weigh_twice_what_they_then_average() -> None:
     assert found["parallel_config.data_parallel"] == 2
 
 
+def test_several_npus_load_a_complete_folder_only_by_cutting_it() -> None:
+    """MindFormers refuses it otherwise, with data parallelism alone too."""
+    several = train_config(device="Ascend", precision="bfloat16", data_parallel=2)
+    assert render(several, SMALL, PATHS)["auto_trans_ckpt"] is True
+    single = train_config(device="Ascend", precision="bfloat16")
+    assert render(single, SMALL, PATHS)["auto_trans_ckpt"] is False
+
+
 def test_native_keys_are_merged_last() -> None:
     native = {
         "optimizer": {"weight_decay": 0.5},

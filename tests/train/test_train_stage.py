@@ -23,7 +23,8 @@ from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.config import TrainConfig
-from pcl_reasoner.train.stage import ExportConfig, export, read_metrics, train
+from pcl_reasoner.train.stage import ExportConfig, export, train
+from pcl_reasoner.train.stopping import read_steps
 
 SIZES = [5, 9, 14, 20, 7, 25, 30, 11, 6, 17, 22, 13, 8, 19, 28, 10]
 STEPS = 24
@@ -41,7 +42,7 @@ class Trained:
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        return read_metrics(self.output / "metrics.jsonl")
+        return read_steps(self.output / "metrics.jsonl")
 
     def batch(self, step: int) -> list[dict[str, Any]]:
         """The packed rows of a step, 1-based."""

@@ -78,19 +78,25 @@ def test_one_process_is_this_python_and_several_are_msrun() -> None:
     assert Path(several[0]).is_file()
 
 
-def test_a_worker_that_fails_gives_its_exit_code_and_last_lines(tmp_path: Path) -> None:
-    code = "print('one'); print(); print('two'); raise SystemExit(3)"
+@pytest.mark.parametrize(
+    ("ending", "expected"),
+    [
+        ("raise SystemExit(3)", "ended with exit code 3."),
+        (
+            "import os; os.kill(os.getpid(), 9)",
+            "was ended by SIGKILL, e.g. because memory ran out.",
+        ),
+        ("import os; os.kill(os.getpid(), 11)", "was ended by SIGSEGV."),
+    ],
+)
+def test_a_worker_that_fails_gives_its_end_and_last_lines(
+    tmp_path: Path, ending: str, expected: str
+) -> None:
+    code = f"print('one'); print(); print('two', flush=True); {ending}"
+    log, metrics = tmp_path / "logs" / "train.log", tmp_path / "metrics.jsonl"
     with pytest.raises(StageError) as caught:
-        worker.run_worker(
-            [sys.executable, "-c", code],
-            tmp_path,
-            tmp_path / "logs" / "train.log",
-            tmp_path / "metrics.jsonl",
-            1,
-            {},
-            NoProgress(),
-        )
-    assert "exit code 3" in str(caught.value)
+        worker.run_worker([sys.executable, "-c", code], tmp_path, log, metrics, 1, {}, NoProgress())
+    assert f"the MindFormers process {expected}" in str(caught.value)
     assert str(caught.value).endswith("one\ntwo")
 
 

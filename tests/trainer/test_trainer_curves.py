@@ -97,7 +97,23 @@ def test_the_environment_asks_for_curves_and_the_yaml_comes_first(
     for _ in range(2):
         add_curves(config)
     asked = {"tensorboard": "/data/curves", "swanlab": None}
-    assert config["callbacks"] == [
-        metrics,
-        {"type": "PclCurves", "metrics": "metrics.jsonl", **asked},
-    ]
+    curves = {"type": "PclCurves", "metrics": "metrics.jsonl", "rank": 0, **asked}
+    assert config["callbacks"] == [metrics, curves]
+
+
+def test_in_a_pipeline_the_rank_that_writes_the_lines_reads_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mindformers  # noqa: F401
+
+    from pcl_reasoner.trainer.curves import PclCurves, add_curves
+
+    metrics, curves = tmp_path / "metrics.jsonl", tmp_path / "curves"
+    monkeypatch.setenv("PCL_TENSORBOARD", str(curves))
+    config = {"callbacks": [{"type": "PclMetrics", "path": str(metrics), "rank": 2}]}
+    add_curves(config)
+    # Rank 0 may be on another host: there is no file of lines for it.
+    PclCurves(**config["callbacks"][1]).on_train_step_end(None)
+    monkeypatch.setenv("RANK_ID", "2")
+    run(PclCurves(**config["callbacks"][1]), metrics, LINES)
+    assert read_events(curves)["loss"] == {1: 0.5, 2: 0.25, 3: 0.125}

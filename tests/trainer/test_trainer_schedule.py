@@ -17,7 +17,8 @@ from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.order import data_order
-from pcl_reasoner.train.stage import export, read_metrics, train
+from pcl_reasoner.train.stage import export, train
+from pcl_reasoner.train.stopping import read_steps
 
 pytestmark = pytest.mark.slow
 
@@ -101,7 +102,7 @@ def mean_cross_entropy(model: Any, batch: list[dict[str, Any]]) -> torch.Tensor:
 
 
 def test_the_rate_of_every_step_is_the_formulas(trained: Path) -> None:
-    records = read_metrics(trained / "metrics.jsonl")
+    records = read_steps(trained / "metrics.jsonl")
     assert [record["step"] for record in records] == list(range(1, STEPS + 1))
     for record in records:
         expected = pytest.approx(rate(record["step"]), rel=1e-5, abs=1e-12)
@@ -115,7 +116,7 @@ def test_the_rate_of_every_step_is_the_formulas(trained: Path) -> None:
 def test_losses_norms_and_weights_are_those_of_pytorchs_adamw(
     trained: Path, inputs: dict[str, Path]
 ) -> None:
-    records = read_metrics(trained / "metrics.jsonl")
+    records = read_steps(trained / "metrics.jsonl")
     expected, weights = torch_steps(inputs)
     norms = [norm for _, norm in expected]
     assert max(norms) > CLIP > 0  # clipping had something to do

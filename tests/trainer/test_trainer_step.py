@@ -20,9 +20,9 @@ FIGURES = np.float32(
 
 
 def test_means_by_verdict_by_hand() -> None:
-    from pcl_reasoner.trainer.step import DefinedFigures, by_verdict
+    from pcl_reasoner.trainer.step import by_verdict
 
-    defined = DefinedFigures(entropy=True, advantage=True, clip=True)
+    defined = dict.fromkeys(("entropy", "no_advantage", "clipped", "weight"), True)
     assert by_verdict(FIGURES, 1, defined) == {
         "tokens": 40,
         "no_advantage": pytest.approx(1 / 3),
@@ -45,9 +45,9 @@ def test_means_by_verdict_by_hand() -> None:
 
 
 def test_what_has_no_meaning_is_none() -> None:
-    from pcl_reasoner.trainer.step import DefinedFigures, by_verdict
+    from pcl_reasoner.trainer.step import by_verdict
 
-    found = by_verdict(np.float32([[0] * 8, FIGURES[1]]), 1, DefinedFigures())
+    found = by_verdict(np.float32([[0] * 8, FIGURES[1]]), 1, {"weight": True})
     kinds = ("m", "p", "length", "entropy")
     assert (found["correct_count"], found["correct_weight"]) == (0, 0.0)
     assert [found[f"correct_{kind}"] for kind in kinds] == [None] * 4

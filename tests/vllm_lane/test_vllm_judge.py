@@ -29,8 +29,8 @@ from vllm_helpers import (
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts
 from pcl_reasoner.grade.config import GradeConfig
+from pcl_reasoner.grade.judging import VerdictLog
 from pcl_reasoner.grade.stage import grade
-from pcl_reasoner.grade.verdict_log import VerdictLog
 
 ANSWERED = ("correct", "incorrect")
 """Outcomes of responses that have an answer, by the rule."""

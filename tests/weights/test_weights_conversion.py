@@ -21,7 +21,7 @@ from pcl_reasoner.train.stage import ExportConfig, export
 from pcl_reasoner.weights import conversion
 from pcl_reasoner.weights.model_config import ModelShape
 from pcl_reasoner.weights.names import expected_shapes, mindformers_name
-from pcl_reasoner.weights.stream import header, is_complete, read_files, weight_files, write_file
+from pcl_reasoner.weights.stream import is_complete, read_files, weight_files, write_file
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def run_export(policy: Path, checkpoint: Path, output: Path, **settings: Any) ->
 def test_names_are_mindformers_own(policy: Path) -> None:
     from mindformers.models.llama import LlamaForCausalLM
 
-    names = list(header(policy / "model.safetensors"))
+    names = list(read_files([policy / "model.safetensors"]))
     assert len(names) == 2 * 12 + 3
     for name in names:
         assert mindformers_name(name) == LlamaForCausalLM.convert_name(name)
@@ -87,7 +87,7 @@ def test_a_round_trip_is_bit_exact_and_opens_in_transformers(
 
     files = weight_files(output)
     back = {name: tensor for file in files for name, tensor in load_file(file).items()}
-    assert set(back) == set(header(policy / "model.safetensors"))
+    assert set(back) == set(read_files([policy / "model.safetensors"]))
     for name, tensor in back.items():
         assert tensor.tobytes() == held[mindformers_name(name)].tobytes(), name
     if limit < 1_000_000:
@@ -96,7 +96,9 @@ def test_a_round_trip_is_bit_exact_and_opens_in_transformers(
         index = json.loads((output / "model.safetensors.index.json").read_text())
         assert set(index["weight_map"]) == set(back)
         assert index["metadata"]["total_size"] == sum(tensor.nbytes for tensor in back.values())
-        assert all(name in header(output / file) for name, file in index["weight_map"].items())
+        assert all(
+            name in read_files([output / file]) for name, file in index["weight_map"].items()
+        )
     else:
         assert [path.name for path in files] == ["model.safetensors"]
 
@@ -142,8 +144,8 @@ def test_the_optimizers_state_is_left_out_and_counted(policy: Path, tmp_path: Pa
 
     left_out = {"adam_m": 27, "adam_v": 27, "global_step": 1, "step_figures": 1, "step_num": 1}
     assert (counts.read, counts.kept, counts.dropped) == (27 * 3 + 3, 27, left_out)
-    assert set(header(tmp_path / "export" / "model.safetensors")) == set(
-        header(policy / "model.safetensors")
+    assert set(read_files([tmp_path / "export" / "model.safetensors"])) == set(
+        read_files([policy / "model.safetensors"])
     )
 
 
@@ -210,7 +212,7 @@ def test_a_file_that_is_cut_off_is_not_whole(policy: Path, tmp_path: Path, left:
     broken.write_bytes(data[:left] if left >= 0 else data[:-1])
     assert not is_complete(broken)
     with pytest.raises(StageError, match="truncated"):
-        header(broken)
+        read_files([broken])
     assert not is_complete(tmp_path / "absent.safetensors")
 
 
@@ -249,8 +251,9 @@ def test_types_of_unequal_width_stay_aligned_and_readable(tmp_path: Path) -> Non
     for name, value in held.items():
         assert (back[name].dtype, back[name].shape) == (value.dtype, value.shape)
         assert back[name].tobytes() == value.tobytes()
-    entries = header(tmp_path / "ours.safetensors")
-    length = int.from_bytes((tmp_path / "ours.safetensors").read_bytes()[:8], "little")
+    data = (tmp_path / "ours.safetensors").read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    entries = json.loads(data[8 : 8 + length])
     for name, value in held.items():
         if value.size == 0:
             continue

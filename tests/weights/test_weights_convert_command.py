@@ -24,7 +24,6 @@ from pcl_reasoner.weights.model_config import read_shape
 from pcl_reasoner.weights.names import expected_shapes
 from pcl_reasoner.weights.stream import (
     StoredTensor,
-    header,
     read_files,
     weight_files,
     write_file,
@@ -115,7 +114,7 @@ def test_what_vllm_and_transformers_ask_of_a_folder(tmp_path: Path) -> None:
             head = json.loads(handle.read(8 + int.from_bytes(handle.read(8), "little"))[:-8])
         assert head["__metadata__"] == {"format": "pt"}
         # The type that config.json names, so that nothing is cast on the way.
-        kinds = {entry["dtype"] for entry in header(file).values()}
+        kinds = {tensor.dtype for tensor in read_files([file]).values()}
         assert kinds == {"BF16"} and config["dtype"] == "bfloat16"
     words = "user assistant"
     tokenizers = [AutoTokenizer.from_pretrained(folder) for folder in (policy, output)]
@@ -229,7 +228,7 @@ def test_logits_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 MEASURE = """
 import re, sys
 from pathlib import Path
-from pcl_reasoner.weights import conversion as weights
+from pcl_reasoner.weights import conversion
 def peak():
     return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 before = peak()

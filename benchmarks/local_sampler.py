@@ -1,6 +1,6 @@
 """The local sampler beside transformers' ``generate`` with a static cache, on the same weights.
 
-    python benchmarks/embedded_sampler.py [--policy FOLDER] [--prompts 50] [--n 8] [--tokens 80]
+    python benchmarks/local_sampler.py [--policy FOLDER] [--prompts 50] [--n 8] [--tokens 80]
 
 Both draw n responses to the same prompts, in one batch, float32, on this machine's cores: greedy,
 and at temperature 0.6, top-k 40, top-p 0.95. The first call of each, with what it compiles, is told
