@@ -1,4 +1,4 @@
-"""Finds, reads and copies recipes and launch files, in an installed package or a checkout."""
+"""Finds, reads and copies recipes and launch files, and reads the end of logs."""
 
 import difflib
 import re
@@ -154,3 +154,9 @@ def copy(name: str, destination: Path, force: bool) -> list[tuple[Path, Path]]:
         to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(origin, to)
     return pairs
+
+
+def last_lines(log: Path, count: int = 25) -> str:
+    """Return the last ``count`` lines of a log that are not empty."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join([line for line in lines if line.strip()][-count:])

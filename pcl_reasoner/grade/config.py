@@ -34,7 +34,7 @@ class GradeConfig(StageConfig):
     prompt: FileName | None = None
     """The judge's prompt file with {ground_truth} and {candidate}; None for the shipped one."""
     judge_model: str = "judge"
-    """Name by which the server offers the judge."""
+    """The judge's name on its server."""
     judge_temperature: float = Field(0.6, ge=0)
     """0 takes the most likely token; asking again after an unreadable reply is then useless."""
     judge_top_p: float = Field(0.95, gt=0, le=1)

@@ -36,7 +36,7 @@ from typing import Any
 from pcl_reasoner import __version__
 from pcl_reasoner.core import doctor
 from pcl_reasoner.core.errors import InputError, StageError
-from pcl_reasoner.core.files import nearest
+from pcl_reasoner.core.files import last_lines, nearest
 from pcl_reasoner.hardware_check.parts import PARTS, Part
 from pcl_reasoner.supervise.supervised import Supervised
 from pcl_reasoner.train import worker
@@ -167,7 +167,7 @@ def _what_happened(code: int | None, limit: float, log: Path) -> str:
         end = f"ended by {signal.Signals(-code).name}"
     else:
         end = f"ended with exit code {code}" if code else "wrote no result"
-    lines = worker.tail(log, LOG_LINES).splitlines()
+    lines = last_lines(log, LOG_LINES).splitlines()
     return "\n".join([end, *(without_names(line)[:LINE_LENGTH] for line in lines)])
 
 

@@ -11,11 +11,11 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from pcl_reasoner.core.files import last_lines
 from pcl_reasoner.core.schema import Placement
 
 MINDFORMERS = "work/log"
 """Folder of MindFormers' own logs, relative to the stage's folder."""
-_TAIL_LINES = 25
 
 
 def start_folder(logs: Path, rank: int, number: int) -> Path:
@@ -75,10 +75,9 @@ def tail_of(logs: Path, rank: int, number: int) -> str:
     folder = start_folder(logs, rank, number)
     for file in (*sorted(folder.glob("worker_*.log")), folder / "msrun.log"):
         try:
-            text = file.read_text(encoding="utf-8", errors="replace")
+            lines = last_lines(file)
         except OSError:
             continue
-        lines = [line for line in text.splitlines() if line.strip()]
         if lines:
-            return f"The last lines of {file}:\n" + "\n".join(lines[-_TAIL_LINES:])
+            return f"The last lines of {file}:\n{lines}"
     return ""

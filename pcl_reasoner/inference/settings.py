@@ -41,7 +41,7 @@ class SamplingConfig(StageConfig):
     template: FileName | None = None
     """A jinja file instead of the weights' own chat template."""
     served_model: str = "policy"
-    """The name by which the server offers the model."""
+    """The model's name on the server."""
     concurrency: int = Field(64, gt=0)
     """Maximum requests in flight, over all servers together."""
     request_timeout: float = Field(7200.0, gt=0)

@@ -20,23 +20,28 @@ class Loss:
         unit: Whether the loss is a mean over the global batch's segments or its trained tokens.
         needs: The columns of OPTIONAL_COLUMNS that the loss requires.
         parameters: Name -> default; ``train.loss_parameters`` overrides the defaults.
+        pushes_down: Whether incorrect responses become less likely, with no baseline.
     """
 
     cell: str
     unit: Literal["segment", "token"]
     needs: tuple[str, ...] = ()
     parameters: Mapping[str, float] = field(default_factory=dict)
+    pushes_down: bool = False
 
 
 LOSSES: dict[str, Loss] = {
-    "opg": Loss("OpgLoss", "segment"),
+    "opg": Loss("OpgLoss", "segment", pushes_down=True),
     "sft": Loss("SftLoss", "token"),
     "rft": Loss("RftLoss", "segment"),
     "signed_nll": Loss(
-        "SignedNllLoss", "segment", parameters={"weight_correct": 1.0, "weight_incorrect": 0.8}
+        "SignedNllLoss",
+        "segment",
+        parameters={"weight_correct": 1.0, "weight_incorrect": 0.8},
+        pushes_down=True,
     ),
     "asymre": Loss("AsymreLoss", "segment", (PASS_RATES,), {"delta": -0.1}),
-    "topr": Loss("ToprLoss", "segment", (OLD_LOG_PROBS_MEAN,), {"sequence": 0.0}),
+    "topr": Loss("ToprLoss", "segment", (OLD_LOG_PROBS_MEAN,), {"sequence": 0.0}, True),
     "gspo": Loss(
         "GspoLoss", "segment", (ADVANTAGES, OLD_LOG_PROBS_MEAN), {"eps_low": 3e-4, "eps_high": 4e-4}
     ),
@@ -52,9 +57,6 @@ LOSSES: dict[str, Loss] = {
     "dft": Loss("DftLoss", "token"),
 }
 """Name of a module in this package -> its loss. A new loss needs a module, an entry and a test."""
-
-WITHOUT_BASELINE = frozenset({"opg", "signed_nll", "topr"})
-"""Losses that make incorrect responses less likely and have no baseline."""
 
 RENAMED_PARAMETERS = {
     "weight_right": "weight_correct",

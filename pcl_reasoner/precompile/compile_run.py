@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core.errors import InputError, StageError
+from pcl_reasoner.core.files import last_lines
 from pcl_reasoner.core.schemas import PACKED_ROWS
 from pcl_reasoner.pack.arrow_folder import write_arrow_folder
 from pcl_reasoner.pack.tokens import IGNORED
@@ -195,7 +196,7 @@ def failure(job: Job, rank: int, code: int, log: Path) -> str:
             f"from that of {' and '.join(version.VERSIONS)}."
         )
     else:
-        why = reason(text) or worker.tail(log)
+        why = reason(text) or last_lines(log)
     return f"{title(job, rank)}: failed: {why}\nIts log is {log}."
 
 

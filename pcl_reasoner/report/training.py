@@ -11,7 +11,7 @@ m is the mean log-probability of a response's trained tokens, and p = exp(m).
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pcl_reasoner.losses import WITHOUT_BASELINE
+from pcl_reasoner.losses import LOSSES
 from pcl_reasoner.report.records import StageRecord, finite
 
 FIGURES = ("loss", "correct_p", "incorrect_p", "grad_norm", "learning_rate")
@@ -75,7 +75,8 @@ def warnings_about(training: dict[str, Any]) -> list[str]:
 def _doubts(training: Mapping[str, Any]) -> Iterator[str]:
     """Yield the reasons for ``warnings_about``, without the stage's key in front."""
     share = training["correct_share"]
-    if training["loss_name"] in WITHOUT_BASELINE and share is not None and share < 0.5:
+    loss = LOSSES.get(training["loss_name"])
+    if loss and loss.pushes_down and share is not None and share < 0.5:
         yield (
             f"only {share:.1%} of the responses trained on are correct "
             f"({training['correct']} correct, {training['incorrect']} incorrect). Under one half, "

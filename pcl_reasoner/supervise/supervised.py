@@ -21,6 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Self
 
+from pcl_reasoner.core.files import last_lines
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.supervise.connection import SSH, command_on
 from pcl_reasoner.supervise.environment import environment_steps
@@ -175,8 +176,7 @@ class Supervised:
 
     def last_lines(self) -> str:
         """Return the last lines of the log, for an error message."""
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return f"Its log is {self.log}; the last lines:\n" + "\n".join(lines[-_TAIL_LINES:])
+        return f"Its log is {self.log}; the last lines:\n{last_lines(self.log, _TAIL_LINES)}"
 
     def release(self) -> None:
         """Tell the keeper to end the command, and do not wait for it."""

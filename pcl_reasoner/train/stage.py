@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pcl_reasoner.core.artifact import write_json
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageContext
-from pcl_reasoner.losses import WITHOUT_BASELINE
+from pcl_reasoner.losses import LOSSES
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.config import ExportConfig, Probe, TrainConfig
 from pcl_reasoner.train.needs import check_columns
@@ -263,7 +263,7 @@ def _warn(records: list[dict[str, Any]], config: TrainConfig, context: StageCont
             "unlearns what was correct. Lower the learning rate, or take fewer incorrect responses."
         )
     share = correct_share(records)
-    if config.loss in WITHOUT_BASELINE and share is not None and share < 0.5:
+    if LOSSES[config.loss].pushes_down and share is not None and share < 0.5:
         context.warn(
             f"{share:.1%} of the responses trained on are correct. Under one half, a loss without "
             "a baseline pushes down what correct and incorrect answers share."

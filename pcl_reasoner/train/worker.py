@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.files import last_lines
 from pcl_reasoner.core.stage import Progress
 from pcl_reasoner.hosts.msrun import msrun_arguments
 from pcl_reasoner.supervise.supervised import Supervised
@@ -155,10 +156,11 @@ def run_worker(
             step, note = _last_step(metrics)
             progress.update(step, steps, "steps", note)
     if code != 0:
-        if os.strerror(errno.ENOSPC) in tail(log):
+        if os.strerror(errno.ENOSPC) in last_lines(log):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
         raise StageError(
-            f"the MindFormers process {_end(code)}. Its log is {log}; the last lines:\n{tail(log)}"
+            f"the MindFormers process {_end(code)}. Its log is {log}; "
+            f"the last lines:\n{last_lines(log)}"
         )
 
 
@@ -178,12 +180,6 @@ def _last_step(metrics: Path) -> tuple[int, str]:
     except (OSError, IndexError, ValueError):
         return 0, "importing and compiling"
     return int(record["step"]), f"loss {record['loss']:.4f}"
-
-
-def tail(log: Path, lines: int = 25) -> str:
-    """Return the last lines of a log, without empty lines."""
-    text = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return "\n".join([line for line in text if line.strip()][-lines:])
 
 
 def remove_tree(path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.files import last_lines
 from pcl_reasoner.supervise.supervised import Supervised
 from pcl_reasoner.weights.stream import read_files, weight_files
 
@@ -41,16 +42,13 @@ def compare_apart(hugging_face: Path, mindformers: list[Path]) -> dict[str, Any]
         answer = Path(folder) / "answer.json"
         paths = [answer, *(path.resolve() for path in (hugging_face, *mindformers))]
         env = {"HF_HUB_OFFLINE": "1", "GLOG_v": "3", "LOG_MF_PATH": str(Path(folder) / "log")}
-        command, log = (
-            [sys.executable, "-m", PROGRAM, *map(str, paths)],
-            Path(folder) / "output.log",
-        )
+        command = [sys.executable, "-m", PROGRAM, *map(str, paths)]
+        log = Path(folder) / "output.log"
         with Supervised.here(command, log, environment={**os.environ, **env}) as process:
             code = process.wait()
         if code:
-            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-            last_lines = "\n".join(lines[-15:])
-            raise StageError(f"{hugging_face}: the logits could not be computed:\n{last_lines}")
+            output = last_lines(log)
+            raise StageError(f"{hugging_face}: the logits could not be computed:\n{output}")
         found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
     check_difference(found, hugging_face)
     return found

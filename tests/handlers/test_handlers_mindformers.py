@@ -22,6 +22,10 @@ from pcl_reasoner.train.worker import environment
 pytestmark = pytest.mark.slow
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "mindformers.md").read_text()
+OFFLINE = (
+    *("-m", "pcl_reasoner.worker.preprocess"),
+    *("--config", "finetune.yaml", "--save_path", "packs"),
+)
 EXAM = "How many ways are there to go along a grid of 6 rows and 8 columns?"
 
 
@@ -78,17 +82,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def offline(folder: Path) -> str:
     """What the offline command printed."""
-    return run(
-        folder,
-        *(
-            "-m",
-            "pcl_reasoner.worker.preprocess",
-            "--config",
-            "finetune.yaml",
-            "--save_path",
-            "packs",
-        ),
-    )
+    return run(folder, *OFFLINE)
 
 
 @pytest.fixture(scope="module")
@@ -143,16 +137,8 @@ def test_every_handler_says_what_it_did_and_the_rows_have_their_rewards(
 
 
 def test_a_folder_that_is_there_is_not_overwritten(folder: Path, offline: str) -> None:
-    words = [
-        "-m",
-        "pcl_reasoner.worker.preprocess",
-        "--config",
-        "finetune.yaml",
-        "--save_path",
-        "packs",
-    ]
     done = subprocess.run(
-        [sys.executable, *words], cwd=folder, capture_output=True, text=True, check=False
+        [sys.executable, *OFFLINE], cwd=folder, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("packs: already exists")

@@ -94,10 +94,12 @@ def test_the_forward_pass_gives_the_loss_the_columns_of_a_row(compressed: bool) 
     from pcl_reasoner.trainer.forward_cell import Forward
 
     model = Model()
-    gradients = lambda loss: lambda *columns: (loss(*columns), Tensor([0.0]))  # noqa: E731
-    to_tokens = lambda values, segment_ids: values  # noqa: E731
     cell = SimpleNamespace(
-        model=model, compressed=compressed, gradient=True, gradients=gradients, to_tokens=to_tokens
+        model=model,
+        compressed=compressed,
+        gradient=True,
+        gradients=lambda loss: lambda *columns: (loss(*columns), Tensor([0.0])),
+        to_tokens=lambda values, segment_ids: values,
     )
     Forward.construct(cell, *ROW.values(), Tensor([50.0]))
     assert parameters(Forward) == list(ROW_COLUMNS[:4])
