@@ -1,7 +1,8 @@
 # make run   install into .venv and run V1.5's recipe here: raw Parquet to a report
 # make test  formatting, lint, types and the tests of every push; LANES="fast" for one lane; vLLM
 #            goes into .venv-vllm, 3.4 GB, for the lane "vllm"
-# make test-all  the long tests, too
+# make test-all  the long tests, too; the second pair of MindSpore and MindFormers goes into
+#            .venv-mindspore-2-9, 3.3 GB
 #
 # Nothing outside this folder is written. Where the index has no CPU build of torch:
 #   make run TORCH_INDEX=https://download.pytorch.org/whl/cpu
@@ -16,11 +17,15 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 STAMPS := $(VENV)/.installed
 VLLM := .venv-vllm
+SECOND := .venv-mindspore-2-9
+PAIR := requirements/mindspore_2_7.txt
+
+BASE := $(STAMPS)/base-$(basename $(notdir $(PAIR)))
 
 # Where one lane is asked for that is not vllm, vLLM is not installed.
 WITH_VLLM := $(if $(LANES),$(filter vllm,$(LANES)),vllm)
 
-.PHONY: run test test-all install install-dev install-vllm clean
+.PHONY: run test test-all install install-dev install-vllm install-second clean
 .DELETE_ON_ERROR:
 
 run: install
@@ -30,14 +35,17 @@ test: install-dev $(if $(WITH_VLLM),install-vllm)
 	HF_HUB_OFFLINE=1 PCLR_VLLM=$(abspath $(VLLM))/bin/python $(BIN)/python tests/run_lanes.py $(LANES)
 
 # Resumable: what passed for this very tree is not run again.
-test-all: install-dev install-vllm
-	HF_HUB_OFFLINE=1 PCLR_VLLM=$(abspath $(VLLM))/bin/python $(BIN)/python tests/run_lanes.py --all
+test-all: install-dev install-vllm install-second
+	HF_HUB_OFFLINE=1 PCLR_VLLM=$(abspath $(VLLM))/bin/python \
+	  PCLR_SECOND=$(abspath $(SECOND))/bin/python $(BIN)/python tests/run_lanes.py --all
 
 install: $(STAMPS)/package
 
 install-dev: $(STAMPS)/package $(STAMPS)/dev
 
 install-vllm: $(VLLM)/.installed
+
+install-second: $(SECOND)/.installed
 
 $(STAMPS)/venv:
 	@$(PYTHON) -c 'import sys; assert sys.version_info[:2] == (3, 11)' || \
@@ -52,15 +60,17 @@ $(STAMPS)/torch: requirements/torch.txt $(STAMPS)/venv
 	  -c requirements/base.txt -r requirements/torch.txt
 	touch $@
 
-$(STAMPS)/base: requirements/base.txt $(STAMPS)/torch
-	$(PIP) install -r requirements/base.txt
+# A stamp per pair: another pair replaces the installed one.
+$(BASE): requirements/base.txt $(PAIR) $(STAMPS)/torch
+	$(PIP) install -r requirements/base.txt -r $(PAIR)
+	rm -f $(STAMPS)/base-*
 	touch $@
 
-$(STAMPS)/package: setup.cfg pyproject.toml $(STAMPS)/base
+$(STAMPS)/package: setup.cfg pyproject.toml $(BASE)
 	$(PIP) install --no-deps --no-build-isolation -e .
 	touch $@
 
-$(STAMPS)/dev: requirements/dev.txt requirements/extras.txt $(STAMPS)/base
+$(STAMPS)/dev: requirements/dev.txt requirements/extras.txt $(BASE)
 	$(PIP) install -r requirements/dev.txt -r requirements/extras.txt
 	touch $@
 
@@ -72,5 +82,15 @@ $(VLLM)/.installed: requirements/torch.txt requirements/vllm.txt
 	$(VLLM)/bin/python -m pip --disable-pip-version-check install --no-deps -r requirements/vllm.txt
 	touch $@
 
+# The second pair of MindSpore and MindFormers, in an environment of its own.
+$(SECOND)/.installed: setup.cfg requirements/torch.txt requirements/base.txt requirements/mindspore_2_9.txt
+	$(PYTHON) -m venv $(SECOND)
+	$(SECOND)/bin/python -m pip --disable-pip-version-check install \
+	  $(addprefix --extra-index-url ,$(TORCH_INDEX)) -c requirements/base.txt -r requirements/torch.txt
+	$(SECOND)/bin/python -m pip --disable-pip-version-check install \
+	  -r requirements/base.txt -r requirements/mindspore_2_9.txt
+	$(SECOND)/bin/python -m pip --disable-pip-version-check install --no-deps --no-build-isolation -e .
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VLLM) build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VLLM) $(SECOND) build *.egg-info .mypy_cache .ruff_cache .pytest_cache

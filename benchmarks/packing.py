@@ -36,8 +36,8 @@ from workload import machine
 
 from pcl_reasoner.pack.balance import attention_cost, balance, imbalance
 from pcl_reasoner.pack.bound import least_rows
+from pcl_reasoner.pack.order import data_order
 from pcl_reasoner.pack.packing import next_fit_rows, plan_rows
-from pcl_reasoner.train.order import data_order
 
 PLACES = 128
 MINDFORMERS_SEGMENTS = 400

@@ -57,6 +57,12 @@ command -v msrun >/dev/null || fail "msrun is not on PATH: activate the environm
 export HF_HUB_OFFLINE=1 HF_DATASETS_OFFLINE=1
 export LOG_MF_PATH=${LOG_MF_PATH:-$folder/work/log}
 
+# MindFormers starts more ranks than a host has devices only in a folder that it knows to be shared.
+export DEVICE_NUM_PER_NODE=$devices SHARED_PATHS=${SHARED_PATHS:-$folder}
+
+# One pipeline stage compiles minutes longer than another.
+export HCCL_CONNECT_TIMEOUT=${HCCL_CONNECT_TIMEOUT:-7200} HCCL_EXEC_TIMEOUT=${HCCL_EXEC_TIMEOUT:-7200}
+
 # Paths in the configuration are relative to the folder that it is in.
 cd "$folder"
 exec python -m pcl_reasoner.hosts.msrun "$config" "$rank" "$devices" "$port" \

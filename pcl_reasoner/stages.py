@@ -95,7 +95,7 @@ STAGES: dict[str, Stage] = {
         _PACK,
         "tokenize",
         {"responses": "select", "problems?": "contamination", "policy": "policy"},
-        version=2,
+        version=3,
     ),
     "old_log_probs": Stage(
         "pcl_reasoner.train.old_log_probs_stage",
@@ -103,15 +103,15 @@ STAGES: dict[str, Stage] = {
         {"samples": "tokenize", "policy": "policy"},
         resumable=True,
     ),
-    "pack": Stage(_PACK, "pack", {"samples": "tokenize"}, version=2),
+    "pack": Stage(_PACK, "pack", {"samples": "tokenize"}, version=3),
     "train": Stage(
         _TRAIN,
         "train",
         {"packs": "pack", "policy": "policy", "probe?": None},
-        version=2,
+        version=3,
         resumable=True,
     ),
-    "export": Stage(_TRAIN, "export", {"checkpoint": "train", "policy": "policy"}, version=2),
+    "export": Stage(_TRAIN, "export", {"checkpoint": "train", "policy": "policy"}, version=3),
     "evaluate": Stage(
         "pcl_reasoner.evaluate.stage",
         "evaluate",

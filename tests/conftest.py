@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -28,6 +29,24 @@ def _logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOG_MF_PATH", str(tmp_path_factory.mktemp("mindformers_log")))
         yield
+
+
+@pytest.fixture(scope="session")
+def ranks_can_run() -> None:
+    """In CI a machine that cannot run ranks fails; elsewhere the reason of the skip is given."""
+    from pcl_reasoner.cpu_ranks.extension import problem as find_problem
+    from pcl_reasoner.precompile.compile_run import possible
+
+    problem = find_problem()
+    if problem and os.environ.get("CI"):
+        pytest.fail(problem)
+    if problem and possible():
+        problem += (
+            " What still runs is the check of the compiled graph for merged AllReduces "
+            "(tests/precompile/test_precompile_compile.py)."
+        )
+    if problem:
+        pytest.skip(problem)
 
 
 @pytest.fixture(scope="session")

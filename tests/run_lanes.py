@@ -42,7 +42,7 @@ LANES: dict[str, tuple[list[str], str]] = {
     ),
     "slow": (
         [*PYTEST, *TWO, "-m", "slow and not long and not vllm"],
-        "real training, resume, several hosts, compiles, tensor parallelism on ranks",
+        "real training, resume, several hosts, compiles, rehearsals on ranks",
     ),
     "vllm": ([*PYTEST, "-m", "vllm and not long"], "a real vLLM"),
 }
@@ -51,7 +51,8 @@ LONG = "long"
 LONG_COMMAND = [*PYTEST, "-m", "long"]
 LONG_MEANS = (
     "by hand before an issue is closed: "
-    "twenty kills, compiles of the published layouts, faults between hosts"
+    "twenty kills, compiles of the published layouts, faults between hosts, rehearsals of all "
+    "layouts and losses, resume in a cluster's layouts, MindSpore 2.9"
 )
 
 

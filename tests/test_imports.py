@@ -41,12 +41,14 @@ WALK = (
     "losses",
     "train",
     "trainer",
+    "cpu_ranks",
     "handlers",
     "worker",
     "evaluate",
     "report",
     "estimate",
     "precompile",
+    "rehearse",
     "hardware_check",
     "cli",
 )
@@ -79,10 +81,9 @@ HEAVY = {
     "fastokens",
 }
 
-MINDSPORE_ROOMS = ("losses", "trainer", "worker", "handlers", "hardware_check")
+MINDSPORE_ROOMS = ("losses", "trainer", "cpu_ranks", "worker", "handlers", "hardware_check")
 MINDSPORE_FILES = {
     PACKAGE / "local_sampler" / "sampler.py",
-    PACKAGE / "precompile" / "mindspore_2_7.py",
     PACKAGE / "weights" / "slices.py",
 }
 

@@ -59,6 +59,9 @@ def test_the_installed_command_works_from_any_folder(
     assert said in answer.stdout
 
 
+PAIRS = ["mindspore_2_7.txt", "mindspore_2_9.txt"]
+
+
 def pins(name: str) -> dict[str, Requirement]:
     lines = (ROOT / "requirements" / name).read_text().splitlines()
     found = [Requirement(line) for line in lines if line and not line.startswith("#")]
@@ -72,8 +75,13 @@ def test_what_is_pinned_is_what_the_package_asks_for(extra: str | None) -> None:
     asked = (
         setup["options.extras_require"][extra] if extra else setup["options"]["install_requires"]
     )
-    files = {None: ["torch.txt", "base.txt"], "dev": ["dev.txt"]}.get(extra, ["extras.txt"])
-    pinned = {name: pin for file in files for name, pin in pins(file).items()}
+    base = [["torch.txt", "base.txt", pair] for pair in PAIRS]
+    for files in {None: base, "dev": [["dev.txt"]]}.get(extra, [["extras.txt"]]):
+        pinned = {name: pin for file in files for name, pin in pins(file).items()}
+        check_pins(asked, pinned)
+
+
+def check_pins(asked: str, pinned: dict[str, Requirement]) -> None:
     for line in asked.strip().splitlines():
         wanted = Requirement(line)
         pin = pinned[canonicalize_name(wanted.name)]
@@ -83,7 +91,7 @@ def test_what_is_pinned_is_what_the_package_asks_for(extra: str | None) -> None:
 
 
 def test_every_pin_is_exact_and_stands_once() -> None:
-    groups = [pins(name) for name in ("torch.txt", "base.txt", "dev.txt")]
+    groups = [pins(name) for name in ("torch.txt", "base.txt", "dev.txt", PAIRS[0])]
     names = [name for group in groups for name in group]
     assert len(names) == len(set(names))
     for group in groups:

@@ -31,6 +31,7 @@ from pcl_reasoner.cli.options import (
     where_options,
 )
 from pcl_reasoner.cli.plan import plan as plan_command
+from pcl_reasoner.cli.rehearsal import rehearse
 from pcl_reasoner.core.errors import InputError, PclError, StageError, join_errors
 
 if TYPE_CHECKING:
@@ -308,9 +309,19 @@ def doctor() -> int:
     The exit code is 1 if a run on a laptop is impossible.
     """
     from pcl_reasoner.cli import terminal
-    from pcl_reasoner.core.doctor import checks
+    from pcl_reasoner.core.doctor import Check, checks
+    from pcl_reasoner.cpu_ranks import extension
 
-    found = checks()
+    problem = extension.problem()
+    rehearsals = Check(
+        name="pclr-ms rehearse",
+        found="not possible" if problem else "possible",
+        wanted=f"x86-64, MindSpore {' or '.join(extension.VERSIONS)}, g++",
+        ok=True,
+        needed=False,
+        advice=problem or "",
+    )
+    found = [*checks(), rehearsals]
     terminal.doctor_table(found)
     wrong = [check.name for check in found if check.needed and not check.ok]
     click.echo(
@@ -325,6 +336,7 @@ cli.add_command(evaluation.rescore)
 cli.add_command(training.inspect)
 cli.add_command(training.convert)
 cli.add_command(training.compile_)
+cli.add_command(rehearse)
 cli.add_command(plan_command)
 cli.add_command(training.hardware_check)
 

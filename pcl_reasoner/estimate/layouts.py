@@ -75,8 +75,8 @@ def layout_title(job: Training) -> str:
 def possible_layouts(job: Training) -> Iterator[tuple[int, int, int]]:
     """Yield each (data, tensor, stages) that uses all devices and splits the model evenly.
 
-    A rank needs at least as many micro-batches per step as there are stages. Without a pipeline
-    MindFormers takes exactly one micro-batch. All stages have the same number of layers.
+    A rank needs at least as many micro-batches per step as there are stages. All stages have the
+    same number of layers.
     """
     model = {
         "num_heads": job.heads,
@@ -91,7 +91,9 @@ def possible_layouts(job: Training) -> Iterator[tuple[int, int, int]]:
         for stages in _divisors(job.devices // tensor):
             data = job.devices // tensor // stages
             if not [
-                *batch_problems(job.global_rows, job.micro_rows, data, stages, "Ascend"),
+                *batch_problems(
+                    job.global_rows, job.micro_rows, data, stages, "Ascend", job.devices
+                ),
                 *layout_problems(model, tensor, stages, job.sequence_parallel),
             ]:
                 yield data, tensor, stages

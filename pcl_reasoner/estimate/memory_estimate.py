@@ -198,10 +198,11 @@ def _compute_copies(job: Training, stage: int) -> int:
 def _gradients(job: Training, stage: int, held: int) -> int:
     """Bytes of float32 gradients.
 
-    Without a pipeline, or with gradient sharding, a rank keeps only its shard. Otherwise gradients
-    are accumulated in complete slices, and each rank then receives its shard as well.
+    With one micro-batch and no pipeline, or with gradient sharding, a rank keeps only its shard.
+    Otherwise gradients are accumulated in complete slices, and each rank then receives its shard as
+    well.
     """
-    if job.stages == 1 or job.gradient_shard:
+    if (job.stages == 1 and job.micro_batches == 1) or job.gradient_shard:
         return FLOAT32 * held
     shards = FLOAT32 * sharded_numbers(job, stage) // job.data
     return FLOAT32 * slice_numbers(job, stage) + shards

@@ -65,7 +65,7 @@ def main(file: str) -> None:
     """Train with a MindFormers YAML whose callbacks include HardwareSteps."""
     from pcl_reasoner.worker import entry
 
-    entry.die_with_parent_if_set()
+    entry.follow_environment()
     entry.import_mindformers()
     from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
 

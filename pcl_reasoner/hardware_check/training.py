@@ -19,6 +19,7 @@ from typing import Any
 from pcl_reasoner.core.stage import NoProgress
 from pcl_reasoner.hardware_check import small
 from pcl_reasoner.hardware_check.outcome import Outcome, Setting, against_figures, compare
+from pcl_reasoner.hosts.msrun import training_environment
 from pcl_reasoner.inference.serve_command import free_port
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.config import TrainConfig
@@ -146,9 +147,9 @@ def train(
     """
     value = rendered(config, shape or shape_of(config, folder / "policy"), rows, start)
     (folder / "mindformers.yaml").write_text(to_yaml(value), encoding="utf-8")
-    arguments = worker.command("mindformers.yaml", config.devices, free_port(), "work/msrun_log")
-    arguments[arguments.index("pcl_reasoner.worker")] = TRAINER
-    env = {"LOG_MF_PATH": str(folder / "work" / "log")}
+    words, log_dir = ["mindformers.yaml"], "work/msrun_log"
+    arguments = worker.command(words, config.devices, free_port(), log_dir, program=TRAINER)
+    env = training_environment(folder, config.devices, config.devices)
     log, metrics = folder / "train.log", folder / "metrics.jsonl"
     worker.run_worker(arguments, folder, log, metrics, STEPS, env, NoProgress())
     files = [folder / f"rank_{rank}.json" for rank in range(config.devices)]

@@ -11,13 +11,12 @@ from dataclasses import dataclass, field
 
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import ServerNeeds
-from pcl_reasoner.hosts.msrun import host_steps
+from pcl_reasoner.hosts.msrun import host_steps, training_environment
 from pcl_reasoner.hosts.ray_cluster import PORT as RAY_PORT
 from pcl_reasoner.runner.plan import Plan, PlannedStage
 from pcl_reasoner.supervise.environment import environment_steps
 
 CONFIG = "mindformers.yaml"
-_OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,7 @@ def host_commands(planned: PlannedStage) -> list[HostCommand]:
 
 def _train(planned: PlannedStage, placement: Placement) -> Iterator[HostCommand]:
     a_host, folder = placement.devices_per_host, planned.partial
-    # MindFormers writes logs as soon as it is imported; the stage removes this folder at its end.
-    base_env = _OFFLINE | {"LOG_MF_PATH": str(folder / "work" / "log")}
+    base_env = training_environment(folder, a_host * len(placement.hosts), a_host)
     for rank, host in enumerate(placement.hosts):
         ranks = f"ranks {rank * a_host} to {(rank + 1) * a_host - 1}"
         steps = host_steps(placement, rank, folder, str(folder / CONFIG), base_env=base_env)

@@ -1,6 +1,6 @@
 """The command of one host: msrun, or a single process if there is one device in total.
 
-source /usr/local/Ascend/ascend-toolkit/set_env.sh && export HCCL_CONNECT_TIMEOUT=3600
+source /usr/local/Ascend/ascend-toolkit/set_env.sh && export HCCL_CONNECT_TIMEOUT=7200
 && cd runs/v1_sft/train-1a2b3c4d.partial && msrun --worker_num=128 … --node_rank=3 …
 python -m pcl_reasoner.worker mindformers.yaml
 """
@@ -15,6 +15,36 @@ from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.supervise.environment import environment_steps
 
 ENTRY = "python -m pcl_reasoner.worker"
+
+
+_SECONDS_TO_WAIT = "7200"
+"""As in upstream's scripts: one pipeline stage compiles minutes longer than another."""
+
+
+def training_environment(folder: Path, ranks: int, devices_per_host: int) -> dict[str, str]:
+    """Return environment variables of every rank; those of the launch file override them.
+
+    Args:
+        folder: The stage's folder, which all hosts share.
+        ranks: Number of ranks on all hosts.
+        devices_per_host: Ranks per host.
+    """
+    always = {
+        "HF_HUB_OFFLINE": "1",
+        "HF_DATASETS_OFFLINE": "1",
+        # MindFormers logs as soon as it is imported; its logs must not stay in the artifact.
+        "LOG_MF_PATH": str(folder / "work" / "log"),
+    }
+    if ranks == 1:
+        return always
+    return always | {
+        # With more ranks than a host has devices (8 if not set), MindFormers refuses to start
+        # unless it knows that its output folder is shared. By itself it recognises only NFS.
+        "DEVICE_NUM_PER_NODE": str(devices_per_host),
+        "SHARED_PATHS": str(folder),
+        "HCCL_CONNECT_TIMEOUT": _SECONDS_TO_WAIT,
+        "HCCL_EXEC_TIMEOUT": _SECONDS_TO_WAIT,
+    }
 
 
 def host_steps(

@@ -10,6 +10,7 @@ from pathlib import Path
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.prompt.template import ChatTemplate, load_template, prompt_messages
+from pcl_reasoner.prompt.trained import check_prompt
 from pcl_reasoner.weights.model_config import end_tokens
 
 
@@ -41,7 +42,8 @@ class Dialogue:
         settings: Uses ``system``, ``suffix``, ``template`` and ``max_new_tokens``.
 
     Raises:
-        StageError: The folder has no tokenizer, template or end token.
+        StageError: The folder has no tokenizer, template or end token, or the model was trained
+            with another prompt.
     """
 
     def __init__(self, folder: Path, settings: SamplingConfig) -> None:
@@ -52,6 +54,7 @@ class Dialogue:
             raise StageError(
                 f"{path}: does not exist. The role policy (model) needs a Hugging Face folder."
             )
+        check_prompt(folder, settings.system, settings.suffix, settings.template)
         self._tokenizer = Tokenizer.from_file(str(path))
         self.folder, self.settings = folder, settings
         self.template: ChatTemplate = load_template(folder, settings.template)

@@ -5,6 +5,7 @@
     labels          [−100, −100, 3, −100, 5, −100, −100, −100]
     segment_ids     [   0,    0, 0,    1, 1,    2,    2,    2]
     actual_seq_len  [3, 5]        rewards [1.0, 0.0]
+    trained_segments 2            trained_tokens 2
 
 If the samples have ``old_log_probs`` (one float per token), the rows have these two columns, too:
 
@@ -118,6 +119,7 @@ class Packing:
             _lists(pa.array(ends.astype(np.int32)), sizes),
             _matrix(segment_ids),
             *(_lists(column.take(segments), sizes) for column in self._segment_columns),
+            *_trained_counts(targets, segment_ids),
         ]
         if self.has_old_log_probs:
             arrays += self._old_log_prob_columns(rows, targets)
@@ -154,6 +156,20 @@ class Packing:
             "dropped": self.dropped,
             "truncated": self.truncated,
         }
+
+
+def _trained_counts(
+    targets: npt.NDArray[np.int32], segment_ids: npt.NDArray[np.int32]
+) -> tuple[pa.Array, pa.Array]:
+    """Count the segments with a trained token, and the trained tokens, of each row.
+
+    The trainer needs them for all rows before its first step, on every rank.
+    """
+    rows, tokens = np.nonzero(targets != IGNORED)
+    has_token = np.zeros((len(targets), int(segment_ids.max(initial=0)) + 1), bool)
+    has_token[rows, segment_ids[rows, tokens]] = True
+    counts = np.bincount(rows, minlength=len(targets))
+    return pa.array(has_token.sum(1), pa.int32()), pa.array(counts, pa.int32())
 
 
 def plan_packing(

@@ -47,6 +47,7 @@ def tokenize(
     from pcl_reasoner.pack.arrow_folder import write_arrow_folder
     from pcl_reasoner.pack.encoder import Encoder, load_encoder
     from pcl_reasoner.pack.tokens import Segmenter
+    from pcl_reasoner.prompt.trained import write_prompt
 
     prompt = config.model_dump(include=set(Encoder.PROMPT_KEYS))
     encoder = load_encoder(inputs["policy"], **prompt)
@@ -69,6 +70,7 @@ def tokenize(
 
     kept = write_arrow_folder(output, SEGMENTS, segments())
     _write_meta(output, inputs["policy"], encoder)
+    write_prompt(output, config.system, config.suffix, config.template)
     return Counts(
         unit="segments",
         read=total,
@@ -90,6 +92,7 @@ def pack(
     from pcl_reasoner.core.artifact import write_json
     from pcl_reasoner.pack.arrow_folder import read_arrow_folder, write_arrow_folder
     from pcl_reasoner.pack.rows import plan_packing
+    from pcl_reasoner.prompt.trained import copy_prompt
 
     folder = inputs["samples"]
     samples = read_arrow_folder(folder)
@@ -107,6 +110,7 @@ def pack(
             context.progress.update(done, len(packing.plan.rows), "rows")
 
     write_arrow_folder(output, packing.schema, batches())
+    copy_prompt(folder, output)
     accounting = packing.accounting(config.max_segments)
     write_json(output / "accounting.json", accounting)
     info = {key: value for key, value in accounting.items() if key != "dropped"}

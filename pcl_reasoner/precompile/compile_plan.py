@@ -132,7 +132,7 @@ def problems(config: Mapping[str, Any], placement: Placement) -> list[str]:
     hosts, devices_per_host = len(placement.hosts), placement.devices_per_host
     return [
         *device_problems(data, tensor, stages, hosts, devices_per_host),
-        *batch_problems(rows, micro_rows, data, stages, "Ascend"),
+        *batch_problems(rows, micro_rows, data, stages, "Ascend", layout.world),
         *layout_problems(model, tensor, stages, bool(parallel.get("use_seq_parallel"))),
     ]
 

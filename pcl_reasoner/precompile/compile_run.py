@@ -11,9 +11,9 @@ from typing import Any
 from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.core.files import last_lines
 from pcl_reasoner.core.schemas import PACKED_ROWS
+from pcl_reasoner.cpu_ranks import mindspore_2_7 as version
 from pcl_reasoner.pack.arrow_folder import write_arrow_folder
 from pcl_reasoner.pack.tokens import IGNORED
-from pcl_reasoner.precompile import mindspore_2_7 as version
 from pcl_reasoner.precompile.compile_plan import Job
 from pcl_reasoner.precompile.mindspore_2_7_graph import Communication, communications, reason
 from pcl_reasoner.supervise.supervised import Supervised
@@ -135,7 +135,8 @@ def write_rows(folder: Path, count: int, length: int) -> None:
         "actual_seq_len": [length],
         "problem_ids": ["0"],
     }
-    columns = {name: [values.get(name, [0])] for name in PACKED_ROWS.names}
+    columns: dict[str, list[Any]] = {name: [values.get(name, [0])] for name in PACKED_ROWS.names}
+    columns |= {"trained_segments": [1], "trained_tokens": [length - 1]}
     row = pa.RecordBatch.from_pydict(columns, schema=PACKED_ROWS)
     write_arrow_folder(folder, PACKED_ROWS, (row for _ in range(count)))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core.artifact import write_atomically
-from pcl_reasoner.precompile import mindspore_2_7 as version
+from pcl_reasoner.cpu_ranks import mindspore_2_7 as version
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ problems, before any heavy package is imported.
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -187,6 +187,23 @@ def load_other(recipe: Recipe, name: str) -> Recipe:
     return other
 
 
+def _prompt_errors(stages: Mapping[str, StageSpec]) -> Iterator[str]:
+    """Yield an error if a model would be sampled, trained or evaluated with different prompts."""
+    prompts: dict[tuple[Any, str], list[str]] = {}
+    for name, spec in stages.items():
+        if hasattr(spec.config, "suffix") and hasattr(spec.config, "system"):
+            prompts.setdefault((spec.config.system, spec.config.suffix), []).append(name)
+    if len(prompts) > 1:
+        used = (
+            f"{' and '.join(names)} use system {system!r} and suffix {suffix!r}"
+            for (system, suffix), names in prompts.items()
+        )
+        yield (
+            f"the stages' prompts differ: {'; '.join(used)}. A model is sampled, trained and "
+            "evaluated with the same words: give all these stages the same system and suffix."
+        )
+
+
 def _plain_errors(draft: Draft) -> Iterator[str]:
     """Errors in names and in those top-level keys that no other function checks."""
     seed = draft.value["seed"]
@@ -354,6 +371,7 @@ def _reference_errors(
             hint = stage_hint(source.stage, stage_names)
             where = draft.where("sources", name)
             yield f"{where}: sources.{name}.stage: no such stage {source.stage!r}.{hint}"
+    yield from _prompt_errors(stages)
 
 
 def _in_order(

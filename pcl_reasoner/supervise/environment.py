@@ -1,6 +1,6 @@
 """Builds the shell commands that set up the environment of a command on a host.
 
-source /usr/local/Ascend/ascend-toolkit/set_env.sh && export HCCL_CONNECT_TIMEOUT=3600
+source /usr/local/Ascend/ascend-toolkit/set_env.sh && export HCCL_CONNECT_TIMEOUT=7200
 """
 
 import shlex

@@ -123,7 +123,7 @@ def random_weights(config: dict[str, Any], seed: int) -> Weights:
             if len(shape) == 1
             else rng.normal(0.0, 0.06, shape).astype(np.float32)
         )
-        for name, shape in _shapes(config)
+        for name, shape in weight_shapes(config)
     }
     _start_previous_token_head(weights, config)
     if config["num_hidden_layers"] > 1:
@@ -177,7 +177,12 @@ def _start_induction_circuit(
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"].copy()
 
 
-def _shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+def weight_shapes(config: dict[str, Any]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield each tensor's name, as in transformers, and its shape.
+
+    Args:
+        config: A Qwen2's config.json.
+    """
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     vocab = config["vocab_size"]
     head_size = hidden // config["num_attention_heads"]

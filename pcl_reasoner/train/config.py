@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.core.files import nearest
+from pcl_reasoner.core.files import nearest, shipped
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import NOT_HASHED, StageConfig
 from pcl_reasoner.inference.settings import SamplingConfig
@@ -130,8 +130,8 @@ class TrainConfig(StageConfig):
     """Swap optimizer states to host memory."""
     max_device_memory: str = "58GB"
     """Device memory that MindSpore may use."""
-    parallel_speed_up_json: str = ""
-    """Path of MindSpore's parallel_speed_up.json; empty: none."""
+    parallel_speed_up_json: Annotated[str, NOT_HASHED] = ""
+    """MindSpore's parallel_speed_up.json, by path or shipped name; empty: none."""
     mindformers: dict[str, Any] = Field(default_factory=dict)
     """Native MindFormers keys, merged last and unchanged."""
 
@@ -183,7 +183,9 @@ class TrainConfig(StageConfig):
         placement, policy = context.get("placement"), context.get("folders", {}).get("policy")
         rows = (self.global_batch_size, self.micro_batch_size)
         found = [
-            *batch_problems(*rows, self.data_parallel, self.pipeline_stage, self.device),
+            *batch_problems(
+                *rows, self.data_parallel, self.pipeline_stage, self.device, self.devices
+            ),
             *(self.device_problems(placement) if placement else ()),
             *self._setting_problems(),
             *self.layout_problems(self.model),
@@ -199,11 +201,13 @@ class TrainConfig(StageConfig):
         return device_problems(*layout, len(placement.hosts), placement.devices_per_host)
 
     def _setting_problems(self) -> Iterator[str]:
-        if not self.compressed_mask and self.pipeline_stage > 1 and self.data_parallel > 1:
+        several = self.pipeline_stage > 1 or self.micro_batch_num > 1
+        if not self.compressed_mask and several and self.data_parallel > 1:
             # MindSpore would scatter the mask over ranks, and has no scatter operator for uint8.
             yield (
-                "compressed_mask false does not compile with pipeline_stage and data_parallel over "
-                f"1, got {self.pipeline_stage} and {self.data_parallel}: set it to true"
+                "compressed_mask false does not compile with several micro-batches and "
+                f"data_parallel over 1, got {self.micro_batch_num} and {self.data_parallel}: set "
+                "it to true"
             )
         counted = self.recompute if isinstance(self.recompute, list) else None
         # With swap on, MindFormers reads the list as layer indices.
@@ -217,6 +221,13 @@ class TrainConfig(StageConfig):
                 f"probe: the local sampler draws on a CPU, got device {self.device}: leave probe "
                 "out, and evaluate exported checkpoints with a server"
             )
+
+    @field_validator("parallel_speed_up_json")
+    @classmethod
+    def _found(cls, name: str) -> str:
+        if name and not Path(name).is_file() and not (shipped("launch") / name).is_file():
+            raise ValueError(f"no such file: {name!r}")
+        return name
 
     def layout_problems(self, shape: ModelShape | None) -> list[str]:
         """Return one sentence for each size that the parallel layout cannot divide evenly."""

@@ -42,7 +42,12 @@ def device_problems(
 
 
 def batch_problems(
-    global_rows: int, micro_rows: int, data_parallel: int, pipeline_stage: int, device: str
+    global_rows: int,
+    micro_rows: int,
+    data_parallel: int,
+    pipeline_stage: int,
+    device: str,
+    ranks: int,
 ) -> list[str]:
     """Check that rows can be divided among ranks and micro-batches.
 
@@ -52,6 +57,7 @@ def batch_problems(
         data_parallel: Number of data-parallel ranks.
         pipeline_stage: Number of pipeline stages.
         device: ``CPU`` or ``Ascend``.
+        ranks: Number of ranks in all.
 
     Returns:
         One sentence per problem.
@@ -69,8 +75,8 @@ def batch_problems(
             f"got {micro_batches}"
         )
     limits = {"CPU": "a CPU cannot accumulate gradients"}
-    if pipeline_stage == 1:
-        limits["Ascend"] = "MindFormers takes one micro-batch without a pipeline"
+    if ranks == 1:
+        limits["Ascend"] = "MindFormers accumulates gradients on several ranks only"
     if not rest and micro_batches != 1 and device in limits:
         found.append(
             f"{limits[device]}: micro_batch_size x data_parallel must be global_batch_size, "

@@ -7,7 +7,6 @@
 The stage ``old_log_probs`` and ``pclr-ms inspect`` use it.
 """
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pcl_reasoner.core.stage import Progress
+from pcl_reasoner.hosts.msrun import training_environment
+from pcl_reasoner.inference.serve_command import free_port
 from pcl_reasoner.pack.arrow_folder import write_arrow_folder
 from pcl_reasoner.pack.rows import Packing, list_at, plan_packing
 from pcl_reasoner.pack.tokens import IGNORED
@@ -81,10 +82,12 @@ def evaluate(
         check_columns(config.loss, rows)
     inputs = {"packs": rows, "policy": evaluation.policy}
     write_yaml(config, inputs, folder, output_dir="output")
-    command = [sys.executable, "-m", "pcl_reasoner.worker.forward", "mindformers.yaml"]
-    command += ["values.f32", "progress.jsonl", *(["--gradient"] if evaluation.gradient else [])]
+    words = ["mindformers.yaml", "values.f32", "progress.jsonl"]
+    words += ["--gradient"] if evaluation.gradient else []
+    port, program = free_port(), "pcl_reasoner.worker.forward"
+    command = worker.command(words, config.devices, port, "msrun_log", program=program)
     total = len(packing.plan.rows)
-    env = {"LOG_MF_PATH": str(folder / "log"), **env}
+    env = training_environment(folder.absolute(), config.devices, config.devices) | dict(env)
     worker.run_worker(command, folder, log, folder / "progress.jsonl", total, env, progress)
     return _sample_values(packing, folder / "values.f32", evaluation.gradient)
 
@@ -114,9 +117,10 @@ def forward_config(rows: int, **settings: Any) -> TrainConfig:
     """Return a TrainConfig for a forward pass; settings that only training uses have no effect.
 
     Args:
-        rows: Rows per batch.
+        rows: Rows per batch of a data-parallel rank.
         settings: Settings of TrainConfig: ``loss``, which is used only for its gradient,
-            ``seq_length``, ``max_segments``, ``model``, ``device``, ``precision``, …
+            ``seq_length``, ``max_segments``, ``model``, ``device``, ``precision``, the layout, …
     """
-    settings |= {"seed": 0, "epochs": 1, "global_batch_size": rows, "micro_batch_size": rows}
+    batch = rows * settings.get("data_parallel", 1)
+    settings |= {"seed": 0, "epochs": 1, "global_batch_size": batch, "micro_batch_size": rows}
     return TrainConfig(learning_rate=1e-6, learning_rate_end=0.0, warmup_ratio=0.0, **settings)

@@ -18,12 +18,12 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, model_validator
 
-from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
+from pcl_reasoner.train.layout import layout_problems
 from pcl_reasoner.weights.model_config import ModelShape
 
 WORK = "work"
@@ -38,7 +38,13 @@ class OldLogProbsConfig(StageConfig):
     max_segments: int = Field(128, gt=0, le=128)
     """Limit on the segments per row."""
     rows: int = Field(1, gt=0)
-    """Rows per batch of the forward pass."""
+    """Rows per batch of a data-parallel rank."""
+    data_parallel: int = Field(1, gt=0)
+    """Data-parallel size."""
+    model_parallel: int = Field(1, gt=0)
+    """Tensor-parallel size. All ranks are on this machine."""
+    sequence_parallel: bool = False
+    """True: activations between layers are split along the sequence."""
     model: ModelShape | None = None
     """Expected shape of the model; it must be the shape in the weights' config.json."""
     device: Literal["CPU", "Ascend"] = "Ascend"
@@ -52,6 +58,27 @@ class OldLogProbsConfig(StageConfig):
     mindformers: dict[str, Any] = Field(default_factory=dict)
     """Native MindFormers keys, merged last and unchanged."""
 
+    @model_validator(mode="after")
+    def _layout(self, info: ValidationInfo) -> Self:
+        """Report all problems of the layout at once; a recipe's launch file is checked too."""
+        ranks, placement = (
+            self.data_parallel * self.model_parallel,
+            (info.context or {}).get("placement"),
+        )
+        shape = self.model.model_dump() if self.model else {}
+        sizes = {**shape, "batch_size": self.rows, "seq_length": self.seq_length}
+        found = layout_problems(sizes, self.model_parallel, 1, self.sequence_parallel)
+        if ranks > 1 and self.device == "CPU":
+            found.append(f"only Ascend devices share the work, got {ranks} ranks on a CPU")
+        if placement and ranks > placement.devices_per_host:
+            found.append(
+                "all ranks are on one host: data_parallel x model_parallel must be at most the "
+                f"launch file's devices_per_host, got {ranks} for {placement.devices_per_host}"
+            )
+        if found:
+            raise ValueError("; ".join(found))
+        return self
+
 
 def old_log_probs(
     config: OldLogProbsConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
@@ -59,22 +86,15 @@ def old_log_probs(
     """Compute the log-probs of every sample; write tokenize's columns and the two new ones.
 
     Raises:
-        StageError: The launch file names several hosts, a sample is longer than a row, or the
-            forward pass failed.
+        StageError: A sample is longer than a row, or the forward pass failed.
     """
     import pyarrow as pa
 
     from pcl_reasoner.core.schemas import OLD_LOG_PROBS
     from pcl_reasoner.pack.arrow_folder import read_arrow_folder, write_arrow_folder
+    from pcl_reasoner.prompt.trained import copy_prompt
     from pcl_reasoner.train.old_log_probs import Evaluation, evaluate, forward_config
 
-    hosts = context.placement.hosts
-    if len(hosts) > 1:
-        raise StageError(
-            f"the launch file names {len(hosts)} hosts, and this stage runs in one process on one "
-            "device. Run it on a machine whose device holds the model, with a launch file of one "
-            "host, and give pack its folder as a source."
-        )
     samples = read_arrow_folder(inputs["samples"])
     meta = json.loads((inputs["samples"] / "meta.json").read_text(encoding="utf-8"))
     train_config = forward_config(loss="sft", entropy=False, **dict(config))
@@ -86,6 +106,7 @@ def old_log_probs(
     schema = pa.schema([*kept_fields, *OLD_LOG_PROBS])
     kept = write_arrow_folder(output, schema, _with_columns(samples, found, schema))
     shutil.copyfile(inputs["samples"] / "meta.json", output / "meta.json")
+    copy_prompt(inputs["samples"], output)
     shutil.rmtree(output / WORK)
     return Counts(unit="segments", read=samples.num_rows, kept=kept)
 

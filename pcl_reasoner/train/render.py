@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pcl_reasoner.core.files import shipped
 from pcl_reasoner.losses.columns import column_names
 from pcl_reasoner.runner.plan import PlannedStage
 from pcl_reasoner.train.adapt import adapt_to_cpu
@@ -71,8 +72,10 @@ def _run(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
         "load_checkpoint": paths.get("start", paths["policy"]),
         "load_ckpt_format": "safetensors",
         "src_strategy_path_or_dir": "",
-        # Cuts complete weights into each rank's slices. MindFormers requires it for several ranks.
-        "auto_trans_ckpt": config.devices > 1,
+        # Cuts complete weights into each rank's slices, which MindFormers requires for several
+        # ranks. To resume, each rank loads its own slices: MindFormers would first empty the folder
+        # of the strategy files that it needs to merge them.
+        "auto_trans_ckpt": config.devices > 1 and not resume,
         "only_save_strategy": False,
         # A single process gets the file itself. Several find their files by rank and by this name.
         "resume_training": bool(resume) if config.devices == 1 else resume or False,
@@ -85,6 +88,7 @@ def _run(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _steps(config: TrainConfig) -> dict[str, Any]:
+    accumulates = config.pipeline_stage == 1
     wrapper: dict[str, Any] = {
         "type": "PclTrainOneStepCell",
         "use_clip_grad": config.clip_grad is not None,
@@ -104,7 +108,8 @@ def _steps(config: TrainConfig) -> dict[str, Any]:
             "batch_size": config.micro_batch_size,
             "sink_mode": config.device != "CPU",
             "sink_size": 1,
-            "gradient_accumulation_steps": 1,
+            # A pipeline has its own number, parallel_config.micro_batch_num.
+            "gradient_accumulation_steps": config.micro_batch_num if accumulates else 1,
         },
         "runner_wrapper": wrapper,
         "optimizer": {
@@ -151,6 +156,7 @@ def _dataset(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
             "max_segments": config.max_segments,
             "max_steps": config.max_steps,
             "balance_rows": config.balance_rows,
+            "micro_batches": config.micro_batch_num,
             "gradient_scale": gradient_scale(config),
         },
         "input_columns": column_names(config.compressed_mask),
@@ -237,8 +243,10 @@ def _metrics(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
     if rules := config.stop_if.model_dump(exclude_defaults=True):
         found["stop_if"] = rules
     if config.pipeline_stage > 1:
-        # Only the last pipeline stage has the loss: the sum over all micro-batches.
+        # Only the last pipeline stage has the loss.
         found["rank"] = config.devices - config.devices // config.pipeline_stage
+    if config.micro_batch_num > 1:
+        # The loss is the sum over all micro-batches.
         found["loss_divisor"] = gradient_scale(config)
     return found
 
@@ -265,9 +273,16 @@ def _context(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
         "device_id": 0,
         "ascend_config": {
             "precision_mode": "must_keep_origin_dtype",
-            "parallel_speed_up_json_path": config.parallel_speed_up_json,
+            "parallel_speed_up_json_path": _speed_up_file(config.parallel_speed_up_json),
         },
     }
+
+
+def _speed_up_file(name: str) -> str:
+    """Return the absolute path of a file with MindSpore's options, by path or shipped name."""
+    given = Path(name)
+    known = given if given.is_file() else shipped("launch") / name
+    return str(known.absolute()) if name and known.is_file() else name
 
 
 def _model(config: TrainConfig, shape: ModelShape) -> dict[str, Any]:

@@ -44,6 +44,11 @@ def shape_of(config: TrainConfig, policy: Path) -> ModelShape:
     return found
 
 
+def known_shape(config: TrainConfig, policy: Path) -> ModelShape | None:
+    """Return the model's shape from the recipe or, if it gives none, from the weights, if any."""
+    return config.model or read_shape(policy)
+
+
 def unknown_shapes(recipe: Recipe) -> list[str]:
     """List the train stages whose layout cannot be checked yet, because the shape is unknown.
 

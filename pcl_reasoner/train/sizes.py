@@ -80,12 +80,10 @@ def gradient_scale(config: TrainConfig) -> float:
     """Return the factor for the loss weights that cancels an average computed by MindFormers.
 
     The weights of a global batch sum to one, so its loss is a mean already. But on a CPU, gradients
-    are averaged over data-parallel ranks, and in a pipeline MFPipelineWithLossScaleCell divides by
-    the number of micro-batches.
+    are averaged over data-parallel ranks. On Ascend, MFPipelineWithLossScaleCell divides by the
+    number of micro-batches, in a pipeline and where gradients are accumulated without one.
     """
-    if config.device == "CPU":
-        return float(config.data_parallel)
-    return float(config.micro_batch_num if config.pipeline_stage > 1 else 1)
+    return float(config.data_parallel if config.device == "CPU" else config.micro_batch_num)
 
 
 def size_lines(sizes: Sizes, config: TrainConfig) -> list[str]:

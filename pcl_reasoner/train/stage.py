@@ -5,7 +5,8 @@ train/   mindformers.yaml              the Trainer's configuration; paths relati
          metrics.jsonl                 one line per step
          probe.jsonl                   with a probe: one line per probe
          checkpoint/model.safetensors  the weights, MindFormers' names, no optimizer state
-export/  config.json, tokenizer.json, model.safetensors, …, parity.json
+         prompt.json                   the prompt of the rows, as tokenize wrote it
+export/  config.json, tokenizer.json, model.safetensors, …, prompt.json, parity.json
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 from pcl_reasoner.core.artifact import write_json
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageContext
+from pcl_reasoner.hosts.msrun import training_environment
 from pcl_reasoner.losses import LOSSES
+from pcl_reasoner.prompt.trained import copy_prompt, write_template
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.config import ExportConfig, Probe, TrainConfig
 from pcl_reasoner.train.needs import check_columns
@@ -39,7 +42,7 @@ from pcl_reasoner.weights.slices import open_checkpoint
 from pcl_reasoner.weights.stream import read_files, weight_files
 
 if TYPE_CHECKING:
-    from pcl_reasoner.train.order import DataOrder
+    from pcl_reasoner.pack.order import DataOrder
 
 
 def train(
@@ -73,6 +76,7 @@ def train(
     kept = config.model_copy(update={"stop_if": Stop()})
     write_yaml(kept, inputs, output, row_count=str(rows))
     _keep_weights(output, inputs["policy"])
+    copy_prompt(inputs["packs"], output)
     counts = _finish(config, output, rows, order.left_over, order.steps, context)
     counts.info.update(gain)
     return counts
@@ -108,15 +112,15 @@ def _run(
     """Train on this machine, or on the hosts that the launch file names."""
     name = output.name.removesuffix(".partial")
     logs = output.parent / "logs"
-    # MindFormers logs as soon as it is imported; its logs must not stay in the artifact.
-    env = {"LOG_MF_PATH": str(output / WORK / "log")}
+    per_host = context.placement.devices_per_host
+    env = training_environment(output.absolute(), config.devices, per_host)
     if context.start is not None:
         run_on_hosts(config, inputs, output, steps, prepare, env, logs / name, context)
         return
     _check_local(context)
     port, seconds = context.placement.master_port, context.placement.cluster_time_out
     log_dir = f"{WORK}/msrun_log"
-    arguments = worker.command("mindformers.yaml", config.devices, port, log_dir, seconds)
+    arguments = worker.command(["mindformers.yaml"], config.devices, port, log_dir, seconds)
     env |= context.placement.env
     metrics = output / "metrics.jsonl"
     log = logs / f"{name}.log"
@@ -175,16 +179,18 @@ def _order(config: TrainConfig, packs: Path, rows: int) -> tuple[DataOrder, dict
     """Return the order of all rows, and the ranks' imbalance before and after balancing."""
     from pcl_reasoner.pack.arrow_folder import read_arrow_folder
     from pcl_reasoner.pack.balance import attention_cost, imbalance
-    from pcl_reasoner.train.order import balanced_order, data_order
+    from pcl_reasoner.pack.order import balanced_order, computed_rows, data_order
 
     size, ranks = config.global_batch_size, config.data_parallel
     order = data_order(rows, config.epochs, size, config.seed, config.max_steps)
     if not config.balance_rows:
         return order, {}
     ends = read_arrow_folder(packs)["actual_seq_len"].to_pylist()
-    balanced = balanced_order(order, ends, ranks)
+    micro_batches = config.micro_batch_num
+    balanced = balanced_order(order, ends, ranks, micro_batches)
     costs = attention_cost(ends)
-    gain = [round(imbalance(one.rows, costs, ranks, size), 4) for one in (order, balanced)]
+    computed = [computed_rows(one, ranks, micro_batches) for one in (order, balanced)]
+    gain = [round(imbalance(rows, costs, ranks, size), 4) for rows in computed]
     return balanced, {"slowest_rank_over_mean": gain}
 
 
@@ -288,6 +294,8 @@ def export(
         found, shape, inputs["checkpoint"], output, "huggingface", limit
     )
     conversion.copy_others(policy, output)
+    copy_prompt(inputs["checkpoint"], output)
+    write_template(output)
     if config.logits:
         parity["logits"] = conversion.compare_logits(inputs["checkpoint"], output, "huggingface")
     write_json(output / conversion.PARITY, parity)

@@ -99,18 +99,24 @@ def starting_point(
 
 
 def command(
-    config_file: str, devices: int, port: int, log_dir: str, seconds: int = 300
+    words: list[str],
+    devices: int,
+    port: int,
+    log_dir: str,
+    seconds: int = 300,
+    program: str = "pcl_reasoner.worker",
 ) -> list[str]:
-    """Return the command that trains on this machine: one process, or msrun for several.
+    """Return the command of a program on this machine: one process, or msrun for several.
 
     Args:
-        config_file: The MindFormers YAML.
+        words: The program's arguments; for training, the MindFormers YAML.
         devices: Number of ranks.
         port: Port of msrun.
         log_dir: Folder in which msrun writes worker_N.log.
         seconds: Time limit for all ranks to join.
+        program: The module to run.
     """
-    entry = ["-m", "pcl_reasoner.worker", config_file]
+    entry = ["-m", program, *words]
     if devices == 1:
         return [sys.executable, *entry]
     msrun = Path(sys.executable).with_name("msrun")

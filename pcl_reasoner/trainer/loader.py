@@ -9,6 +9,7 @@ data_loader:
   global_batch_size: 128     # rows per step over all ranks
   max_segments: 128
   balance_rows: False        # True: a step's rows are balanced over ranks by attention cost
+  micro_batches: 1           # per step of a rank, for balance_rows
   create_compressed_eod_mask: True
 """
 
@@ -20,11 +21,18 @@ from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
 from mindspore.dataset import GeneratorDataset
 
 from pcl_reasoner.losses.columns import column_names
-from pcl_reasoner.train.order import DataOrder, balanced_order, batch_totals, data_order
+from pcl_reasoner.pack.order import DataOrder, balanced_order, batch_totals, data_order
 from pcl_reasoner.trainer import rows
 
 _ORDER_KEYS = ("epochs", "global_batch_size", "seed", "max_steps")
-_DEFAULTS = {"epochs": 1, "seed": 0, "max_steps": None, "max_segments": 128, "gradient_scale": 1.0}
+_DEFAULTS = {
+    "epochs": 1,
+    "seed": 0,
+    "max_steps": None,
+    "max_segments": 128,
+    "gradient_scale": 1.0,
+    "micro_batches": 1,
+}
 
 
 class OrderedRows:
@@ -33,8 +41,8 @@ class OrderedRows:
     def __init__(
         self, dataset: Any, order: DataOrder, max_segments: int, compressed: bool, scale: float
     ) -> None:
-        counts = np.array([rows.trained_counts(row) for row in dataset], np.int64).reshape(-1, 2)
-        self.dataset = dataset
+        counts = rows.counts_of(dataset)
+        self.dataset = rows.as_arrays(dataset)
         self.order = order
         self.max_segments = max_segments
         # MindFormers reads this attribute to know the kind of mask in a batch.
@@ -88,8 +96,9 @@ class PclPackedDataLoader(HFDataLoader):
         settings = config.settings
         order = data_order(len(dataset), **{key: settings[key] for key in _ORDER_KEYS})
         if settings.get("balance_rows"):
-            ends = (row["actual_seq_len"] for row in dataset.select_columns("actual_seq_len"))
-            order = balanced_order(order, ends, num_shards or 1)
+            column = dataset.select_columns("actual_seq_len").with_format("numpy")
+            ends = (row["actual_seq_len"] for row in column)
+            order = balanced_order(order, ends, num_shards or 1, settings["micro_batches"])
         source = OrderedRows(
             dataset,
             order,

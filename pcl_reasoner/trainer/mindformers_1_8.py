@@ -1,4 +1,4 @@
-"""Code that is specific to MindFormers 1.8 on MindSpore 2.7.
+"""Code that is specific to MindFormers 1.8 and 1.9.
 
 Some operators have no CPU kernel. ``prepare_before_import`` and ``install_cpu_operators`` replace
 them (cpu_operators.py); on another device, both functions change nothing. The changes that a
@@ -6,6 +6,7 @@ configuration needs for a CPU are in adapt.py.
 """
 
 from collections.abc import Sequence
+from importlib import metadata
 from typing import Any
 
 import mindspore as ms
@@ -13,7 +14,10 @@ from mindspore import Tensor, ops
 
 from pcl_reasoner.core.errors import InputError
 
-VERSION = "1.8.0"
+VERSION = metadata.version("mindformers")
+
+_DIVIDING_MODES = (1, 2, "semi_auto_parallel", "auto_parallel")
+"""Values of ``parallel_mode`` in which operators are divided among ranks."""
 
 
 def on_cpu() -> bool:
@@ -90,6 +94,34 @@ def complete_tensorboard(config: dict[str, Any]) -> None:
     section = config.get("tensorboard") or {}
     if section.get("tensorboard_dir") and config["runner_wrapper"].get("scale_sense") is None:
         config["runner_wrapper"]["scale_sense"] = 1.0
+
+
+def offset_per_micro_batch(config: dict[str, Any]) -> None:
+    """Make MindFormers offset a compressed mask's segment ends within each micro-batch.
+
+    A micro-batch of several rows is one long row for the attention, so each row's ends are offset
+    by the rows before. Where gradients are accumulated without a pipeline, MindFormers counts the
+    rows of all micro-batches. The mask is then wrong from the second micro-batch on, without an
+    error.
+
+    Args:
+        config: A MindFormers configuration.
+    """
+    steps = config["runner_config"].get("gradient_accumulation_steps") or 1
+    parallel = config.get("parallel") or {}
+    divided = config.get("use_parallel") and parallel.get("parallel_mode") in _DIVIDING_MODES
+    stages = (config.get("parallel_config") or {}).get("pipeline_stage") or 1
+    # Otherwise MindFormers resets the number of steps to 1.
+    if steps == 1 or stages > 1 or not divided:
+        return
+    import mindformers.dataset.causal_language_model_dataset as dataset
+
+    offset = dataset.asl_batch_wrapper
+
+    def by_micro_batch(*columns: Any, micro_batch_num: int) -> Any:
+        return offset(*columns, micro_batch_num=max(micro_batch_num, steps))
+
+    dataset.asl_batch_wrapper = by_micro_batch
 
 
 def refuse_wrong_masks(config: dict[str, Any], where: str) -> None:

@@ -78,8 +78,12 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
             config.loss, self.policy_loss, config.max_segments, gradients=not cuts_operators()
         )
         nothing = Tensor([[0.0] * len(COLUMNS)] * len(VERDICTS), ms.float32)
-        self.figures = Parameter(nothing, name="step_figures", requires_grad=False)
-        self.keep_figures = ops.Assign()
+        # Optimizer sharding must not split the table's two rows either.
+        self.figures = Parameter(
+            nothing, name="step_figures", requires_grad=False, parallel_optimizer=False
+        )
+        # A step may have several micro-batches; PclMetrics sets the sums to 0 before each step.
+        self.add_figures = ops.AssignAdd()
         self.is_flash = bool(config.use_flash_attention)
         self.is_compressed = bool(config.use_eod_attn_mask_compression)
         self.entropy = bool(config.entropy)
@@ -90,7 +94,7 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
             self.chunked_log_probs = chunked_log_probs(config)
         if cuts_operators():
             # Without a strategy MindSpore would split the table's two rows over two ranks.
-            self.keep_figures.shard(((1, 1), (1, 1)))
+            self.add_figures.shard(((1, 1), (1, 1)))
             for _, cell in self.cells_and_names():
                 if isinstance(cell, (SegmentMeans, SegmentsToTokens)):
                     cell.shard(config.parallel_config)
@@ -135,7 +139,7 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
         loss = self.policy_loss(log_probs, mean, *columns)
         figures = self.step_figures(tokens, entropies, log_probs, mean, *columns)
         # The statistics are only recorded: no gradient goes through them.
-        return ops.depend(loss, self.keep_figures(self.figures, ops.stop_gradient(figures)))
+        return ops.depend(loss, self.add_figures(self.figures, ops.stop_gradient(figures)))
 
     def label_log_probs(self, input_ids, labels, position_ids, attention_mask, actual_seq_len):
         """Return two tensors [B, S]: log π of the labels, and entropies (0 if not computed)."""

@@ -9,14 +9,23 @@ model:   labels      [b c - e - - -]     shifted: each position predicts the nex
          old_log_probs                shifted like labels: position i has the value of token i + 1
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pcl_reasoner.losses.columns import ADVANTAGES, OLD_LOG_PROBS, OLD_LOG_PROBS_MEAN, PASS_RATES
+from pcl_reasoner.losses.columns import (
+    ADVANTAGES,
+    OLD_LOG_PROBS,
+    OLD_LOG_PROBS_MEAN,
+    OPTIONAL_COLUMNS,
+    PASS_RATES,
+)
 
 IGNORED_LABEL = -100
+_READ = ("input_ids", "labels", "segment_ids", "actual_seq_len", "rewards")
+_COUNTS = ("trained_segments", "trained_tokens")
 
 
 def shift_labels(labels: NDArray[np.int32], segment_ids: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -72,17 +81,19 @@ def compressed_ends(ends: NDArray[np.int32], length: int, max_segments: int) -> 
     return padded
 
 
-def pad_segments(values: list[float | None] | None, max_segments: int) -> NDArray[np.float32]:
+def pad_segments(
+    values: Sequence[float | None] | NDArray[Any] | None, max_segments: int
+) -> NDArray[np.float32]:
     """One number per segment -> [max_segments] float32, 0 where there is no number."""
     padded = np.zeros(max_segments, np.float32)
     # A missing number is None and becomes NaN.
-    numbers = np.asarray(values or [], np.float32)
+    numbers = np.asarray([] if values is None else values, np.float32)
     padded[: len(numbers)] = np.nan_to_num(numbers, nan=0.0)
     return padded
 
 
 def shift_log_probs(
-    log_probs: list[float] | None, trained: NDArray[np.bool_]
+    log_probs: Sequence[float] | NDArray[Any] | None, trained: NDArray[np.bool_]
 ) -> NDArray[np.float32]:
     """Move every log-prob to the position that predicts its token; 0 for untrained tokens.
 
@@ -135,6 +146,30 @@ def model_row(
     if compressed_mask:
         return {**columns, "actual_seq_len": compressed_ends(ends, length, max_segments)}
     return {**columns, "attention_mask": attention_mask(segments)}
+
+
+def as_arrays(dataset: Any) -> Any:
+    """Return the packed rows (datasets) with the columns that model_row reads, as arrays."""
+    read = {*_READ, *OPTIONAL_COLUMNS}
+    columns = [name for name in dataset.column_names if name in read]
+    # Without it, a row of 32 768 tokens becomes lists of Python integers, which takes 100 times as
+    # long.
+    return dataset.select_columns(columns).with_format("numpy")
+
+
+def counts_of(dataset: Any) -> NDArray[np.int64]:
+    """Return the numbers of trained segments and tokens of all packed rows, [rows, 2].
+
+    The pack stage writes them. Rows from elsewhere are read and counted.
+
+    Args:
+        dataset: The packed rows (datasets).
+    """
+    if {*_COUNTS} <= {*dataset.column_names}:
+        columns = dataset.select_columns(list(_COUNTS)).with_format("numpy")[:]
+        return np.stack([columns[name] for name in _COUNTS], axis=1).astype(np.int64)
+    table = dataset.select_columns(["labels", "segment_ids"]).with_format("numpy")
+    return np.array([trained_counts(row) for row in table], np.int64).reshape(-1, 2)
 
 
 def trained_counts(row: dict[str, Any]) -> tuple[int, int]:

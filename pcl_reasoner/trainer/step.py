@@ -64,7 +64,8 @@ class PclMetrics(Callback):
     Args:
         path: The file; ``stopped.txt`` in the same folder says why a run was stopped.
         rank: The rank that writes: 0; in a pipeline, the first rank of the stage with the loss.
-        loss_divisor: The loss is divided by this; a pipeline's loss is too large by this factor.
+        loss_divisor: The loss is divided by this: with several micro-batches MindFormers returns
+            the sum of their losses.
         stop_if: Rules that end the run, as fields of ``Stop``. A loss that is not finite always
             ends it.
     """
@@ -96,6 +97,11 @@ class PclMetrics(Callback):
         # MindSpore counts a resumed run's steps from 0; the data set says how many it skips.
         self.steps_before = int(args.train_dataset.get_init_step())
         self.records = truncate_lines(self.path, self.steps_before, self.writes)
+
+    def on_train_step_begin(self, run_context: Any) -> None:
+        """Set the sums to 0: the model adds those of every micro-batch."""
+        if self.figures is not None:
+            self.figures.set_data(Tensor(np.zeros(self.figures.shape, np.float32)))
 
     def on_train_step_end(self, run_context: Any) -> None:
         """Write the step's line; end the run if a rule says so.

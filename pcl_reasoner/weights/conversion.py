@@ -19,6 +19,7 @@ from typing import Any
 
 from pcl_reasoner.core.artifact import write_json
 from pcl_reasoner.core.errors import InputError, StageError
+from pcl_reasoner.prompt.trained import PROMPT, copy_prompt, write_template
 from pcl_reasoner.weights.logits import compare_apart
 from pcl_reasoner.weights.model_config import ModelShape, read_shape
 from pcl_reasoner.weights.names import first_few, match, mindformers_name, styled
@@ -36,7 +37,7 @@ from pcl_reasoner.weights.stream import (
 )
 
 PARITY = "parity.json"
-_NOT_COPIED = {"manifest.json", "quarantined.jsonl", PARITY, INDEX, NAME_MAP}
+_NOT_COPIED = {"manifest.json", "quarantined.jsonl", PARITY, PROMPT, INDEX, NAME_MAP}
 _OTHER_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".gguf", ".index.json")
 
 
@@ -166,7 +167,8 @@ def check_recorded(folder: Path, parity: Mapping[str, Any]) -> None:
 def copy_others(folder: Path, output: Path) -> None:
     """Copy configuration, tokenizer and generation settings: all files of the folder but a few.
 
-    Weights, their indexes, parity.json, manifest.json and quarantined.jsonl are not copied.
+    Weights, their indexes, parity.json, prompt.json, manifest.json and quarantined.jsonl are not
+    copied.
     """
     for path in sorted(folder.iterdir()):
         skipped = path.name in _NOT_COPIED or path.name.endswith(_OTHER_WEIGHTS)
@@ -209,6 +211,8 @@ def convert(
         parity = write_model(found, shape, source, partial, to, limit)
         check_recorded(source, parity)
         copy_others(model, partial)
+        copy_prompt(source, partial)
+        write_template(partial)
         if logits:
             parity["logits"] = compare_logits(source, partial, to)
         write_json(partial / PARITY, parity)

@@ -16,14 +16,20 @@ from typing import Any
 import yaml
 
 from pcl_reasoner.core.errors import InputError, PclError
+from pcl_reasoner.cpu_ranks import variables
+from pcl_reasoner.cpu_ranks.adapt import adapt_to_cpu_ranks
 from pcl_reasoner.supervise.processes import die_with_parent
 from pcl_reasoner.train.worker import DIE_WITH_PARENT
 
 
-def die_with_parent_if_set() -> None:
-    """Die when the parent process dies, if the environment variable PCL_DIE_WITH_PARENT is set."""
+def follow_environment() -> None:
+    """Follow the environment variables that make this process end with its parent, or be a rank."""
     if DIE_WITH_PARENT in os.environ:
         die_with_parent()
+    if variables.requested():
+        from pcl_reasoner.cpu_ranks.become import become_rank
+
+        become_rank()
 
 
 def import_mindformers() -> None:
@@ -73,7 +79,7 @@ def read_yaml(path: str, overrides: list[str]) -> Any:
 
 
 def read_config(path: str, overrides: list[str], device: str | None) -> tuple[Any, list[str]]:
-    """Read a MindFormers YAML, apply overrides, and adapt it to MindFormers 1.8 and the device.
+    """Read a MindFormers YAML, apply overrides, and adapt it to MindFormers and the device.
 
     Returns:
         The MindFormerConfig, and the changes as lines to print.
@@ -94,7 +100,10 @@ def read_config(path: str, overrides: list[str], device: str | None) -> tuple[An
     if target == "CPU":
         ranks = int(os.environ.get("MS_WORKER_NUM", "1"))  # set by msrun
         changed += [f"for the CPU: {change}" for change in adapt_to_cpu(config, ranks)]
+    elif variables.requested():
+        changed += [f"for ranks on a CPU: {change}" for change in adapt_to_cpu_ranks(config)]
     version.refuse_wrong_masks(config, path)
+    version.offset_per_micro_batch(config)
     version.complete_tensorboard(config)
     add_curves(config)
     add_rank_times(config)
@@ -125,9 +134,9 @@ def main(arguments: list[str] | None = None) -> None:
     if not (parsed.config or parsed.arguments):
         parser.error("a MindFormers YAML is needed")
     file = parsed.config or parsed.arguments.pop(0)
-    die_with_parent_if_set()
-    import_mindformers()
     try:
+        follow_environment()
+        import_mindformers()
         config, changed = read_config(file, parsed.arguments, parsed.device)
         for change in changed:
             sys.stdout.write(f"changed {change}\n")

@@ -10,40 +10,64 @@ to ``values.f32``: log π of each label; with ``--gradient`` [3, S]: also entrop
 import argparse
 import json
 import os
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.worker.entry import die_with_parent_if_set, import_mindformers, read_config
+from pcl_reasoner.worker.entry import follow_environment, import_mindformers, read_config
+
+Batch = tuple[int, dict[str, Any]]
+"""(rows without the repeated ones, name -> column [rows, …])."""
 
 
-def build(config: Any) -> Any:
-    """Set up the context; return the model with its weights, as MindFormers' Trainer builds it."""
+def prepare(config: Any) -> Any:
+    """Set up the context; return the model as MindFormers' Trainer builds it, without weights."""
     from mindformers.core.context import build_context
     from mindformers.core.parallel_config import build_parallel_config
     from mindformers.models import build_network
-    from mindformers.trainer.utils import transform_and_load_checkpoint
-    from mindformers.utils.file_utils import set_output_path
-    from mindspore import Model
+    from mindformers.utils.file_utils import set_output_path, set_strategy_save_path
 
     from pcl_reasoner.trainer import mindformers_1_8 as version
 
+    if config.use_parallel:
+        # Every rank gets all rows of a batch and returns the values of all.
+        config.parallel.full_batch, config.parallel.dataset_strategy = True, "full_batch"
     set_output_path(config.output_dir)
     build_context(config)
     build_parallel_config(config)
+    set_strategy_save_path(config.parallel)
     version.install_cpu_operators()
     arguments = {"parallel_config": config.parallel_config, "moe_config": config.moe_config}
     network = build_network(config.model, default_args=arguments)
     network.set_train(False)
-    transform_and_load_checkpoint(config, Model(network), network, None)
     return network
 
 
-def batches(table: Any, size: int, max_segments: int, compressed: bool, first: int) -> Any:
+def load(config: Any, network: Any, model: Any, columns: Any) -> None:
+    """Load the weights; several ranks compile the forward pass first, to know their slices.
+
+    Args:
+        config: The configuration.
+        network: The trainer's model.
+        model: mindspore.Model of the forward pass.
+        columns: Tensors of one batch.
+    """
+    from mindformers.trainer.utils import transform_and_load_checkpoint
+
+    several = bool(config.use_parallel)
+    transform_and_load_checkpoint(config, model, network, columns, do_predict=several)
+
+
+def batches(
+    table: Any, size: int, ranks: int, max_segments: int, compressed: bool, first: int
+) -> Iterator[Batch]:
     """Make the model's columns, batch by batch; the last row is repeated to fill the last batch.
 
     Args:
         table: Packed rows (datasets).
         size: Rows per batch.
+        ranks: Number of data-parallel ranks, which share a batch.
         max_segments: G, the largest number of segments per row.
         compressed: True for the compressed mask, which is the column ``actual_seq_len``.
         first: Number of rows that are already done.
@@ -55,8 +79,8 @@ def batches(table: Any, size: int, max_segments: int, compressed: bool, first: i
 
     from pcl_reasoner.trainer import rows
 
-    counts = np.array([rows.trained_counts(row) for row in table])
-    segments, tokens = np.maximum(counts.sum(axis=0), 1)
+    segments, tokens = np.maximum(rows.counts_of(table).sum(axis=0), 1)
+    table = rows.as_arrays(table)
     for start in range(first, len(table), size):
         indices = [min(index, len(table) - 1) for index in range(start, start + size)]
         batch = [
@@ -65,18 +89,16 @@ def batches(table: Any, size: int, max_segments: int, compressed: bool, first: i
         ]
         columns = {name: np.stack([row[name] for row in batch]) for name in batch[0]}
         if compressed:
-            # A batch is one long row in MindFormers: add the lengths of the rows before.
-            offsets = np.arange(size, dtype=np.int32) * columns["labels"].shape[1]
+            # A rank's rows are one long row in MindFormers: add the lengths of the rows before.
+            rows_before = np.arange(size, dtype=np.int32) % (size // ranks)
+            offsets = rows_before * columns["labels"].shape[1]
             columns["actual_seq_len"] = columns["actual_seq_len"] + offsets[:, None]
         yield min(size, len(table) - start), columns
 
 
-def truncate_to_full_batches(path: Path, row_bytes: int, size: int) -> int:
-    """Remove an incomplete batch at a file's end; return the number of rows that remain."""
-    rows = path.stat().st_size // row_bytes // size * size if path.exists() else 0
-    with path.open("ab") as handle:
-        handle.truncate(rows * row_bytes)
-    return rows
+def full_batches(path: Path, row_bytes: int, size: int) -> int:
+    """Return the number of rows in a file's complete batches; 0 without a file."""
+    return path.stat().st_size // row_bytes // size * size if path.exists() else 0
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -87,42 +109,82 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("progress", type=Path)
     parser.add_argument("--gradient", action="store_true")
     parsed = parser.parse_args(arguments)
-    die_with_parent_if_set()
+    follow_environment()
     import_mindformers()
     config, _ = read_config(parsed.config, [], None)
     run(config, parsed.values, parsed.progress, parsed.gradient)
 
 
 def run(config: Any, values: Path, progress: Path, gradient: bool) -> None:
-    """Compute the values of all rows that are not in the file yet, and append them to it."""
+    """Compute the values of all rows that are not in the file yet; rank 0 appends them to it."""
     import datasets
-    import numpy as np
-    from mindspore import Tensor
+    from mindspore import Model
 
     from pcl_reasoner.trainer.forward_cell import Forward
 
-    loader, model = config.train_dataset.data_loader, config.model.model_config
-    compressed = bool(model.use_eod_attn_mask_compression)
-    table = datasets.load_from_disk(loader.path)
-    size, values_per_label = int(model.batch_size), 3 if gradient else 1
+    model = config.model.model_config
+    compressed, max_segments = bool(model.use_eod_attn_mask_compression), int(model.max_segments)
+    table = datasets.load_from_disk(config.train_dataset.data_loader.path)
+    ranks = int(config.parallel_config.data_parallel)
+    size, values_per_label = int(model.batch_size) * ranks, 3 if gradient else 1
     row_bytes = 4 * int(model.seq_length) * values_per_label
-    done = truncate_to_full_batches(values, row_bytes, size)
+    done = full_batches(values, row_bytes, size)
     if done >= len(table):
         return
-    max_segments = int(model.max_segments)
-    forward = Forward(build(config), max_segments, compressed, gradient)
-    with values.open("ab") as handle, progress.open("a", encoding="utf-8") as log:
-        for number, columns in batches(table, size, max_segments, compressed, done):
-            found = forward(*(Tensor(column) for column in columns.values()))
-            results = np.stack([value.asnumpy() for value in found], 1)[:number]
-            handle.write(results.astype(np.float32).tobytes())
+    found = batches(table, size, ranks, max_segments, compressed, done)
+    network = prepare(config)
+    forward = Model(Forward(network, max_segments, compressed, gradient))
+    first = next(found)
+    # All ranks have counted the rows that are done when the weights are loaded.
+    load(config, network, forward, _tensors(first))
+    writer = Writer(values, progress, done, row_bytes) if is_first_rank() else None
+    for batch in chain([first], found):
+        results = forward.predict(*_tensors(batch))
+        if writer is not None:
+            writer.append(batch, results)
+
+
+def is_first_rank() -> bool:
+    """Return whether this process is rank 0, or the only one."""
+    return os.environ.get("RANK_ID", "0") == "0"
+
+
+def _tensors(batch: Batch) -> list[Any]:
+    from mindspore import Tensor
+
+    return [Tensor(column) for column in batch[1].values()]
+
+
+class Writer:
+    """Appends the values of batches to a file, and a line of progress per batch to another.
+
+    Args:
+        values: The file of values; what follows its complete batches is removed.
+        progress: The file with a line per batch.
+        done: Rows that the file of values has already.
+        row_bytes: Bytes of a row's values.
+    """
+
+    def __init__(self, values: Path, progress: Path, done: int, row_bytes: int) -> None:
+        self.values, self.progress, self.done = values, progress, done
+        with values.open("ab") as handle:
+            handle.truncate(done * row_bytes)
+
+    def append(self, batch: Batch, results: Sequence[Any]) -> None:
+        """Append the values of a batch's rows, without those of repeated rows."""
+        import numpy as np
+
+        number, columns = batch
+        found = np.stack([value.asnumpy() for value in results], 1)[:number]
+        with self.values.open("ab") as handle:
+            handle.write(found.astype(np.float32).tobytes())
             handle.flush()
             os.fsync(handle.fileno())
-            done += number
-            trained = columns["labels"] != -100
-            loss = -float(results[:, 0].sum()) / max(1, int(trained[:number].sum()))
-            log.write(json.dumps({"step": done, "loss": loss}) + "\n")
-            log.flush()
+        self.done += number
+        trained = columns["labels"][:number] != -100
+        loss = -float(found[:, 0].sum()) / max(1, int(trained.sum()))
+        with self.progress.open("a", encoding="utf-8") as log:
+            log.write(json.dumps({"step": self.done, "loss": loss}) + "\n")
 
 
 if __name__ == "__main__":

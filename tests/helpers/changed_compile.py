@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pcl_reasoner.precompile import mindspore_2_7, rank
+from pcl_reasoner.cpu_ranks import mindspore_2_7
+from pcl_reasoner.precompile import rank
 
 
 def compile_after(change: Callable[[], None]) -> None:

@@ -32,12 +32,20 @@ def folder_in(command: str) -> str:
     return found.group(1)
 
 
-def exports(folder: str) -> str:
-    """What is set for every training: nothing is asked of the hub, logs go to the work folder."""
-    return (
+def exports(folder: str, ranks: int) -> str:
+    """What is set for every training: nothing is asked of the hub, logs go to the work folder.
+
+    Several ranks also wait for each other, and MindFormers is told that they share the folder.
+    """
+    always = (
         "export HF_HUB_OFFLINE=1 && export HF_DATASETS_OFFLINE=1 && "
         f"export LOG_MF_PATH={folder}/work/log"
     )
+    several = (
+        f" && export DEVICE_NUM_PER_NODE=8 && export SHARED_PATHS={folder} && "
+        "export HCCL_CONNECT_TIMEOUT=7200 && export HCCL_EXEC_TIMEOUT=7200"
+    )
+    return always + (several if ranks > 1 else "")
 
 
 def test_v1_on_its_16_hosts(tmp_path: Path) -> None:
@@ -50,7 +58,8 @@ def test_v1_on_its_16_hosts(tmp_path: Path) -> None:
         assert Path(folder).parent == tmp_path / "runs" / "v1_sft"
         assert re.fullmatch(r"train-[0-9a-f]{8}\.partial", Path(folder).name)
         assert train == (
-            f"v1_sft/train: ranks {8 * rank} to {8 * rank + 7}: {SET_ENV} && {exports(folder)} && "
+            f"v1_sft/train: ranks {8 * rank} to {8 * rank + 7}: {SET_ENV} && "
+            f"{exports(folder, 128)} && "
             f"cd {folder} && msrun "
             f"--worker_num=128 --local_worker_num=8 --master_addr=node01 --master_port=8118 "
             f"--node_rank={rank} --log_dir=output/msrun_log --join=True --cluster_time_out=1200 "
@@ -109,7 +118,7 @@ def test_v15_in_the_order_of_its_stages(tmp_path: Path) -> None:
     served = [shlex.split(line.partition("vllm serve ")[2])[0] for line in (sample, before, after)]
     assert served[0] == served[1] != served[2]
     assert Path(served[2]).name.startswith("export-")
-    assert "export HCCL_CONNECT_TIMEOUT=3600 && " in train
+    assert "export HCCL_CONNECT_TIMEOUT=7200 && " in train
     # 16 hosts x 8 devices = 4 x 8 x 4
     assert "v15_opg/train: ranks 0 to 7: " in train and "--worker_num=128 " in train
 
@@ -126,7 +135,7 @@ def test_a_laptop_is_one_process(tmp_path: Path) -> None:
     folder = folder_in(line)
     assert list(found) == ["localhost"]
     assert line == (
-        f"v1_sft/train: ranks 0 to 0: {exports(folder)} && cd {folder} && "
+        f"v1_sft/train: ranks 0 to 0: {exports(folder, 1)} && cd {folder} && "
         f"python -m pcl_reasoner.worker {folder}/mindformers.yaml"
     )
 

@@ -54,7 +54,7 @@ class Model:
     def step_figures(self, *columns: Any) -> Any:
         return self.keep("figures", columns)
 
-    def keep_figures(self, *_: Any) -> Tensor:
+    def add_figures(self, *_: Any) -> Tensor:
         return Tensor([0.0])
 
 

@@ -46,10 +46,10 @@ def test_topr_tapers_incorrect_responses_and_leaves_correct_ones() -> None:
 def test_topr_by_the_whole_sequence() -> None:
     # e^(S − S₀) = (1/2)³ over three tokens, where the mean's ratio is 1/2.
     incorrect = alone(moved([0.5, 0.5, 0.5], 0))
-    np.testing.assert_allclose(cell("topr", incorrect, sequence=1)[1], [[1 / 24] * 3], atol=1e-7)
+    np.testing.assert_allclose(cell("topr", incorrect, sequence=1)[1], [[1 / 8] * 3], atol=1e-7)
     np.testing.assert_allclose(cell("topr", incorrect)[1], [[1 / 6] * 3], atol=1e-6)
     m = float(np.mean(incorrect.log_probs))
-    assert reference("topr", incorrect, sequence=1) == pytest.approx(m / 8)
+    assert reference("topr", incorrect, sequence=1) == pytest.approx(3 * m / 8)
     # 40 nats further away there is nothing left to push, and no underflow that is not a 0.
     gone = with_log_probs(incorrect, incorrect.log_probs - 40)
     assert not cell("topr", gone, sequence=1)[1].any()

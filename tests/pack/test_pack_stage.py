@@ -100,7 +100,7 @@ def test_the_same_bytes_whatever_the_batches(
     run_tokenize(tmp_path)
     run_tokenize(tmp_path, name="again")
     files = sorted(path.name for path in (tmp_path / "tokenize").iterdir())
-    assert len(files) == 4
+    assert len(files) == 5
     for name in files:
         assert (tmp_path / "tokenize" / name).read_bytes() == (
             tmp_path / "again" / name

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pcl_reasoner.precompile import mindspore_2_7 as version
+from pcl_reasoner.cpu_ranks import mindspore_2_7 as version
 from pcl_reasoner.precompile.compile_report import in_our_code
 from pcl_reasoner.precompile.mindspore_2_7_graph import Communication, communications, reason
 

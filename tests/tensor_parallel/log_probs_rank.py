@@ -1,6 +1,6 @@
 """What one rank computes: log-probs of a cut vocabulary, and the gradients.
 
-    python ranks.py RANK WORLD SOCKETS LIBRARY log_probs_rank.py FOLDER
+    python one_rank.py RANK WORLD SOCKETS LIBRARY log_probs_rank.py FOLDER
 
 FOLDER holds cases.json (a list of ``LogProbsCase``) and inputs.npz. For each case a rank writes
 NAME-RANK.npz: its slices of the gradients, of log π and of the entropies.

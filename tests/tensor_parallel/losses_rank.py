@@ -1,6 +1,6 @@
 """What one rank computes of a loss: the trained model from its hidden states on.
 
-    python ranks.py RANK WORLD SOCKETS LIBRARY losses_rank.py FOLDER
+    python one_rank.py RANK WORLD SOCKETS LIBRARY losses_rank.py FOLDER
 
 It is PclQwen2ForCausalLM itself; only its layers are replaced by given hidden states. FOLDER holds
 cases.json (a list of ``LossCase``) and inputs.npz; each rank writes NAME-RANK.npz.

@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from rank_kernels import EXACT_KERNELS
 from run_ranks import run_ranks
+
+from pcl_reasoner.cpu_ranks.variables import EXACT
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "cases.json").write_text(json.dumps([asdict(case) for case in cases]))
     np.savez(folder / "inputs.npz", **inputs)
-    run_ranks(world, program, [str(folder)], {EXACT_KERNELS: str(int(exact_kernels))})
+    run_ranks(world, program, [str(folder)], {EXACT: str(int(exact_kernels))})
 
 
 def results(case: Case, folder: Path) -> Iterator[tuple[int, dict[str, np.ndarray]]]:

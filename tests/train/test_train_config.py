@@ -22,8 +22,12 @@ from train_helpers import train_config
             "a pipeline of 4 stages needs at least as many micro-batches, got 2",
         ),
         (
+            {"device": "Ascend", "global_batch_size": 4},
+            "accumulates gradients on several ranks only: .* got 2 x 1 for 4",
+        ),
+        (
             {"device": "Ascend", "global_batch_size": 4, "data_parallel": 2},
-            "one micro-batch without a pipeline: .* got 1 x 2 for 4",
+            "compressed_mask false does not compile with several micro-batches .* got 2 and 2",
         ),
         (
             {"global_batch_size": 4, "micro_batch_size": 2},
@@ -31,7 +35,7 @@ from train_helpers import train_config
         ),
         (
             {"device": "Ascend", "global_batch_size": 4, "data_parallel": 2, "pipeline_stage": 2},
-            "compressed_mask false does not compile with .* over 1, got 2 and 2",
+            "compressed_mask false does not compile with several .* over 1, got 2 and 2",
         ),
         ({"loss": "opgg"}, "unknown loss. Did you mean 'opg'. Known: opg, "),
         (

@@ -21,7 +21,7 @@ from pcl_reasoner.pack.stage import pack
 from pcl_reasoner.train.old_log_probs_stage import OldLogProbsConfig, old_log_probs
 from pcl_reasoner.train.stage import train
 from pcl_reasoner.train.stopping import read_steps
-from pcl_reasoner.worker.forward import truncate_to_full_batches
+from pcl_reasoner.worker.forward import Writer, full_batches
 
 SIZES = [5, 9, 14, 20, 7, 25, 30, 11, 6, 17]
 CONFIG = OldLogProbsConfig(
@@ -89,10 +89,11 @@ def test_the_folder_is_tokenizes_with_two_columns_and_no_work(
 
 def test_rows_of_a_cut_off_file_are_made_again_by_whole_batches(tmp_path: Path) -> None:
     path = tmp_path / "values.f32"
-    assert truncate_to_full_batches(path, 8, 2) == 0
+    assert full_batches(path, 8, 2) == 0
     # Two batches of two rows of 8 bytes, one row of the third, and half a row.
     path.write_bytes(bytes(8 * 4 + 8 + 4))
-    assert truncate_to_full_batches(path, 8, 2) == 4
+    assert full_batches(path, 8, 2) == 4
+    Writer(path, tmp_path / "progress.jsonl", 4, 8)
     assert path.stat().st_size == 32
 
 
@@ -162,6 +163,14 @@ def test_training_starts_at_the_old_log_probs_means(
     assert first["loss"] == pytest.approx(-np.mean([s[2] for s in segments]), abs=1e-6)
 
 
-def test_several_hosts_are_refused(inputs: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(StageError, match="names 2 hosts"):
-        run_old_log_probs(inputs, tmp_path / "old_log_probs.partial", hosts=["a", "b"])
+def test_layouts_that_this_stage_cannot_run_are_refused() -> None:
+    settings = {**CONFIG.model_dump(), "device": "Ascend", "model_parallel": 8}
+    context = {"placement": Placement(hosts=["a", "b"], devices_per_host=8)}
+    OldLogProbsConfig.model_validate(settings, context=context)
+    with pytest.raises(ValueError, match="devices_per_host, got 16 for 8"):
+        OldLogProbsConfig.model_validate({**settings, "data_parallel": 2}, context=context)
+    with pytest.raises(ValueError, match="got 8 ranks on a CPU"):
+        OldLogProbsConfig.model_validate({**settings, "device": "CPU"})
+    settings |= {"model_parallel": 3, "sequence_parallel": True}
+    with pytest.raises(ValueError, match="must be a multiple of model_parallel"):
+        OldLogProbsConfig.model_validate(settings)

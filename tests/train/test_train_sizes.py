@@ -9,9 +9,9 @@ from click.testing import CliRunner
 from train_helpers import train_config
 
 from pcl_reasoner.cli.main import cli
+from pcl_reasoner.pack.order import data_order
 from pcl_reasoner.runner.plan import make_plan
 from pcl_reasoner.runner.recipe import load_recipe
-from pcl_reasoner.train.order import data_order
 from pcl_reasoner.train.sizes import derived_sizes, size_lines
 
 V1 = {

@@ -53,13 +53,13 @@ def test_the_newest_whole_checkpoint_is_taken(tmp_path: Path) -> None:
 
 
 def test_one_process_is_this_python_and_several_are_msrun() -> None:
-    assert worker.command("m.yaml", 1, 8118, "logs") == [
+    assert worker.command(["m.yaml"], 1, 8118, "logs") == [
         sys.executable,
         "-m",
         "pcl_reasoner.worker",
         "m.yaml",
     ]
-    several = worker.command("m.yaml", 2, 8123, "logs")
+    several = worker.command(["m.yaml"], 2, 8123, "logs")
     assert several[0] == str(Path(sys.executable).with_name("msrun"))
     assert several[1:] == [
         "--worker_num=2",

@@ -10,7 +10,7 @@ import pytest
 from train_helpers import LENGTH, PLACES, write_packs
 
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder
-from pcl_reasoner.train.order import balanced_order, data_order
+from pcl_reasoner.pack.order import balanced_order, data_order
 
 SIZES = [5, 9, 14, 20, 7, 25, 30, 11, 6, 17, 22, 13, 8, 19, 28, 10]
 GLOBAL, SEED, EPOCHS = 4, 3, 2

@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM
 
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder
+from pcl_reasoner.pack.order import data_order
 from pcl_reasoner.train.config import TrainConfig
-from pcl_reasoner.train.order import data_order
 from pcl_reasoner.train.stage import export, train
 from pcl_reasoner.train.stopping import read_steps
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -132,6 +133,13 @@ def test_the_server_reads_what_training_reads_and_another_template_is_refused(
     other = tmp_path / "other.jinja"
     other.write_text("{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}")
     config = CONFIG.model_copy(update={"template": str(other)})
+    with pytest.raises(StageError, match="the model was trained with another prompt: template"):
+        sample(config, inputs, tmp_path / "out", context(tmp_path / "out", server_urls=[url]))
+    # Of published weights nobody knows the prompt; there the server's tokens tell.
+    published = shutil.copytree(
+        inputs["policy"], tmp_path / "policy", ignore=shutil.ignore_patterns("prompt.json")
+    )
+    inputs = {**inputs, "policy": published}
     with pytest.raises(StageError, match="tokenizes a prompt differently from this stage"):
         sample(config, inputs, tmp_path / "out", context(tmp_path / "out", server_urls=[url]))
 

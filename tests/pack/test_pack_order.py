@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from pcl_reasoner.train.order import DataOrder, balanced_order, batch_totals, data_order
+from pcl_reasoner.pack.balance import attention_cost, imbalance
+from pcl_reasoner.pack.order import (
+    DataOrder,
+    balanced_order,
+    batch_totals,
+    computed_rows,
+    data_order,
+)
 
 
 def test_the_order_is_one_shuffle_an_epoch_end_to_end() -> None:
@@ -64,3 +71,27 @@ def test_a_run_that_goes_on_has_the_same_balanced_order() -> None:
     assert whole.rows.tolist() == again.rows.tolist()
     assert stopped.rows.tolist() == whole.rows[:48].tolist()
     assert whole.rows.tolist() != data_order(40, 3, 8, seed=0).rows.tolist()
+
+
+def test_rows_are_computed_by_other_ranks_than_load_them() -> None:
+    """The docstring's example: 2 ranks, 2 micro-batches of 2 rows for each rank."""
+    order = DataOrder(np.arange(8), 8, 0)
+    computed = computed_rows(order, ranks=2, micro_batches=2)
+    assert computed[0::2].tolist() == [0, 2, 1, 3]
+    assert computed[1::2].tolist() == [4, 6, 5, 7]
+    assert computed_rows(order, ranks=2, micro_batches=1).tolist() == list(range(8))
+
+
+def test_balance_is_that_of_the_rows_as_computed() -> None:
+    rng = np.random.default_rng(0)
+    ends = [np.cumsum(rng.integers(1, 100, 4)) for _ in range(64)]
+    costs = attention_cost(ends)
+    order = data_order(64, 1, 32, seed=0)
+    balanced = balanced_order(order, ends, 4, micro_batches=4)
+    assert sorted(balanced.rows[:32].tolist()) == sorted(order.rows[:32].tolist())
+    before = imbalance(computed_rows(order, 4, 4), costs, 4, 32)
+    after = imbalance(computed_rows(balanced, 4, 4), costs, 4, 32)
+    assert after < 1.02 < before
+    # Rows that were balanced as loaded are not balanced as computed.
+    as_loaded = balanced_order(order, ends, 4)
+    assert imbalance(computed_rows(as_loaded, 4, 4), costs, 4, 32) > 1.05

@@ -1,13 +1,12 @@
-"""The code of the front-end parallel compile that uses MindSpore 2.7's internals.
+"""Makes MindSpore treat a CPU process as rank k of N on Ascend, by way of its internals.
 
 MindSpore's semi_auto_parallel mode, needed for tensor and pipeline parallelism, refuses a CPU. But
 the front end, which needs no device, makes all decisions of that mode: operator strategies,
 redistribution, the split into pipeline stages, optimizer sharding. ``pretend`` makes MindSpore
-treat this process as rank k of N on Ascend. ``MS_DEV_PRECOMPILE_ONLY``, MindSpore's own switch,
-ends the compile before it needs a back end. No file of the wheel is changed. Such a process can
-only compile; it cannot train.
-
-mindspore_2_7_graph.py reads the text of the resulting graph.
+treat this process as rank k of N on Ascend, to compile only. ``MS_DEV_PRECOMPILE_ONLY``,
+MindSpore's own switch, ends the compile before it needs a back end. A process that also executes
+the graph (become.py) uses the functions for MindSpore's Python side. No file of the wheel is
+changed.
 """
 
 import ctypes
@@ -175,11 +174,23 @@ def _manager_methods(rank: int, world: int, groups: dict[str, list[int]]) -> lis
     return [with_output(create), with_output(rank_id), with_output(rank_size), own_rank]
 
 
-def replace_python_side(rank: int, world: int, groups: dict[str, list[int]]) -> None:
+def replace_python_side(
+    rank: int,
+    world: int,
+    groups: dict[str, list[int]],
+    barrier: Callable[[str], Any] | None = None,
+) -> None:
     """Replace MindSpore's Python functions for communication groups, devices and barriers.
 
     A communication operator calls these functions to get the size of its group.
+
+    Args:
+        rank: The rank, from 0.
+        world: Number of ranks.
+        groups: Communication groups: name -> ranks in order.
+        barrier: Waits for all ranks of a group, given by its name; None: there are no other ranks.
     """
+    import mindspore
     import mindspore.communication as communication
     import mindspore.communication.comm_func as functions
     from mindspore import context
@@ -191,10 +202,25 @@ def replace_python_side(rank: int, world: int, groups: dict[str, list[int]]) -> 
     helper.GlobalComm.BACKEND = "hccl"
     helper.GlobalComm.WORLD_COMM_GROUP = WORLD
     management.init = communication.init = _nothing
-    functions.barrier = _nothing
-    # The setter would load the plugin of a device that this machine lacks.
+    wait = barrier or _nothing
+    functions.barrier = lambda group=WORLD: wait(group)
+    # The setters would load the plugin of a device that this machine lacks.
+    mindspore.set_device = _nothing
     context._Context.set_device_target = _nothing
     context._Context.setters["device_target"] = _nothing
+
+
+def say_ascend() -> None:
+    """Make ``get_context("device_target")`` say Ascend; C++ code still sees the CPU."""
+    from mindspore import context
+    from mindspore._c_expression import ms_ctx_param
+
+    read = context._Context.get_param
+
+    def get_param(self: Any, name: Any) -> Any:
+        return _TARGET if name == ms_ctx_param.device_target else read(self, name)
+
+    context._Context.get_param = get_param
 
 
 def _nothing(*_: Any, **__: Any) -> None:

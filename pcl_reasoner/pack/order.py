@@ -65,18 +65,62 @@ def data_order(
     return DataOrder(rows[:used], global_batch_size, len(rows) - used)
 
 
-def balanced_order(order: DataOrder, ends: Iterable[ArrayLike], ranks: int) -> DataOrder:
+def balanced_order(
+    order: DataOrder, ends: Iterable[ArrayLike], ranks: int, micro_batches: int = 1
+) -> DataOrder:
     """Return an order in which the attention costs of the ranks are even within each step.
 
     Each step is reordered by itself, so a longer run begins with the same steps as a shorter run.
 
     Args:
-        order: The order; rank r takes every ``ranks``-th row of it, starting at r.
+        order: The order; rank r loads every ``ranks``-th row of it, starting at r.
         ends: ``actual_seq_len`` of every packed row.
         ranks: Number of data-parallel ranks.
+        micro_batches: Micro-batches per step of a rank.
     """
-    costs = attention_cost(ends)
-    return replace(order, rows=balance(order.rows, costs, ranks, order.global_batch_size))
+    size = order.global_batch_size
+    places = _loaded_places(size, ranks, micro_batches)
+    found = np.empty_like(order.rows).reshape(-1, size)
+    computed = computed_rows(order, ranks, micro_batches)
+    balanced = balance(computed, attention_cost(ends), ranks, size)
+    found[:, places] = balanced.reshape(-1, size)
+    return replace(order, rows=found.reshape(-1))
+
+
+def computed_rows(order: DataOrder, ranks: int, micro_batches: int) -> NDArray[np.int64]:
+    """Return the rows in the order in which ranks compute them, which may not be how they load.
+
+    With several micro-batches MindSpore joins the rows that the ranks loaded, rank after rank, and
+    cuts the result into micro-batches, each with the next rows for every rank:
+
+        2 ranks load  [a c e g] and [b d f h]      (the order is a b c d e f g h)
+        joined        a c e g b d f h, in two micro-batches  a c e g | b d f h
+        rank 0 computes a c, then b d; rank 1 computes e g, then f h
+
+    Args:
+        order: The order; rank r loads every ``ranks``-th row of it, starting at r.
+        ranks: Number of data-parallel ranks.
+        micro_batches: Micro-batches per step of a rank.
+
+    Returns:
+        The same rows; rank r computes every ``ranks``-th of them, starting at r.
+    """
+    size = order.global_batch_size
+    places = _loaded_places(size, ranks, micro_batches)
+    found: NDArray[np.int64] = order.rows.reshape(-1, size)[:, places].reshape(-1)
+    return found
+
+
+def _loaded_places(size: int, ranks: int, micro_batches: int) -> NDArray[np.int64]:
+    """For each place of a step's rows as computed, the place of the same row as loaded, [size]."""
+    joined = np.arange(size)
+    per_rank, per_micro_batch = size // ranks, size // ranks // micro_batches
+    loaded = joined % per_rank * ranks + joined // per_rank
+    micro_batch, rest = np.divmod(joined, ranks * per_micro_batch)
+    rank, row = np.divmod(rest, per_micro_batch)
+    found = np.empty(size, np.int64)
+    found[(micro_batch * per_micro_batch + row) * ranks + rank] = loaded
+    return found
 
 
 def batch_totals(order: DataOrder, per_row: NDArray[np.int64]) -> NDArray[np.int64]:

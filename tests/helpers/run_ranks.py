@@ -11,11 +11,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
-import rank_extension
-
+from pcl_reasoner.cpu_ranks.extension import build
 from pcl_reasoner.supervise.processes import die_with_parent
 
-RANKS = Path(__file__).parent / "ranks.py"
+RANK = Path(__file__).parent / "one_rank.py"
+CACHE = Path(__file__).parents[2] / "build"
 Process = subprocess.Popen[bytes]
 
 
@@ -41,14 +41,14 @@ def run_ranks(
     Raises:
         RuntimeError: A rank failed, or time was up; with the end of what that rank wrote.
     """
-    library = rank_extension.build()
+    library = build(CACHE)
     variables = {**os.environ, "OMP_NUM_THREADS": "1", "GLOG_v": "3", **(environment or {})}
     # A socket's path may have 107 characters, which a test's folder does not leave.
     with tempfile.TemporaryDirectory(prefix="ranks-") as name, ExitStack() as stack:
         logs = [Path(name) / f"{rank}.log" for rank in range(world)]
         processes = []
         for rank, log in enumerate(logs):
-            command = [sys.executable, RANKS, str(rank), str(world), name, library, program, *words]
+            command = [sys.executable, RANK, str(rank), str(world), name, library, program, *words]
             output = stack.enter_context(log.open("w"))
             # Where a compile fails MindSpore leaves files in the folder that it runs in.
             processes.append(_start(command, output, variables, Path(name)))

@@ -5,21 +5,27 @@
 //   1. The front end sees the device "Ascend", the back end the device "CPU".
 //   2. A communication manager that knows the ranks and the groups.
 //   3. Kernels that call back into Python: collectives, and whatever else Python names.
-// Tried with the wheel of MindSpore 2.7.2 on x86-64, whose headers and libraries it needs.
+// Tried with the wheels of MindSpore 2.7.2 and 2.9.0 on x86-64, whose headers and libraries it needs.
 #include <link.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <sstream>
 #include "backend/backend_manager/backend_manager.h"
-#include "include/common/utils/comm_manager.h"
 #include "ir/func_graph.h"
 #include "ir/graph_utils.h"
 #include "ir/manager.h"
 #include "kernel/cpu/cpu_kernel.h"
 #include "runtime/hardware_abstract/device_context/device_context_manager.h"
 #include "utils/ms_context.h"
+#if __has_include("include/common/utils/comm_manager.h")
+#include "include/common/utils/comm_manager.h"  // 2.7
+#else
+#include "include/utils/comm_manager.h"  // 2.9
+#endif
 
 namespace ms = mindspore;
 
@@ -41,7 +47,7 @@ class PythonKernel : public ms::kernel::NativeCpuKernelMod {
     std::ostringstream text;
     for (size_t i = 0; i < inputs.size(); ++i) {
       auto value = inputs[i]->GetValueTrack();
-      if (value && value->isa<ms::Scalar>()) text << "in" << i << "=" << value->ToString() << "\n";
+      if (value && (value->isa<ms::Scalar>() || value->isa<ms::StringImm>())) text << "in" << i << "=" << value->ToString() << "\n";
     }
     for (auto &item : primitive_->attrs()) {
       text << item.first << "=" << (item.second ? item.second->ToString() : "") << "\n";
@@ -166,7 +172,10 @@ static void *device(void *self, const ms::device::DeviceContextKey &) {
 static void *replaced(void **slot, void *ours) {
   auto size = static_cast<uintptr_t>(getpagesize());
   auto page = reinterpret_cast<uintptr_t>(slot) & ~(size - 1);
-  mprotect(reinterpret_cast<void *>(page), size, PROT_READ | PROT_WRITE);
+  if (mprotect(reinterpret_cast<void *>(page), size, PROT_READ | PROT_WRITE)) {
+    perror("mprotect");
+    abort();
+  }
   auto before = *slot;
   *slot = ours;
   return before;
@@ -207,7 +216,8 @@ static int replace_calls(struct dl_phdr_info *library, size_t, void *count) {
 }
 
 extern "C" {
-// Returns how many calls of the back end were found and replaced: 1 in a wheel that is known.
+// Returns how many calls of the back end were found and replaced: 1 in a wheel that is known. -1: the
+// function that finds a device is called nowhere.
 int ranks_install(unsigned rank, unsigned world, RunKernel kernel, NewGroup group, int count, const char **operators) {
   own_rank = rank, world_size = world, run_kernel = kernel, new_group = group;
   auto &factory = ms::kernel::Factory<ms::kernel::NativeCpuKernelMod>::Instance();
@@ -218,7 +228,7 @@ int ranks_install(unsigned rank, unsigned world, RunKernel kernel, NewGroup grou
   ms::CommManager::Register("Ascend", std::make_shared<Ranks>());
   int found = 0;
   dl_iterate_phdr(replace_calls, &found);
-  return found;
+  return mindspore_device ? found : -1;
 }
 
 void ranks_set_target(const char *name) { set_target(name); }
