@@ -57,6 +57,7 @@ def _rehearse_stage(plan: Plan, runs: Path, ranks: int, steps: int) -> None:
     _show(found)
     click.echo(f"written: {report.write(found, folder)}")
     report.refuse_differences(found)
+    click.echo("within all limits: the ranks computed what one process computes")
 
 
 def _rehearsed(plan: Plan, folder: Path, cache: Path, ranks: int, steps: int) -> Rehearsal:

@@ -161,7 +161,7 @@ def _tensors(one: Path, ranks: Path, update: float) -> tuple[list[Tensor], list[
         for name, held in load_file(file).items():
             if name not in complete or _not_of_stage(name, layouts, stage):
                 continue
-            part, expected = _slice(name, complete[name], layouts, stage, index, held.shape)
+            part, expected = _slice(name, complete[name], layouts, stage, index)
             error = _error(name, expected, held, complete[name], update)
             worst[name] = max(worst.get(name, (-1.0, 0)), (error, rank))
             parts.setdefault(name, set()).add(part)
@@ -186,7 +186,7 @@ def _not_of_stage(name: str, layouts: Layouts, stage: int) -> bool:
 
 
 def _slice(
-    name: str, complete: Array, layouts: Layouts, stage: int, index: int, shape: tuple[int, ...]
+    name: str, complete: Array, layouts: Layouts, stage: int, index: int
 ) -> tuple[tuple[int, ...], Array]:
     """Return which part of a tensor a rank holds, and this part of the complete tensor."""
     if name not in layouts:

@@ -9,7 +9,15 @@ from typing import Any
 
 from pcl_reasoner.core.artifact import write_atomically
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.rehearse.compare import LIMITS, PARAMETER, Comparison, as_json, summary
+from pcl_reasoner.rehearse.compare import (
+    FIRST_STEP,
+    LATER_STEPS,
+    LIMITS,
+    PARAMETER,
+    Comparison,
+    as_json,
+    summary,
+)
 from pcl_reasoner.rehearse.run import Finished
 from pcl_reasoner.rehearse.scale import Scaled
 from pcl_reasoner.train.config import TrainConfig
@@ -127,6 +135,8 @@ def refuse_differences(found: Rehearsal) -> None:
         limits = ", ".join(f"{kind} {limit:g}" for kind, limit in LIMITS.items())
         raise StageError(
             f"{layout(found.scaled.config)}: the ranks computed something else than one process. "
-            f"Errors above the limits ({limits}):\n" + "\n".join(lines) + "\n"
+            f"Errors above the limits ({limits}; step 1 {FIRST_STEP:g}, later {LATER_STEPS:g}):\n"
+            + "\n".join(lines)
+            + "\n"
             f"Do not train with this layout. {FILE} has all tensors."
         )

@@ -1,9 +1,10 @@
 """Scales a train stage's settings down to a few ranks and a tiny model.
 
-    data 4 x tensor 8 x pipeline 4, 64 layers  ->  data 2 x tensor 2 x pipeline 2, 4 layers
+    data 4 x tensor 8 x pipeline 4, 64 layers  ->  data 2 x tensor 2 x pipeline 2, 2 layers
 
-A kind of parallelism that the layout has stays at least 2. All flags of the layout stay as they
-are: optimizer sharding, sequence parallelism, recomputation, swapping, kind of mask, micro-batches.
+A kind of parallelism that the layout has stays at least 2, and several micro-batches stay several.
+All flags of the layout stay: optimizer sharding, sequence parallelism, recomputation, swapping,
+kind of mask.
 """
 
 import math
@@ -74,7 +75,7 @@ def scale(config: TrainConfig, shape: ModelShape | None, ranks: int, steps: int 
     Args:
         config: The recipe's settings, for Ascend.
         shape: The recipe's model, if known; its norm, rotary base and tied embeddings are kept.
-        ranks: Most ranks.
+        ranks: Largest number of ranks.
         steps: Optimizer steps.
 
     Raises:
