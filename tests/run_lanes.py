@@ -25,7 +25,8 @@ PASSED = ROOT / "build" / "passed.json"
 """The tree's hash, and the seconds of what passed for it: lanes, and files of the long lane."""
 TABLE = ("<!-- lanes -->\n", "<!-- end of lanes -->\n")
 
-PYTEST = ["pytest", "-rs", "--durations=25"]
+PYTEST = ["pytest", "-rs", "--durations=25", "--timeout=900"]
+"""A test that waits for ever fails after 15 minutes and shows where it waits."""
 TWO = ["-n", "2", "--dist", "loadfile"]
 
 LANES: dict[str, tuple[list[str], str]] = {
@@ -48,7 +49,7 @@ LANES: dict[str, tuple[list[str], str]] = {
 }
 """Name -> command, and what it is."""
 LONG = "long"
-LONG_COMMAND = [*PYTEST, "-m", "long"]
+LONG_COMMAND = [*PYTEST, "--timeout=3600", "-m", "long"]
 LONG_MEANS = (
     "by hand before an issue is closed: "
     "twenty kills, compiles of the published layouts, faults between hosts, rehearsals of all "

@@ -174,8 +174,11 @@ class Fleet:
                 return server
             self._changed.clear()
             rests = [s.rests_until - now for s in wanted if s.rests_until > now]
+            # Not asyncio.wait_for: in Python 3.11 it ignores a cancellation that comes together
+            # with the event, and the stage would then wait here for ever.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), min(rests, default=None))
+                async with asyncio.timeout(min(rests, default=None)):
+                    await self._changed.wait()
 
     def give_back(self, server: Server) -> None:
         """Record that a request has left a server, whether it succeeded or failed."""

@@ -57,7 +57,7 @@ def write_judgements(file: Path, seed: int) -> None:
             handle.write(json.dumps(line) + "\n")
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 1200.0) -> None:
+def wait_for(condition: Callable[[], Any], seconds: float = 600.0) -> None:
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, "waited in vain"

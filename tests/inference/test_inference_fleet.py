@@ -341,3 +341,23 @@ def test_a_server_that_comes_up_gets_the_request_that_waits_for_it() -> None:
         return (await asyncio.wait_for(waiting, 1.0)).url
 
     assert asyncio.run(taken()) == "http://c/v1"
+
+
+def test_a_request_that_waits_is_cancelled_also_at_the_moment_when_something_changes() -> None:
+    """As when a server is given up: the waiting requests are woken and cancelled at once."""
+
+    async def scenario() -> None:
+        async with httpx.AsyncClient() as http:
+            found = Fleet({"http://one/v1": None}, CONFIG, http)
+            found.servers[0].rests_until = asyncio.get_running_loop().time() + 60
+            waiting = asyncio.create_task(found.take([]))
+            await asyncio.sleep(0)
+            found.servers[0].up = False
+            found._changed.set()
+            await asyncio.sleep(0)
+            waiting.cancel()
+            done, _ = await asyncio.wait([waiting], timeout=5)
+            assert done == {waiting}
+            assert waiting.cancelled()
+
+    asyncio.run(scenario())
