@@ -25,8 +25,9 @@ PASSED = ROOT / "build" / "passed.json"
 """The tree's hash, and the seconds of what passed for it: lanes, and files of the long lane."""
 TABLE = ("<!-- lanes -->\n", "<!-- end of lanes -->\n")
 
-PYTEST = ["pytest", "-rs", "--durations=25", "--timeout=900"]
-"""A test that waits for ever fails after 15 minutes and shows where it waits."""
+PYTEST = ["pytest", "-rs", "--durations=25"]
+LIMIT, LONG_LIMIT = "--timeout=900", "--timeout=3600"
+"""Seconds after which a test fails and shows where it waits; a fixture's count, too."""
 TWO = ["-n", "2", "--dist", "loadfile"]
 
 LANES: dict[str, tuple[list[str], str]] = {
@@ -38,18 +39,18 @@ LANES: dict[str, tuple[list[str], str]] = {
     ),
     "types": (["mypy"], "mypy"),
     "fast": (
-        [*PYTEST, *TWO, "-m", "not slow and not vllm and not long"],
+        [*PYTEST, LIMIT, *TWO, "-m", "not slow and not vllm and not long"],
         "everything that takes seconds",
     ),
     "slow": (
-        [*PYTEST, *TWO, "-m", "slow and not long and not vllm"],
+        [*PYTEST, LIMIT, *TWO, "-m", "slow and not long and not vllm"],
         "real training, resume, several hosts, compiles, rehearsals on ranks",
     ),
-    "vllm": ([*PYTEST, "-m", "vllm and not long"], "a real vLLM"),
+    "vllm": ([*PYTEST, LIMIT, "-m", "vllm and not long"], "a real vLLM"),
 }
 """Name -> command, and what it is."""
 LONG = "long"
-LONG_COMMAND = [*PYTEST, "--timeout=3600", "-m", "long"]
+LONG_COMMAND = [*PYTEST, LONG_LIMIT, "-m", "long"]
 LONG_MEANS = (
     "by hand before an issue is closed: "
     "twenty kills, compiles of the published layouts, faults between hosts, rehearsals of all "

@@ -48,3 +48,12 @@ def test_what_passed_for_the_same_files_is_not_run_again(
     assert run_all() == []
     tree[0] = "second"
     assert run_all() == ["a", "b"]
+
+
+def test_every_test_of_a_lane_has_a_limit_of_time(run_lanes: ModuleType) -> None:
+    commands = [command for command, _ in run_lanes.LANES.values() if command[0] == "pytest"]
+    limits = [
+        [word for word in command if word.startswith("--timeout=")]
+        for command in [*commands, run_lanes.LONG_COMMAND]
+    ]
+    assert limits == [["--timeout=900"]] * 3 + [["--timeout=3600"]]

@@ -58,9 +58,10 @@ def write_judgements(file: Path, seed: int) -> None:
 
 
 def wait_for(condition: Callable[[], Any], seconds: float = 600.0) -> None:
+    """Wait, but less long than a test may take in its lane: this error says what was awaited."""
     until = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < until, "waited in vain"
+        assert time.monotonic() < until, f"not true after {seconds:g} s"
         time.sleep(0.05)
 
 

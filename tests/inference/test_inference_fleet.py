@@ -343,21 +343,34 @@ def test_a_server_that_comes_up_gets_the_request_that_waits_for_it() -> None:
     assert asyncio.run(taken()) == "http://c/v1"
 
 
-def test_a_request_that_waits_is_cancelled_also_at_the_moment_when_something_changes() -> None:
-    """As when a server is given up: the waiting requests are woken and cancelled at once."""
+class _Gone:
+    """A supervised server that has ended for good."""
+
+    root, api_key, given_up = "http://one", None, None
+
+    async def lost(self, http: httpx.AsyncClient) -> bool:
+        await asyncio.sleep(0.01)  # the requests wait by now
+        return True
+
+    async def restart(self, http: httpx.AsyncClient) -> None:
+        raise StageError("the server was lost 1 times, restarts is 0")
+
+
+def test_the_last_server_is_given_up_while_requests_rest() -> None:
+    """Waiting requests are woken and cancelled at the same moment; none of them may stay."""
 
     async def scenario() -> None:
         async with httpx.AsyncClient() as http:
-            found = Fleet({"http://one/v1": None}, CONFIG, http)
+            found = Fleet({}, CONFIG, http, [_Gone()])  # type: ignore[list-item]
             found.servers[0].rests_until = asyncio.get_running_loop().time() + 60
-            waiting = asyncio.create_task(found.take([]))
-            await asyncio.sleep(0)
-            found.servers[0].up = False
-            found._changed.set()
-            await asyncio.sleep(0)
-            waiting.cancel()
-            done, _ = await asyncio.wait([waiting], timeout=5)
-            assert done == {waiting}
-            assert waiting.cancelled()
+
+            async def ask() -> None:
+                await found.take([])
+
+            running = asyncio.create_task(found.run(ask))
+            done, _ = await asyncio.wait([running], timeout=5)
+            assert done == {running}, "a request waits for ever"
+            with pytest.raises(StageError, match="lost 1 times"):
+                await running
 
     asyncio.run(scenario())
