@@ -97,7 +97,7 @@ def records_of(kind: Any, count: int, group: int, tokens: int, seed: int) -> Ite
 
 def worker_seconds() -> float:
     """CPU-seconds of the process that compares, while it lives."""
-    from pcl_reasoner.grade import equivalence
+    from pcl_reasoner.verifiers import equivalence
 
     if equivalence._worker.process is None:
         return 0.0
@@ -106,7 +106,7 @@ def worker_seconds() -> float:
 
 
 def by_rule(records: list[Record]) -> list[bool]:
-    from pcl_reasoner.grade.answers import grade_by_rule
+    from pcl_reasoner.verifiers.answers import grade_by_rule
 
     return [grade_by_rule(one, truth, "stop").outcome == "correct" for one, truth in records]
 

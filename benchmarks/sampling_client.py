@@ -109,7 +109,8 @@ def vllm_server(work: Path, given: argparse.Namespace) -> Iterator[str]:
     """The base URL of a running vLLM on ``work/policy``."""
     import httpx
 
-    from pcl_reasoner.core.schema import Placement, Serving
+    from pcl_reasoner.core.schema import Placement
+    from pcl_reasoner.core.serving import Serving
     from pcl_reasoner.inference.server import SupervisedServer
 
     serving = Serving(

@@ -206,7 +206,9 @@ def _default(field: dict[str, Any], required: bool) -> str:
     if required:
         return "required"
     value = field.get("default")
-    return "—" if value is None or "$ref" in field else f"`{value}`"
+    if value is None or "$ref" in field:
+        return "—"
+    return "`{}`".format(str(value).replace("\n", "\\n"))
 
 
 def _bounds(field: dict[str, Any]) -> str:

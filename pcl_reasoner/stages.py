@@ -59,32 +59,62 @@ _TRAIN = "pcl_reasoner.train.stage"
 
 STAGES: dict[str, Stage] = {
     "synthetic": Stage("pcl_reasoner.synthetic.stage", "synthetic"),
-    "convert": Stage(f"{_CURATE}.convert", "convert", {"source": None}, version=2),
+    "convert": Stage(f"{_CURATE}.convert", "convert", {"source": None}, version=3),
     "difficulty": Stage(f"{_CURATE}.difficulty", "difficulty", {"rows": "convert"}, version=2),
     "lengths": Stage(
         f"{_CURATE}.lengths", "lengths", {"rows": "difficulty", "tokenizer": "policy"}, version=2
     ),
-    "unique": Stage(f"{_CURATE}.unique", "unique", {"rows": "lengths"}),
+    "unique": Stage(f"{_CURATE}.unique", "unique", {"rows": "lengths"}, version=2),
+    "mix": Stage(f"{_CURATE}.mix", "mix", {"problems": "unique"}),
     "contamination": Stage(
         "pcl_reasoner.contamination.stage",
         "contamination",
         {"problems": "unique", "benchmark": "benchmark"},
         version=2,
     ),
+    "check_tests": Stage(
+        "pcl_reasoner.revise.check_tests",
+        "check_tests",
+        {"problems": "contamination"},
+        resumable=True,
+    ),
     "sample": Stage(
         "pcl_reasoner.sample.stage",
         "sample",
-        {"problems": "contamination", "policy": "policy"},
+        {"problems": "contamination", "policy": "policy", "recorded?": None},
         version=2,
         resumable=True,
     ),
     "grade": Stage(
         _GRADE,
         "grade",
-        {"responses": "sample", "problems": "contamination", "judge?": None},
-        version=2,
+        {
+            "responses": "sample",
+            "problems": "contamination",
+            "judge?": None,
+            "reward_model?": None,
+        },
+        version=3,
         resumable=True,
     ),
+    "revise": Stage(
+        "pcl_reasoner.revise.stage",
+        "revise",
+        {"problems": "contamination", "responses": "sample", "opinion?": None},
+        resumable=True,
+    ),
+    "pass_rate": Stage(
+        "pcl_reasoner.revise.pass_rate",
+        "pass_rate",
+        {"problems": "contamination", "verdicts": "grade"},
+    ),
+    "perplexity": Stage(
+        "pcl_reasoner.perplexity.stage",
+        "perplexity",
+        {"responses": "sample", "problems": "contamination", "policy": "policy"},
+        resumable=True,
+    ),
+    "tidy": Stage("pcl_reasoner.tidy.stage", "tidy", {"responses": "perplexity"}),
     "select": Stage(
         _GRADE,
         "select",

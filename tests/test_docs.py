@@ -169,7 +169,8 @@ def test_every_recipe_in_a_command_is_valid(
 ) -> None:
     write_examples(tmp_path)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "my_laptop.yaml").write_text(files.find("laptop", "launch").read_text())
+    for copied, shipped in (("my_laptop", "laptop"), ("my_atlas", "atlas_910c_16x8")):
+        (tmp_path / f"{copied}.yaml").write_text(files.find(shipped, "launch").read_text())
     found = [options for words in commands(page) if (options := recipe_options(words))]
     for options in found:
         load_recipe(**options)
@@ -340,3 +341,27 @@ def test_the_problems_example_gives_what_the_stages_read(
     assert table_written.column_names == ["problem_id", "problem", "ground_truth"]
     (problem,), repeated = read_problems(tmp_path / "problems.parquet")
     assert (problem.text, repeated) == ("What is 6 times 7?", 0)
+
+
+def test_the_reward_example_prints_what_the_page_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page's files are written under their names, its recipe is run, its code is executed."""
+    from click.testing import CliRunner
+    from sandbox_helpers import need
+
+    need("unshare")
+    page = ROOT / "docs" / "your_own.md"
+    write_examples(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    code = blocks(page, "py")
+    files_of_page = {block.split("\n")[0]: block for block in code}
+    Path("my_reward.py").write_text(files_of_page["# my_reward.py"])
+    exec(files_of_page["# make_animals.py"], {})
+    done = CliRunner().invoke(cli, ["run", "my_animals.yaml"])
+    assert done.exit_code == 0, done.output
+    (show,) = [block for block in code if "runs/my_animals" in block]
+    capsys.readouterr()
+    exec(show, {})
+    (shown,) = [block for block in blocks(page, "text") if block.startswith("python scored")]
+    assert capsys.readouterr().out == shown

@@ -5,6 +5,7 @@ It also writes the resolved recipe, MindFormers' YAML files and launch scripts, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ def show(plan: Plan, repeated: list[PlannedStage], runs: Path) -> None:
     Raises:
         StageError: A folder cannot be written.
     """
+    from pcl_reasoner.cli.server_list import missing_servers, server_lines
     from pcl_reasoner.hosts.commands import commands_for_plan
     from pcl_reasoner.runner.plan import state
 
@@ -37,6 +39,8 @@ def show(plan: Plan, repeated: list[PlannedStage], runs: Path) -> None:
         )
     for file in _write_recipe(plan, runs):
         click.echo(f"written: {file}")
+    for line in [*_to_fetch(plan), *server_lines(plan), *_sandboxes(plan)]:
+        click.echo(line)
     for planned in plan.stages:
         if planned.spec.config.runs_on_hosts:
             click.echo("\n".join(_sizes_of(planned)))
@@ -45,8 +49,38 @@ def show(plan: Plan, repeated: list[PlannedStage], runs: Path) -> None:
         click.echo(f"on {host}:")
         for purpose, command in commands:
             click.echo(f"  # {purpose}\n  {command}")
-    for problem in plan.missing:
+    for problem in [*plan.missing, *missing_servers(plan)]:
         click.echo(f"missing: {problem}")
+
+
+def _to_fetch(plan: Plan) -> Iterator[str]:
+    """Yield the hub repositories that a run fetches before its first stage."""
+    from pcl_reasoner.runner.sources import fetched
+
+    for folder, (name, source) in plan.to_fetch.items():
+        if not fetched(folder):
+            yield f"to fetch: {name}, {source.kind} {source.hub} at {source.revision} -> {folder}"
+
+
+def _sandboxes(plan: Plan) -> Iterator[str]:
+    """Say where unfinished stages run programs, and whether sandboxes can be had here."""
+    from pcl_reasoner.core.errors import StageError
+    from pcl_reasoner.estimate import sandbox_size
+    from pcl_reasoner.estimate.response_counts import Responses
+    from pcl_reasoner.sandbox.config import SandboxConfig
+    from pcl_reasoner.sandbox.opening import choose
+
+    unfinished = {planned.title for planned in plan.stages if not planned.done}
+    found = sandbox_size.tested(plan, Responses(plan.recipe))
+    found = [one for one in found if one.stage in unfinished]
+    placement = plan.recipe.launch.placement
+    yield from sandbox_size.lines(found, placement)
+    if found and placement.sandbox.engine != "http":
+        try:
+            choice = choose(SandboxConfig(), placement.sandbox)
+            yield f"  on this machine: {choice.engine}, Python {choice.version}"
+        except StageError as error:
+            yield f"missing: {error}"
 
 
 def _write_recipe(plan: Plan, runs: Path) -> list[Path]:
@@ -83,12 +117,12 @@ def show_scripts(plan: Plan, runs: Path) -> None:
     Raises:
         StageError: A folder cannot be written.
     """
-    from pcl_reasoner.hosts.scripts import has_scripts, write_ray_scripts, write_scripts
+    from pcl_reasoner.hosts.scripts import write_ray_scripts, write_scripts
 
     recipe = plan.recipe
     ray = write_ray_scripts(recipe.launch.placement, runs.absolute() / recipe.name)
-    stages = [planned for planned in plan.stages if not planned.done and has_scripts(planned)]
-    for scripts in [*([ray] if ray else []), *map(write_scripts, stages)]:
+    found = [one for planned in plan.stages if not planned.done for one in write_scripts(planned)]
+    for scripts in [*([ray] if ray else []), *found]:
         hosts = "1 host" if scripts.hosts == 1 else f"{scripts.hosts} hosts"
         which = "" if scripts.hosts == 1 else ", on every host its own script"
         click.echo(f"scripts of {scripts.title}, {hosts}: {scripts.folder}")
@@ -116,7 +150,7 @@ def _sizes_of(planned: PlannedStage) -> list[str]:
     if rows is None:
         try:
             rows, origin = data_size(planned).rows, "rows, an estimate: nothing is packed yet"
-        except InputError as error:
-            return [f"{unknown} ({error})"]
+        except InputError:
+            return [f"{unknown}; pclr-ms plan estimates them from --problems or --segments"]
     lines = size_lines(derived_sizes(config, rows), config)
     return [f"sizes of {planned.title}, from {rows:,} {origin}:", *(f"  {one}" for one in lines)]

@@ -89,6 +89,7 @@ def run(
 ) -> None:
     """Run a recipe; stages that are already done are skipped."""
     from pcl_reasoner.cli import terminal
+    from pcl_reasoner.cli.sandbox import missing_sandbox
     from pcl_reasoner.hosts.ray_cluster import ray_around
     from pcl_reasoner.runner import runner
     from pcl_reasoner.runner.plan import make_plan
@@ -106,7 +107,7 @@ def run(
         click.echo("nothing to do: every stage is done")
         _show_result(plan, until)
         return
-    if wrong := wrong_weights(plan):
+    if wrong := [*wrong_weights(plan), *missing_sandbox(plan, repeated)]:
         raise join_errors(wrong)
     if all(fetched(folder) for folder in plan.to_fetch):
         # Libraries then do not ask the hub about local folders. They read the variable when they
@@ -309,6 +310,7 @@ def doctor() -> int:
     The exit code is 1 if a run on a laptop is impossible.
     """
     from pcl_reasoner.cli import terminal
+    from pcl_reasoner.cli.sandbox import doctor_row
     from pcl_reasoner.core.doctor import Check, checks
     from pcl_reasoner.cpu_ranks import extension
 
@@ -321,7 +323,7 @@ def doctor() -> int:
         needed=False,
         advice=problem or "",
     )
-    found = [*checks(), rehearsals]
+    found = [*checks(), rehearsals, doctor_row()]
     terminal.doctor_table(found)
     wrong = [check.name for check in found if check.needed and not check.ok]
     click.echo(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pcl_reasoner.estimate.plan_report import Planned
     from pcl_reasoner.runner.plan import Plan
 
-_ASSUMPTIONS = ("segments", "segment_tokens", "measured_hours", "response_tokens")
+_ASSUMPTIONS = ("segments", "segment_tokens", "problems", "measured_hours", "response_tokens")
 """Names of the options that give the user's own numbers to the estimate."""
 
 
@@ -21,6 +21,7 @@ _ASSUMPTIONS = ("segments", "segment_tokens", "measured_hours", "response_tokens
     epilog=example(
         "pclr-ms plan v1_sft --launch v1_dp8_tp8_pp2",
         "pclr-ms plan v15_opg --launch atlas_910c_16x8 --segment-tokens 20000 --measured-hours 116",
+        "pclr-ms plan am_thinking_v1 --launch atlas_910c_16x8 --problems 100000",
     )
 )
 @recipe_options
@@ -35,6 +36,12 @@ _ASSUMPTIONS = ("segments", "segment_tokens", "measured_hours", "response_tokens
     type=POSITIVE,
     metavar="N",
     help="Number of training responses; the recipe's published number if left out.",
+)
+@click.option(
+    "--problems",
+    type=POSITIVE,
+    metavar="N",
+    help="Number of problems that are sampled; published numbers are used if left out.",
 )
 @click.option(
     "--segment-tokens",
@@ -65,9 +72,9 @@ def plan(chip: str, dry_run_log: Path | None, runs: Path, **options: Any) -> Non
     """Estimate memory and hours of a recipe without a device or data.
 
     Prints the memory per device by pipeline stage and kind, the fullest stage, the hours by
-    activity, the changes that save most, all layouts of the same number of devices, and the hours
-    of sampling. Parameters and moments are exact; all else comes from formulas
-    (docs/cluster/plan.md). Writes plan.json and layouts.svg.
+    activity, the changes that save most, all layouts of the same number of devices, the hours of
+    servers and of sandboxes, and the disk that is needed. Parameters and moments are exact; all
+    else comes from formulas (docs/cluster/plan.md). Writes plan.json and layouts.svg.
     """
     from pcl_reasoner.estimate import plan_report
     from pcl_reasoner.precompile.cann import read_dry_run
@@ -77,15 +84,16 @@ def plan(chip: str, dry_run_log: Path | None, runs: Path, **options: Any) -> Non
     assumptions = {key: options.pop(key) for key in _ASSUMPTIONS}
     assumptions["dry_run"] = read_dry_run(dry_run_log) if dry_run_log else None
     recipe = load(**options)
+    whole = make_plan(recipe, runs)
     for name in training_stages(recipe, "to plan"):
-        found = _planned(make_plan(recipe, runs, until=name), chip, assumptions)
+        found = _planned(make_plan(recipe, runs, until=name), whole, chip, assumptions)
         _show(found)
         for file in plan_report.write(found, runs.absolute() / recipe.name / "plan" / name):
             click.echo(f"written: {file}")
 
 
-def _planned(training: Plan, chip: str, assumptions: dict[str, Any]) -> Planned:
-    """Estimate the last stage of the plan, a train stage."""
+def _planned(training: Plan, whole: Plan, chip: str, assumptions: dict[str, Any]) -> Planned:
+    """Estimate the last stage of ``training``, a train stage; ``whole`` has all stages."""
     from pcl_reasoner.estimate.chips import read_chip
     from pcl_reasoner.estimate.plan_report import plan_training
     from pcl_reasoner.estimate.training_size import compute_type
@@ -93,12 +101,12 @@ def _planned(training: Plan, chip: str, assumptions: dict[str, Any]) -> Planned:
 
     config = compile_plan.configuration(training)
     device = read_chip(chip, compute_type(config))
-    return plan_training(training.stages[-1], config, device, assumptions)
+    return plan_training(training.stages[-1], whole, config, device, assumptions)
 
 
 def _show(found: Planned) -> None:
     from pcl_reasoner.cli import terminal
-    from pcl_reasoner.estimate import plan_report, serving_report
+    from pcl_reasoner.estimate import plan_report, sandbox_size, serving_report
 
     click.echo("\n".join([*plan_report.headlines(found), ""]))
     columns, rows = plan_report.memory_rows(found.now.job)
@@ -113,8 +121,13 @@ def _show(found: Planned) -> None:
     if found.sampling:
         click.echo()
         columns = serving_report.HEADINGS
-        terminal.table(columns, serving_report.rows(found.sampling), right=columns[1:])
+        rows = serving_report.rows(found.sampling)
+        terminal.table(columns, rows, right=columns[serving_report.TEXTS :])
         click.echo("\n".join(serving_report.lines(found.sampling)))
+    for line in sandbox_size.lines(found.sandboxes, found.placement):
+        click.echo(line)
+    click.echo()
+    terminal.table(("disk (GB = 10^9 bytes)", ""), found.disk)
 
 
 def _show_choices(found: Planned) -> None:

@@ -27,7 +27,7 @@ from pcl_reasoner.core.artifact import QUARANTINED
 from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.curate import problem_id
 from pcl_reasoner.curate.parts import BATCH_ROWS
-from pcl_reasoner.curate.records import Reason, has_lone_surrogate
+from pcl_reasoner.formats.records import Reason, has_lone_surrogate
 
 MALFORMED_NO_PROBLEM = "malformed_no_problem"
 MALFORMED_ENORMOUS = "malformed_enormous"
@@ -282,16 +282,18 @@ def _named_questions(file: Path) -> list[dict[str, Any]]:
 
 
 def _benchmark_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n")):
-        if not line.strip():
-            continue
-        record = _parsed(file, line, f", line {number + 1}")
-        if not isinstance(record, dict):
-            raise StageError(
-                f"contamination: {file.name}, line {number + 1}: expected an object with id and "
-                f"problem, got {type(record).__name__}. Correct the line."
-            )
-        yield number, record
+    # Line by line: a file of LiveCodeBench has up to 1.3 GB.
+    with file.open(encoding="utf-8", newline="\n") as lines:
+        for number, line in enumerate(lines):
+            if not line.strip():
+                continue
+            record = _parsed(file, line, f", line {number + 1}")
+            if not isinstance(record, dict):
+                raise StageError(
+                    f"contamination: {file.name}, line {number + 1}: expected an object with id "
+                    f"and problem, got {type(record).__name__}. Correct the line."
+                )
+            yield number, record
 
 
 def _parsed(file: Path, text: str, where: str) -> Any:

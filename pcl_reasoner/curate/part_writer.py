@@ -34,8 +34,8 @@ def atomic_part(
     Yields:
         A function that adds a batch of rows to the part.
     """
-    # Responses hardly ever repeat, so a dictionary of them would only cost memory.
-    short = [name for name in schema.names if name != "cot"]
+    # Responses and tests hardly ever repeat, so a dictionary of them would only cost memory.
+    short = [name for name in schema.names if name not in ("cot", "checks")]
     pending: list[pa.RecordBatch] = []
 
     def flush() -> None:

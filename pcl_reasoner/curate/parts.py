@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+PROBLEM_FILES = ("clean.parquet", "problems.parquet")
+"""An artifact's file with problems: of a stage that filters problems, or of ``unique``."""
+DEFAULTS = {"kind": "math", "checks": ""}
+"""Values of rows that were written without these columns."""
 BATCH_ROWS = 256
 """Maximum number of rows in a batch."""
 BATCH_BYTES = 16 << 20
@@ -61,23 +65,64 @@ def workspace(
         sweep(output)
 
 
-def parts_of(folder: Path, columns: Sequence[str]) -> list[Path]:
+CHECK_RECIPE = "Check which stage the recipe reads here."
+
+
+def parts_of(folder: Path, columns: Sequence[str], hint: str = CHECK_RECIPE) -> list[Path]:
     """Return an artifact's Parquet files in source order; check that each has the columns.
+
+    Args:
+        folder: The folder with the files.
+        columns: Names of the columns.
+        hint: What to do if a column is missing.
 
     Raises:
         StageError: There are no files, or one cannot be read or lacks a column.
     """
     parts = sorted(folder.absolute().glob("*.parquet"))
     if not parts:
-        raise StageError(f"{folder}: no *.parquet file. Check which stage the recipe reads here.")
+        raise StageError(f"{folder}: no *.parquet file. {CHECK_RECIPE}")
     for part in parts:
         names = open_parquet(part).schema_arrow.names
         if missing := [name for name in columns if name not in names]:
             raise StageError(
-                f"{part}: no column {', '.join(missing)}; got {', '.join(names)}. "
-                "Check which stage the recipe reads here."
+                f"{part}: no column {', '.join(missing)}; got {', '.join(names)}. {hint}"
             )
     return parts
+
+
+def problems_file(folder: Path) -> Path:
+    """Return an artifact's file with the problems.
+
+    Raises:
+        StageError: There is no such file.
+    """
+    for name in PROBLEM_FILES:
+        if (folder / name).is_file():
+            return folder / name
+    raise StageError(
+        f"{folder}: no {' and no '.join(PROBLEM_FILES)}. Let the input problems come from a stage "
+        "that writes problems, e.g. contamination or unique."
+    )
+
+
+def with_columns(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows with the columns of a schema.
+
+    Columns that the rows lack are null, but for those of DEFAULTS; so are the nulls of these.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = []
+    for field in schema:
+        if field.name in rows.schema.names:
+            column = rows[field.name].cast(field.type)
+        else:
+            column = pa.nulls(rows.num_rows, field.type)
+        default = DEFAULTS.get(field.name)
+        columns.append(column if default is None else pc.fill_null(column, default))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 @contextmanager
@@ -120,10 +165,33 @@ def record_batches(
     """
     file = open_parquet(path)
     groups = range(file.num_row_groups) if row_groups is None else row_groups
+    at_once = _rows_at_once([file.metadata.row_group(index) for index in groups])
+    return _batches(path, file, at_once, groups, columns)
+
+
+def fixed_batches(
+    path: Path, rows: int, columns: list[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield a Parquet file's rows in batches of a fixed number of rows.
+
+    Args:
+        path: The file.
+        rows: Maximum number of rows in a batch.
+        columns: Columns to read; None: all.
+
+    Raises:
+        StageError: A page cannot be read.
+    """
+    file = open_parquet(path)
+    return _batches(path, file, rows, range(file.num_row_groups), columns)
+
+
+def _batches(
+    path: Path, file: pq.ParquetFile, rows: int, groups: range, columns: list[str] | None
+) -> Iterator[pa.RecordBatch]:
     if not groups:
         return  # pyarrow reports a file without row groups as broken
-    at_once = _rows_at_once([file.metadata.row_group(index) for index in groups])
-    batches = file.iter_batches(at_once, row_groups=list(groups), columns=columns)
+    batches = file.iter_batches(rows, row_groups=list(groups), columns=columns)
     while True:
         with reading(path):
             batch = next(batches, None)

@@ -1,8 +1,8 @@
 """DuckDB queries of the curation stages about the parts of a table.
 
 A part is one Parquet file of an artifact, e.g. rows/part-00000.parquet. Only short columns are
-read, except for the texts of the problems that ``first_rows`` keeps. Results for a part are in the
-part's own order, so that they match its rows.
+kept in memory; of ``checks`` only whether it is empty. Results for a part are in the part's own
+order, so that they match its rows.
 
 A sample: problem 4cf2e0cd1c9b2b5f has 12 rows; for each of them ``pass_columns`` returns pass_count
 12, pass_rate 0.75 and all_correct false.
@@ -16,7 +16,7 @@ import pyarrow as pa
 from duckdb import DuckDBPyConnection
 
 from pcl_reasoner.curate import WHITESPACE
-from pcl_reasoner.curate.parts import BATCH_ROWS
+from pcl_reasoner.curate.parts import open_parquet
 
 HISTOGRAM_BINS = 50
 """Approximate number of bins of a histogram; their width is a whole number of tokens."""
@@ -166,47 +166,57 @@ def length_histogram(connection: DuckDBPyConnection, measured: Sequence[Path]) -
     }
 
 
-def find_answered(connection: DuckDBPyConnection, parts: Sequence[Path]) -> None:
-    """Create the table ``answered``: the rows that have a ground truth.
+def find_checkable(connection: DuckDBPyConnection, parts: Sequence[Path]) -> None:
+    """Create the tables ``checkable`` and ``firsts``.
 
-    Its columns are the problem_id, the stripped answer, the part and the row number in the part.
+    ``checkable`` has the rows by which a response can be graded: they have a ground truth or
+    checks, or their kind is chat. Its columns are the problem_id, the stripped answer (null if
+    blank), the part and the row number in the part. ``firsts`` has part and number of each
+    problem's first row in it, in source order.
     """
+    rows = (
+        "SELECT problem_id, nullif(trim(ground_truth, $blank), '') AS answer,"
+        f" filename AS part, file_row_number AS number, {_is_checked(parts)} AS is_checked"
+        " FROM read_parquet($parts, filename = true, file_row_number = true, union_by_name = true)"
+    )
     connection.execute(
-        "CREATE TABLE answered AS SELECT problem_id, trim(ground_truth, $blank) AS answer,"
-        " filename AS part, file_row_number AS number"
-        " FROM read_parquet($parts, filename = true, file_row_number = true)"
-        " WHERE trim(coalesce(ground_truth, ''), $blank) <> ''",
+        f"CREATE TABLE checkable AS SELECT * EXCLUDE (is_checked) FROM ({rows})"
+        " WHERE is_checked OR answer IS NOT NULL",
         {**_files(parts), "blank": WHITESPACE},
+    )
+    connection.execute(
+        "CREATE TABLE firsts AS SELECT part, number FROM checkable QUALIFY row_number() OVER"
+        " (PARTITION BY problem_id ORDER BY part, number) = 1"
     )
 
 
+def _is_checked(parts: Sequence[Path]) -> str:
+    """Return the SQL condition for a row with checks or of a chat; old parts have no such rows."""
+    names = {name for part in parts for name in open_parquet(part).schema_arrow.names}
+    if not {"kind", "checks"} <= names:
+        return "false"
+    return "coalesce(checks, '') <> '' OR coalesce(kind, '') = 'chat'"
+
+
 def unique_figures(connection: DuckDBPyConnection, parts: Sequence[Path]) -> dict[str, int]:
-    """Count all rows, the rows with a ground truth (``answered``), and the problems of these rows.
+    """Count all rows, the ``checkable`` ones, and the problems of these rows.
 
     ``conflicting`` counts the problems whose rows have different ground truths.
     """
     counts = connection.execute(
-        "SELECT (SELECT count(*) FROM read_parquet($parts)), sum(rows)::BIGINT, count(*),"
-        " count(*) FILTER (answers > 1) FROM (SELECT count(*) AS rows,"
-        " count(DISTINCT answer) AS answers FROM answered GROUP BY problem_id)",
+        "SELECT (SELECT count(*) FROM read_parquet($parts, union_by_name = true)),"
+        " sum(rows)::BIGINT, count(*), count(*) FILTER (answers > 1)"
+        " FROM (SELECT count(*) AS rows,"
+        " count(DISTINCT answer) AS answers FROM checkable GROUP BY problem_id)",
         _files(parts),
     ).fetchall()[0]
-    names = ("rows", "answered", "problems", "conflicting")
+    names = ("rows", "checkable", "problems", "conflicting")
     return {name: count or 0 for name, count in zip(names, counts, strict=True)}
 
 
-def first_rows(connection: DuckDBPyConnection, parts: Sequence[Path]) -> pa.RecordBatchReader:
-    """Return each problem's first row with a ground truth, in source order.
-
-    The columns are those of problems.parquet.
-    """
-    return connection.sql(
-        "SELECT rows.problem_id, problem, ground_truth, pass_rate, mean_cot_tokens,"
-        " row_id AS source_row_id"
-        " FROM read_parquet($parts, filename = true, file_row_number = true) AS rows"
-        " JOIN (SELECT part, number FROM answered QUALIFY row_number() OVER"
-        " (PARTITION BY problem_id ORDER BY part, number) = 1) AS firsts"
-        " ON rows.filename = firsts.part AND rows.file_row_number = firsts.number"
-        " ORDER BY part, number",
-        params=_files(parts),
-    ).to_arrow_reader(BATCH_ROWS)
+def first_rows(connection: DuckDBPyConnection, part: Path) -> list[int]:
+    """Return the numbers of a part's rows that are in the table ``firsts``, in ascending order."""
+    rows = connection.execute(
+        "SELECT number FROM firsts WHERE part = $part ORDER BY number", {"part": str(part)}
+    ).fetchall()
+    return [number for (number,) in rows]

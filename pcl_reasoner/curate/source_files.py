@@ -21,6 +21,7 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import DataEngine
 from pcl_reasoner.core.stage import RAW_LIMIT_BYTES, Progress
 from pcl_reasoner.curate.parts import BATCH_BYTES, BATCH_ROWS, open_parquet, reading
+from pcl_reasoner.formats.reading import FORMATS, LINES, PARQUET, wrong_columns
 
 PIECE_BYTES = 1 << 28
 """Approximate size of a piece: uncompressed bytes of Parquet, or bytes of a JSONL file."""
@@ -28,11 +29,6 @@ LINE_BYTES = 1 << 26
 """Maximum bytes of a line. A longer line is no record, and is quarantined without parsing."""
 
 COMPRESSIONS = {".zst": "zstd", ".gz": "gzip"}
-PATTERNS = {
-    "nemotron": ("*.parquet",),
-    "conversations": ("*.jsonl", *(f"*.jsonl{ending}" for ending in COMPRESSIONS)),
-}
-"""Format -> patterns of its files' names."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ def files_of(source: Path, format: str) -> list[tuple[Path, str]]:
         StageError: There are no files, or Parquet files have wrong columns; the message names all
             of these files.
     """
-    patterns = PATTERNS[format]
+    patterns = FORMATS[format].patterns
     files = {path for pattern in patterns for path in source.rglob(pattern) if path.is_file()}
     if source.is_file():
         files = {source}
@@ -74,16 +70,21 @@ def files_of(source: Path, format: str) -> list[tuple[Path, str]]:
     root = source.parent if source.is_file() else source
     named = [(path, path.relative_to(root).as_posix()) for path in files]
     ordered = sorted(named, key=lambda item: item[1])
-    if format == "nemotron":
-        _check_columns([path for path, _ in ordered])
+    _check_columns([path for path, _ in ordered if is_parquet(path, format)], format)
     return ordered
 
 
-def _check_columns(paths: Sequence[Path]) -> None:
-    """Reject Parquet files with wrong columns, all in one error."""
-    from pcl_reasoner.curate import nemotron
+def is_parquet(path: Path, format: str) -> bool:
+    """True for a Parquet file, False for JSONL; a format with only one of both decides."""
+    patterns = FORMATS[format].patterns
+    if patterns in (PARQUET, LINES):
+        return patterns == PARQUET
+    return path.suffix == ".parquet"
 
-    wrong = [(path, nemotron.wrong_columns(open_parquet(path).schema_arrow)) for path in paths]
+
+def _check_columns(paths: Sequence[Path], format: str) -> None:
+    """Reject Parquet files with wrong columns, all in one error."""
+    wrong = [(path, wrong_columns(open_parquet(path).schema_arrow, format)) for path in paths]
     if errors := [f"{path}: {error}." for path, error in wrong if error]:
         raise StageError("\n".join([*errors, "Choose other files or another format."]))
 
@@ -114,14 +115,13 @@ def pieces_of(
 
     Args:
         files: Path and name of each file, in source order.
-        format: nemotron or conversations.
+        format: One of the formats of convert.
         engine: The data engine, which counts the lines.
         progress: Receives the progress of the counting.
     """
-    if format == "nemotron":
-        spans = {path: row_group_spans(path) for path, _ in files}
-    else:
-        spans = line_spans([path for path, _ in files], engine, progress)
+    tables = {path: row_group_spans(path) for path, _ in files if is_parquet(path, format)}
+    lines = [path for path, _ in files if path not in tables]
+    spans = {**tables, **(line_spans(lines, engine, progress) if lines else {})}
     flat = ((path, name, span) for path, name in files for span in spans[path])
     return [Piece(index, path, name, *span) for index, (path, name, span) in enumerate(flat)]
 

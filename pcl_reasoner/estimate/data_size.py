@@ -23,6 +23,12 @@ ASSUMED_SHARE = 0.4
 """Assumed share of a row that a segment fills, if no mean length is given or published."""
 
 
+NOT_COUNTED = (
+    "the recipe publishes no number of responses. Give it with --segments, or give the number of "
+    "problems with --problems."
+)
+
+
 @dataclass(frozen=True)
 class DataSize:
     """Size of the training data.
@@ -90,7 +96,7 @@ def data_size(
     if segments is not None:
         published_rows = None  # these rows contain other segments
     elif published_segments is None:
-        raise InputError("the recipe publishes no number of responses. Give it with --segments.")
+        raise InputError(NOT_COUNTED)
     else:
         segments = published_segments
         notes.append(f"segments: published, after {stage}")

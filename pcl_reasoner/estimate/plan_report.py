@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core.artifact import write_atomically
+from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.estimate import disk_size
 from pcl_reasoner.estimate.chips import Chip
-from pcl_reasoner.estimate.data_size import DataSize, data_size
+from pcl_reasoner.estimate.data_size import DataSize
+from pcl_reasoner.estimate.disk_size import Line
 from pcl_reasoner.estimate.layouts import (
     SECONDS_PER_HOUR,
     Choice,
@@ -23,12 +26,15 @@ from pcl_reasoner.estimate.layouts import (
     nearest_fit,
 )
 from pcl_reasoner.estimate.memory_estimate import STATES, memory
+from pcl_reasoner.estimate.response_counts import Responses, training_data
+from pcl_reasoner.estimate.sandbox_size import Tested, tested
+from pcl_reasoner.estimate.served_model import served_model, trained_model
 from pcl_reasoner.estimate.serving_report import SamplingEstimate, estimate_sampling
-from pcl_reasoner.estimate.serving_size import workloads
+from pcl_reasoner.estimate.serving_size import Asked, asked_of_servers
 from pcl_reasoner.estimate.time_estimate import mfu, share_for
 from pcl_reasoner.estimate.training_size import GIB, Training, read_training
 from pcl_reasoner.report.charts import Bar, alone, bar_chart
-from pcl_reasoner.runner.plan import PlannedStage
+from pcl_reasoner.runner.plan import Plan, PlannedInput, PlannedStage
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.sizes import Sizes, derived_sizes, size_lines
 
@@ -54,7 +60,7 @@ class Planned:
 
     Args:
         stage: The train stage, ``recipe/stage``.
-        hosts: Hosts in the launch file.
+        placement: The launch file's hosts, servers and sandboxes.
         chip: The device.
         size: Rows and steps.
         sizes: Sizes that MindFormers gets; they follow from rows and settings.
@@ -64,12 +70,14 @@ class Planned:
         better: Changes that save hours, the largest saving first.
         layouts: All layouts of the same number of devices.
         measured_hours: Hours of a real run, given by the user; or None.
-        sampling: The recipe's sampling and evaluation.
+        sampling: What the recipe's stages ask of servers.
+        sandboxes: The programs that the recipe's stages run.
+        disk: What takes disk space, and how much.
         dry_run: Memory figures of MindSpore's own dry run, in bytes; empty without one.
     """
 
     stage: str
-    hosts: int
+    placement: Placement
     chip: Chip
     size: DataSize
     sizes: Sizes
@@ -80,19 +88,26 @@ class Planned:
     layouts: list[Choice]
     measured_hours: float | None
     sampling: list[SamplingEstimate]
+    sandboxes: list[Tested]
+    disk: list[Line]
     dry_run: Mapping[str, int]
 
 
 def plan_training(
-    planned: PlannedStage, config: Mapping[str, Any], chip: Chip, options: Mapping[str, Any]
+    planned: PlannedStage,
+    plan: Plan,
+    config: Mapping[str, Any],
+    chip: Chip,
+    options: Mapping[str, Any],
 ) -> Planned:
-    """Estimate a train stage.
+    """Estimate a train stage, and what the other stages ask of servers and sandboxes.
 
     Args:
         planned: The train stage.
-        config: Its rendered MindFormers configuration.
+        plan: All stages of its recipe.
+        config: The stage's rendered MindFormers configuration.
         chip: The device.
-        options: The user's ``segments``, ``segment_tokens``, ``measured_hours``,
+        options: The user's ``segments``, ``segment_tokens``, ``problems``, ``measured_hours``,
             ``response_tokens`` and ``dry_run``, each a value or None.
 
     Raises:
@@ -100,14 +115,20 @@ def plan_training(
             is greater than a row's length.
     """
     job = read_training(config)
-    size = data_size(planned, options["segments"], options["segment_tokens"])
+    responses = Responses(plan.recipe, options["problems"], options["response_tokens"])
+    size = training_data(planned, responses, options["segments"], options["segment_tokens"])
     settings = planned.spec.config
     assert isinstance(settings, TrainConfig)
     sizes = derived_sizes(settings, size.rows)
-    draws = workloads(planned.recipe, options["response_tokens"])
+    asked, policy = asked_of_servers(plan, responses), planned.inputs["policy"]
+    disk = [
+        *disk_size.fetched_models(plan, policy.path, trained_model(job)),
+        *disk_size.drawn_responses(asked),
+        *disk_size.training(planned.title, settings, job, size),
+    ]
     return Planned(
         stage=planned.title,
-        hosts=len(planned.recipe.launch.placement.hosts),
+        placement=planned.recipe.launch.placement,
         chip=chip,
         size=size,
         sizes=sizes,
@@ -117,9 +138,16 @@ def plan_training(
         better=changes(job, chip, size)[:WORTH_MOST],
         layouts=compare(job, chip, size),
         measured_hours=options["measured_hours"],
-        sampling=[estimate_sampling(job, chip, workload) for workload in draws],
+        sampling=[_estimated(one, job, policy, chip) for one in asked],
+        sandboxes=tested(plan, responses),
+        disk=disk,
         dry_run=options["dry_run"] or {},
     )
+
+
+def _estimated(asked: Asked, job: Training, policy: PlannedInput, chip: Chip) -> SamplingEstimate:
+    model = served_model(asked.planned, asked.needs.role, job, policy)
+    return estimate_sampling(model, chip, asked.workload)
 
 
 def gib(size: float) -> str:
@@ -130,8 +158,8 @@ def gib(size: float) -> str:
 def headlines(found: Planned) -> list[str]:
     """Describe the training and the devices that are planned."""
     job, chip = found.now.job, found.chip
-    per_host = job.devices // found.hosts
-    hosts = "1 host" if found.hosts == 1 else f"{found.hosts} hosts"
+    number = len(found.placement.hosts)
+    per_host, hosts = job.devices // number, "1 host" if number == 1 else f"{number} hosts"
     return [
         f"{found.stage}: {layout_title(job)} = {job.devices} devices",
         f"a device is {chip.title} ({chip.name}): {hosts} x {per_host} of the "
@@ -289,6 +317,8 @@ def as_json(found: Planned) -> dict[str, Any]:
         "layouts": [_choice(one) for one in found.layouts],
         "measured_hours": found.measured_hours,
         "sampling": [{**one.pop("workload"), **one} for one in map(asdict, found.sampling)],
+        "sandboxes": [asdict(one) for one in found.sandboxes],
+        "disk": dict(found.disk),
         "dry_run_bytes": dict(found.dry_run),
     }
 

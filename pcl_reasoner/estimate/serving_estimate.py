@@ -1,4 +1,4 @@
-"""Estimates the hours that servers need to generate responses, from the chip's speed and memory.
+"""Estimates the hours that servers need for responses, from the chip's speed and memory.
 
     {"responses": 48512, "tokens": 24264.0, "at_once": 32, "seconds_per_token": 0.0187, "hours":
     11.9}
@@ -13,11 +13,8 @@ from dataclasses import dataclass, replace
 
 from pcl_reasoner.estimate.chips import Chip
 from pcl_reasoner.estimate.layouts import SECONDS_PER_HOUR
-from pcl_reasoner.estimate.time_estimate import layer_matrix_numbers
-from pcl_reasoner.estimate.training_size import Training
+from pcl_reasoner.estimate.served_model import SERVED_BYTES, ServedModel
 
-SERVED_BYTES = 2
-"""Bytes per number in served weights, keys and values: bfloat16."""
 MEMORY_SHARE = 0.9
 """Share of a device's memory that vLLM takes by default."""
 MOST_AT_ONCE = 256
@@ -26,18 +23,21 @@ MOST_AT_ONCE = 256
 
 @dataclass(frozen=True)
 class Workload:
-    """The responses that a stage draws, and its servers.
+    """The responses that a stage draws or has read, and its servers.
 
     Args:
         stage: The recipe and the stage, e.g. ``v15_opg/sample``.
-        responses: Responses to draw.
-        tokens: Mean tokens per response.
-        prompt_tokens: Mean tokens per prompt.
+        responses: Responses to draw, or to read.
+        tokens: Mean tokens per response that is drawn; 0 if responses are only read, e.g. scored.
+        prompt_tokens: Mean tokens that are read per response.
         longest: Tokens of the longest allowed response.
         servers: Servers that work at the same time.
-        devices: Devices per server: vLLM's tensor parallel size.
+        devices: Devices over which every layer is split: vLLM's tensor parallel size.
         under_way: Responses requested at the same time, over all servers.
         notes: The source of each number.
+        stages: Pipeline stages per server; ``devices`` is the number for each stage.
+        copies: vLLM's data parallel size. The copies of a server share its experts; of a model
+            without experts, each is a complete server.
     """
 
     stage: str
@@ -49,6 +49,13 @@ class Workload:
     devices: int
     under_way: int
     notes: tuple[str, ...] = ()
+    stages: int = 1
+    copies: int = 1
+
+    @property
+    def server_devices(self) -> int:
+        """Devices per server."""
+        return self.devices * self.stages * self.copies
 
 
 @dataclass(frozen=True)
@@ -76,64 +83,54 @@ class Cost:
     device_hours: float
 
 
-def weight_numbers(model: Training) -> int:
-    """Number of weights that each decoding step reads: all layers and the output matrix.
-
-    The embedding does not count.
-    """
-    return model.layers * layer_matrix_numbers(model) + model.vocabulary * model.hidden
+def weight_bytes(model: ServedModel, workload: Workload) -> float:
+    """Bytes per device of the weights that a decoding step reads: all but the embedding."""
+    return model.weight_bytes * model.read / workload.server_devices
 
 
-def weight_bytes(model: Training, devices: int) -> float:
-    """Bytes per device of the weights that ``weight_numbers`` counts."""
-    return SERVED_BYTES * weight_numbers(model) / devices
+def token_bytes(model: ServedModel, workload: Workload) -> float:
+    """Mean bytes per device of what is kept of a token; a single key-value head is never split."""
+    parts = min(workload.devices, model.cache_parts) * workload.stages * workload.copies
+    return SERVED_BYTES * model.layers * model.cached / parts
 
 
-def token_bytes(model: Training, devices: int) -> float:
-    """Bytes per device of a token's keys and values; a single key-value head is never split."""
-    ranks = min(devices, model.key_heads)
-    return 2 * SERVED_BYTES * model.layers * model.keys / ranks
-
-
-def fitting_responses(model: Training, chip: Chip, workload: Workload) -> int:
+def fitting_responses(model: ServedModel, chip: Chip, workload: Workload) -> int:
     """Number of responses that fit beside the weights; each has its prompt and half its tokens."""
-    embedding = SERVED_BYTES * model.vocabulary * model.hidden / workload.devices
-    weights = weight_bytes(model, workload.devices) + embedding
+    weights = model.weight_bytes * model.stored / workload.server_devices
     free = MEMORY_SHARE * chip.memory_bytes - weights
     context = workload.prompt_tokens + workload.tokens / 2
-    return max(0, int(free // (context * token_bytes(model, workload.devices))))
+    return max(0, int(free // (context * token_bytes(model, workload))))
 
 
-def token_seconds(model: Training, chip: Chip, workload: Workload, at_once: int) -> float:
+def token_seconds(model: ServedModel, chip: Chip, workload: Workload, at_once: int) -> float:
     """Seconds to decode one token per response: the slower of memory reads and computation."""
     context = workload.prompt_tokens + workload.tokens / 2
-    keys = at_once * context * token_bytes(model, workload.devices)
-    reading = (weight_bytes(model, workload.devices) + keys) / chip.memory
-    products = 2.0 * weight_numbers(model) * at_once / workload.devices / chip.matrix
-    attention = 4.0 * model.layers * model.hidden * context * at_once / workload.devices
+    keys = at_once * context * token_bytes(model, workload)
+    reading = (weight_bytes(model, workload) + keys) / chip.memory
+    products = 2.0 * model.active * at_once / workload.server_devices / chip.matrix
+    attention = 4.0 * model.layers * model.width * context * at_once / workload.server_devices
     return max(reading, products + attention / chip.attention)
 
 
-def cost(model: Training, chip: Chip, workload: Workload) -> Cost | None:
-    """Estimate a stage's hours; None if weights and one response do not fit into a server's memory.
+def cost(model: ServedModel, chip: Chip, workload: Workload) -> Cost:
+    """Estimate a stage's hours.
 
     Args:
-        model: The model's shape; its training settings are ignored.
+        model: The model's shape.
         chip: The device.
-        workload: The responses and the servers.
+        workload: The responses, at least one, and servers whose memory has room for one.
     """
     fitting = fitting_responses(model, chip, workload)
-    if fitting < 1:
-        return None
     requested = math.ceil(min(workload.under_way, workload.responses) / workload.servers)
     at_once = min(requested, fitting, MOST_AT_ONCE)
     seconds = token_seconds(model, chip, workload, at_once)
     rounds = workload.responses / (workload.servers * at_once)
     decode = rounds * workload.tokens * seconds / SECONDS_PER_HOUR
     prompt = workload.prompt_tokens
-    products = 2.0 * weight_numbers(model) * prompt / chip.matrix
-    attention = 2.0 * model.layers * model.hidden * prompt * prompt / chip.attention
-    prefill = workload.responses * (products + attention) / (workload.servers * workload.devices)
+    products = 2.0 * model.active * prompt / chip.matrix
+    attention = 2.0 * model.layers * model.width * prompt * prompt / chip.attention
+    devices = workload.servers * workload.server_devices
+    prefill = workload.responses * (products + attention) / devices
     hours = decode + prefill / SECONDS_PER_HOUR
     alone = token_seconds(model, chip, replace(workload, tokens=workload.longest), 1)
     return Cost(
@@ -144,5 +141,5 @@ def cost(model: Training, chip: Chip, workload: Workload) -> Cost | None:
         prefill_hours=prefill / SECONDS_PER_HOUR,
         longest_hours=workload.longest * alone / SECONDS_PER_HOUR,
         hours=hours,
-        device_hours=hours * workload.servers * workload.devices,
+        device_hours=hours * devices,
     )

@@ -1,117 +1,151 @@
-"""Number and length of the responses that a recipe's stages draw, and the number of servers.
+"""The work of the servers that a recipe's stages ask, and the number of these servers.
 
-Numbers come from ``published.funnel`` or benchmark files, lengths from ``published.mean_tokens``:
+    v15_opg/sample    draws   48 512 responses of 24 264 tokens      from 16 servers of 8 devices
+    …/perplexity      reads   120 000 responses of 6 554 tokens      on the same servers
+    …/grade: the judge        replies to 48 512 questions            on the judge's servers
 
-    mean_tokens: {evaluate: {aime24: 22535, aime25: 25993}}
-
-Missing numbers are assumed, and the report names them.
+The third model, which ``revise`` asks, is on nobody's devices here: its work is not estimated.
 """
 
-from collections.abc import Mapping
-from pathlib import Path
-from statistics import fmean
-from typing import Any
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from pcl_reasoner.core.schema import Placement
-from pcl_reasoner.estimate.data_size import published_counts
+from pcl_reasoner.core.serving import SERVERS, ServerKind, Serving
+from pcl_reasoner.core.stage import ServerNeeds
+from pcl_reasoner.estimate.response_counts import ASSUMED_SHARE, PROMPT_TOKENS, Counted, Responses
 from pcl_reasoner.estimate.serving_estimate import Workload
+from pcl_reasoner.grade.config import GradeConfig
+from pcl_reasoner.grade.problem_kinds import needs_of
 from pcl_reasoner.inference.settings import SamplingConfig
-from pcl_reasoner.runner.recipe import Recipe, StageSpec
+from pcl_reasoner.perplexity.config import PerplexityConfig
+from pcl_reasoner.runner.plan import Plan, PlannedStage
+from pcl_reasoner.runner.stage_spec import StageSpec
 
-PROMPT_TOKENS = 200
-"""Assumed tokens of a problem with its system turn."""
-QUESTIONS = 30
-"""Assumed number of questions, as in one year of AIME, if a benchmark's file is missing."""
-ASSUMED_SHARE = 0.2
-"""Assumed mean response length, as a share of the longest, if no mean is published."""
+ANSWER_TOKENS = 500
+"""Assumed tokens of a response after its think part, which is what a reward model reads."""
 ASSUMPTIONS = (
-    f"assumed of sampling: bfloat16, {PROMPT_TOKENS} tokens per prompt, servers that are always "
+    f"assumed of servers: bfloat16, {PROMPT_TOKENS} tokens per prompt, servers that are always "
     "full (in fact the last long responses of a stage run on emptier servers), no time for "
     "collectives, scheduling or shared prefixes"
 )
 """Line of the report with the assumptions for every stage."""
 
 
-def workloads(recipe: Recipe, response_tokens: float | None = None) -> list[Workload]:
-    """Collect the stages that draw responses from servers.
+NOT_COUNTED = (
+    "responses: the recipe publishes no number; give the number of problems with --problems"
+)
 
-    A sampling stage without a published number of responses is left out.
+
+@dataclass(frozen=True)
+class Asked:
+    """What one stage asks of one kind of servers.
 
     Args:
-        recipe: The recipe.
-        response_tokens: The user's mean tokens per response; None: the published or assumed mean.
+        planned: The stage.
+        needs: What the servers must offer.
+        workload: The work; 0 responses if their number is not known.
     """
-    found = (
-        _workload(recipe, spec, spec.config, response_tokens)
-        for spec in recipe.stages.values()
-        if isinstance(spec.config, SamplingConfig) and spec.config.engine == "server"
-    )
-    return [workload for workload in found if workload is not None]
+
+    planned: PlannedStage
+    needs: ServerNeeds
+    workload: Workload
 
 
-def _workload(
-    recipe: Recipe, spec: StageSpec, config: SamplingConfig, response_tokens: float | None
-) -> Workload | None:
-    counts = published_counts(recipe.published)
-    if spec.inputs.get("benchmark"):
-        responses, origin = _evaluated(recipe, spec, config)
-    elif spec.name in counts:
-        responses, origin = counts[spec.name], "responses: published"
-    else:
-        return None
-    tokens, length = _tokens(recipe.published, spec, config, response_tokens)
-    servers, devices = _servers(recipe.launch.placement)
-    return Workload(
-        stage=f"{recipe.name}/{spec.name}",
-        responses=responses,
+def asked_of_servers(plan: Plan, responses: Responses) -> list[Asked]:
+    """Collect what the stages of a plan's recipe ask of servers with devices.
+
+    Args:
+        plan: The plan; stages of other recipes are left out.
+        responses: Counts the responses.
+    """
+    return [
+        _asked(planned, needs, responses)
+        for planned in plan.stages
+        if planned.recipe is plan.recipe
+        for needs in needs_of(plan, planned)
+        if SERVERS[needs.kind].can_start
+    ]
+
+
+def _asked(planned: PlannedStage, needs: ServerNeeds, responses: Responses) -> Asked:
+    counted = responses.count(planned.spec) or Counted(0, NOT_COUNTED)
+    placement = planned.recipe.launch.placement
+    servers, note = _servers(placement, needs.kind)
+    serving = placement.serving_of(needs.kind)
+    tokens, prompt, notes = _lengths(planned.spec, needs, responses)
+    config, limit = planned.spec.config, needs.max_model_len - PROMPT_TOKENS
+    longest = config.max_new_tokens if isinstance(config, SamplingConfig) else None
+    workload = Workload(
+        stage=_title(planned, needs),
+        responses=round(counted.number),
         tokens=tokens,
-        prompt_tokens=PROMPT_TOKENS,
-        longest=config.max_new_tokens or config.max_model_len - PROMPT_TOKENS,
+        prompt_tokens=prompt,
+        longest=longest or limit,
         servers=servers,
-        devices=devices,
-        # One request draws all n responses of a problem.
-        under_way=config.concurrency * config.n,
-        notes=(origin, f"tokens per response: {length}"),
+        devices=(serving and serving.devices) or placement.server_devices,
+        under_way=_under_way(planned.spec, needs),
+        notes=(counted.source, *notes, *note),
+        stages=_option(serving, "--pipeline-parallel-size", "-pp"),
+        copies=_option(serving, "--data-parallel-size", "-dp"),
     )
+    return Asked(planned, needs, workload)
 
 
-def _evaluated(recipe: Recipe, spec: StageSpec, config: SamplingConfig) -> tuple[int, str]:
-    """(number of responses, its source); 30 questions are assumed if a benchmark has no file."""
-    counts, assumed = 0, []
-    for name in spec.inputs["benchmark"]:
-        source = recipe.sources.get(name)
-        given = source.path if source and not source.stage else None
-        path = Path(str(given or "")).expanduser()
-        if path.suffix == ".jsonl" and path.is_file():
-            counts += sum(bool(line.strip()) for line in path.open(encoding="utf-8"))
-        else:
-            counts += QUESTIONS
-            assumed.append(name)
-    note = f"responses: {counts} questions x {config.n}"
-    if assumed:
-        note += f" ({', '.join(assumed)}: no file here, {QUESTIONS} questions ASSUMED)"
-    return counts * config.n, note
+def _title(planned: PlannedStage, needs: ServerNeeds) -> str:
+    """The stage; for other servers than the policy's, also what they serve."""
+    if needs.kind == "sampling":
+        return planned.title
+    return f"{planned.title}: {SERVERS[needs.kind].model}"
 
 
-def _tokens(
-    published: Mapping[str, Any], spec: StageSpec, config: SamplingConfig, given: float | None
-) -> tuple[float, str]:
-    """Mean tokens of a response, and the source of this number."""
-    if given:
-        return given, "given"
-    means: Mapping[str, Mapping[str, float]] = published.get("mean_tokens") or {}
-    if spec.name in means:
-        return fmean(means[spec.name].values()), "published"
-    if means:
-        other, lengths = next(iter(means.items()))
-        return fmean(lengths.values()), f"ASSUMED as in {other}, which is published"
-    longest = config.max_new_tokens or config.max_model_len
-    return ASSUMED_SHARE * longest, f"ASSUMED, {ASSUMED_SHARE:.0%} of the longest"
+def _lengths(
+    spec: StageSpec, needs: ServerNeeds, responses: Responses
+) -> tuple[float, float, Iterator[str]]:
+    """(tokens that are drawn per response, tokens that are read, their sources)."""
+    config, mean = spec.config, responses.mean_tokens(spec)
+    if isinstance(config, SamplingConfig):
+        return mean.number, PROMPT_TOKENS, _told("tokens per response", mean)
+    if isinstance(config, GradeConfig) and needs.kind == "judging":
+        drawn = ASSUMED_SHARE * config.judge_max_new_tokens
+        reply = Counted(drawn, f"ASSUMED, {ASSUMED_SHARE:.0%} of the longest")
+        return drawn, PROMPT_TOKENS + config.last_tokens, _told("tokens per reply", reply)
+    if isinstance(config, GradeConfig) and not config.reward_model.with_thinking:
+        mean = Counted(ANSWER_TOKENS, f"ASSUMED, {ANSWER_TOKENS} after the think part")
+    return 0.0, PROMPT_TOKENS + mean.number, _told("tokens that are read per response", mean)
 
 
-def _servers(placement: Placement) -> tuple[int, int]:
-    """(servers, devices per server): from ``sampling``, else a server per URL, else per host."""
-    started = placement.sampling
-    if started is not None:
-        return started.servers, started.devices or placement.server_devices
-    return len(placement.server_urls) or len(placement.hosts), placement.server_devices
+def _told(what: str, counted: Counted) -> Iterator[str]:
+    yield f"{what}: {counted.source}"
+
+
+def _under_way(spec: StageSpec, needs: ServerNeeds) -> int:
+    """Responses requested at the same time, over all servers."""
+    config = spec.config
+    if isinstance(config, GradeConfig):
+        by_judge = needs.kind == "judging"
+        return config.judge_concurrency if by_judge else config.reward_model.concurrency
+    assert isinstance(config, SamplingConfig | PerplexityConfig)
+    # One request draws all n responses of a problem.
+    return config.concurrency * (config.n if isinstance(config, SamplingConfig) else 1)
+
+
+def _servers(placement: Placement, kind: ServerKind) -> tuple[int, list[str]]:
+    """(servers, notes): those that the stage starts, else one per URL, else one per host."""
+    hosts, serving = len(placement.hosts), placement.serving_of(kind)
+    if serving is None:
+        return len(placement.urls_of(kind)) or hosts, []
+    if hosts == 1:
+        return serving.servers, []
+    note = f"servers: {serving.servers} on each of {hosts} hosts, as run --start ssh starts them"
+    return serving.servers * hosts, [note]
+
+
+def _option(serving: Serving | None, *names: str) -> int:
+    """The number that follows one of these options of a server; 1 without them."""
+    arguments = serving.arguments if serving else []
+    words = [part for argument in arguments for part in argument.split("=", 1)]
+    numbers = [after for word, after in zip(words, words[1:], strict=False) if word in names]
+    return int(numbers[-1]) if numbers and numbers[-1].isdigit() else 1

@@ -5,7 +5,10 @@
      "accuracy": [1.0, 0.0], "finish_reason": ["stop", "length"]}
 
 QwQ's scripts write one line per sample; LLMEval and this project write one line per question.
-Scored files also have ``accuracy``. This project's lines also have the name of their ``benchmark``.
+Scored files also have ``accuracy``. This project's lines also have the name of their ``benchmark``,
+and the ``kind`` of a question that is not of mathematics. What grades responses of a kind without
+answers (programs, instructions) is not in the file: their recorded score counts, and they are never
+disputed; lines without one are refused.
 Only the verdict and the end of each response are kept, because a file with 64 samples per question
 has several hundred megabytes.
 """
@@ -19,8 +22,10 @@ from typing import Any
 
 from pcl_reasoner.contamination.fields import first_of
 from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core.kinds import KINDS
 from pcl_reasoner.evaluate.benchmark import Question
-from pcl_reasoner.evaluate.summary import Sample, grade_sample
+from pcl_reasoner.evaluate.summary import Sample, grade_sample, recorded_sample
+from pcl_reasoner.verifiers.answers import ANSWERED
 
 PROMPT = ("prompt", "problem", "question", "origin_prompt")
 ANSWER = ("answer", "ground_truth", "expected_answer", "gold", "label")
@@ -62,7 +67,7 @@ def read_results(
     """
     refused: list[Refused] = []
     found: dict[str, dict[str, Graded]] = {}
-    others = set()
+    others: set[str] = set()
     with path.open("rb") as handle:
         for number, raw in enumerate(handle, 1):
             if not raw.strip():
@@ -70,25 +75,34 @@ def read_results(
             try:
                 question, responses = _parse(raw, benchmark or benchmark_of(path))
             except ValueError as error:
-                refused.append((number, str(error), raw[:200].decode("utf-8", "replace")))
+                refused.append((number, str(error), _start(raw)))
                 continue
             if benchmark not in (None, question.benchmark):
                 others.add(question.benchmark)
                 continue
+            if question.kind not in ANSWERED and not all(_is_score(one[1]) for one in responses):
+                refused.append((number, _unscored(question.kind), _start(raw)))
+                continue
             graded = found.setdefault(question.benchmark, {})
             _add(graded, f"{path.name}, line {number}", question, responses, count_tokens)
-    if others and not found:
-        raise InputError(
+    if not found:
+        raise _nothing_found(path, benchmark, others, refused)
+    return found, refused
+
+
+def _nothing_found(
+    path: Path, benchmark: str | None, others: set[str], refused: Sequence[Refused]
+) -> InputError:
+    if others:
+        return InputError(
             f"{path}: no result of benchmark {benchmark} in it; its lines name "
             f"{', '.join(sorted(others))}. Leave out --benchmark, or give one of these."
         )
-    if not found:
-        raise InputError(
-            f"{path}: no result in it ({len(refused)} lines refused"
-            f"{f', the first: {refused[0][1]}' if refused else ''}). Expected JSON lines with "
-            f"{PROMPT[0]}, {ANSWER[0]} and {RESPONSE[0]}."
-        )
-    return found, refused
+    return InputError(
+        f"{path}: no result in it ({len(refused)} lines refused"
+        f"{f', the first: {refused[0][1]}' if refused else ''}). Expected JSON lines with "
+        f"{PROMPT[0]}, {ANSWER[0]} and {RESPONSE[0]}."
+    )
 
 
 def _parse(raw: bytes, benchmark: str) -> tuple[Question, list[tuple[Any, Any, Any]]]:
@@ -110,7 +124,10 @@ def _parse(raw: bytes, benchmark: str) -> tuple[Question, list[tuple[Any, Any, A
     prompt, answer, response = (first_of(value, names) for names in (PROMPT, ANSWER, RESPONSE))
     if not isinstance(prompt, str) or not prompt.strip():
         raise ValueError(f"no text in {' or '.join(PROMPT)}")
-    if not isinstance(answer, str | int | float) or isinstance(answer, bool) or answer == "":
+    kind = value["kind"] if value.get("kind") in KINDS else "math"
+    if kind not in ANSWERED:
+        answer = ""
+    elif not isinstance(answer, str | int | float) or isinstance(answer, bool) or answer == "":
         raise ValueError(f"no answer in {' or '.join(ANSWER)}")
     if response is None:
         raise ValueError(f"no response in {' or '.join(RESPONSE)}")
@@ -119,8 +136,21 @@ def _parse(raw: bytes, benchmark: str) -> tuple[Question, list[tuple[Any, Any, A
     reasons = _spread(value.get("finish_reason"), len(responses))
     identity = value.get("id")
     name = sha256(prompt.encode()).hexdigest()[:12] if identity is None else str(identity)
-    question = Question(str(value.get("benchmark") or benchmark), name, prompt, str(answer))
+    question = Question(str(value.get("benchmark") or benchmark), name, prompt, str(answer), kind)
     return question, list(zip(responses, recorded, reasons, strict=True))
+
+
+def _start(raw: bytes) -> str:
+    return raw[:200].decode("utf-8", "replace")
+
+
+def _unscored(kind: str) -> str:
+    expected = ", ".join(RECORDED)
+    return f"kind {kind}: what grades it is not in the file, and no score per response ({expected})"
+
+
+def _is_score(value: Any) -> bool:
+    return isinstance(value, int | float)
 
 
 def _spread(value: Any, count: int) -> list[Any]:
@@ -147,5 +177,9 @@ def _add(
         text = response if isinstance(response, str) else ""
         finish_reason = reason if isinstance(reason, str) else ""
         tokens = count_tokens(text) if count_tokens else None
-        score = float(recorded) if isinstance(recorded, int | float) else None
-        samples.append(grade_sample(text, question.answer, finish_reason, tokens, score))
+        score = float(recorded) if _is_score(recorded) else None
+        if question.kind in ANSWERED or score is None:
+            sample = grade_sample(text, question.answer, finish_reason, tokens, score)
+        else:
+            sample = recorded_sample(text, finish_reason, tokens, score)
+        samples.append(sample)

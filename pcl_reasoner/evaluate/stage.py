@@ -1,4 +1,4 @@
-"""Stage ``evaluate``: n responses per question, graded by rule, and each benchmark's scores.
+"""Stage ``evaluate``: n responses per question, graded by its kind, and each benchmark's scores.
 
 generations.jsonl, one line per question, in the format that LLMEval reads and writes:
 
@@ -10,22 +10,44 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from pcl_reasoner.core.kinds import suffix_of
 from pcl_reasoner.core.stage import Counts, StageContext
-from pcl_reasoner.evaluate.benchmark import Question, check_shipped, read_benchmark
+from pcl_reasoner.evaluate.benchmark import (
+    Benchmark,
+    Question,
+    check_shipped,
+    read_benchmark,
+)
+from pcl_reasoner.evaluate.grading import Grading, check_sandbox
 from pcl_reasoner.evaluate.results import Graded
-from pcl_reasoner.evaluate.summary import grade_sample, summary
+from pcl_reasoner.evaluate.summary import summary
+from pcl_reasoner.formats.records import Dates
 from pcl_reasoner.inference.settings import SamplingConfig
+from pcl_reasoner.sandbox.config import SandboxConfig
 from pcl_reasoner.stages import inputs_of
-
-if TYPE_CHECKING:
-    from pcl_reasoner.inference.response_log import ResponseLog
+from pcl_reasoner.verifiers.kept_checks import KeptChecks
 
 _LOG = "generations.partial.jsonl"
+
+
+class BenchmarkSandbox(SandboxConfig):
+    """What programs may use in an evaluation: as LiveCodeBench's own grader.
+
+    That gives each test 6 s, too; the time for which our tests wait for a processor does not count,
+    and they run in processes of their own, with the program compiled before. Its comment says 4 GB
+    of memory, and its code sets no limit.
+
+    Source: LiveCodeBench, lcb_runner/evaluation/testing_util.py.
+    """
+
+    megabytes: int = Field(4096, ge=64)
+    """MiB of memory; a problem's own limit counts as for ``seconds``."""
 
 
 class EvaluateConfig(SamplingConfig):
@@ -34,7 +56,23 @@ class EvaluateConfig(SamplingConfig):
     n: int = Field(32, gt=0)
     """Responses per question; scores are averages over them."""
 
+    sandbox: BenchmarkSandbox = BenchmarkSandbox()
+    """Limits of programs, for benchmarks with tests (LiveCodeBench)."""
+    contest_since: date | None = None
+    """LiveCodeBench's questions of earlier contests are not asked, e.g. before 2024-10-01."""
+    contest_before: date | None = None
+    """LiveCodeBench's questions of contests on this day or later are not asked."""
+
     model_role: ClassVar[str] = "model"
+
+    @model_validator(mode="after")
+    def _contests_have_dates(self) -> EvaluateConfig:
+        self.contests()
+        return self
+
+    def contests(self) -> Dates:
+        """Return the days of the contests whose questions are asked."""
+        return Dates(self.contest_since, self.contest_before)
 
 
 def evaluate(
@@ -54,30 +92,38 @@ def evaluate(
     Raises:
         StageError: A benchmark cannot be read, or the engine fails.
     """
-    benchmarks = {
-        name: read_benchmark(name, path) for name, path in inputs_of(inputs, "benchmark").items()
-    }
-    for name, questions in benchmarks.items():
-        unrecognised = check_shipped(name, questions)
-        if unrecognised:
-            context.warn(
-                f"benchmark {name}: {len(unrecognised)} of {len(questions)} questions are not "
-                f"recognised by their fingerprints ({', '.join(unrecognised)}), and are taken for "
-                "reworded copies of the missing ones."
-            )
-    written = output / "scores.json"
-    # The log is deleted last: without it, an existing scores.json means that all is written.
-    if (output / _LOG).exists() or not written.exists():
-        _answer_and_grade(config, benchmarks, inputs, output, context)
+    files = inputs_of(inputs, "benchmark")
+    with KeptChecks(output) as kept:
+        benchmarks = {
+            name: read_benchmark(name, path, kept, config.contests())
+            for name, path in files.items()
+        }
+        for name, benchmark in benchmarks.items():
+            _check_shipped(name, benchmark.questions, context)
+        written = output / "scores.json"
+        # The log is deleted last: without it, an existing scores.json means that all is written.
+        if (output / _LOG).exists() or not written.exists():
+            _answer_and_grade(config, benchmarks, kept, inputs, output, context)
     found = json.loads(written.read_text(encoding="utf-8"))
-    total = sum(map(len, benchmarks.values())) * config.n
+    total = sum(len(one.questions) for one in benchmarks.values()) * config.n
     info = {"engine": config.engine, "scores": found["benchmarks"], **found["responses"]}
     return Counts(unit="responses", read=total, kept=total, info=info)
 
 
+def _check_shipped(name: str, questions: Sequence[Question], context: StageContext) -> None:
+    unrecognised = check_shipped(name, questions)
+    if unrecognised:
+        context.warn(
+            f"benchmark {name}: {len(unrecognised)} of {len(questions)} questions are not "
+            f"recognised by their fingerprints ({', '.join(unrecognised)}), and are taken for "
+            "reworded copies of the missing ones."
+        )
+
+
 def _answer_and_grade(
     config: EvaluateConfig,
-    benchmarks: Mapping[str, Sequence[Question]],
+    benchmarks: Mapping[str, Benchmark],
+    kept: KeptChecks,
     inputs: Mapping[str, Path],
     output: Path,
     context: StageContext,
@@ -85,20 +131,32 @@ def _answer_and_grade(
     from pcl_reasoner.core.artifact import write_json
     from pcl_reasoner.inference.dialogue import Problem
     from pcl_reasoner.sample.generate import describe, generate
+    from pcl_reasoner.verifiers.logs import TEST_LOG
 
-    questions = [question for group in benchmarks.values() for question in group]
-    problems = [Problem(question.key, question.problem) for question in questions]
+    questions = [question for one in benchmarks.values() for question in one.questions]
+    problems = [
+        Problem(question.key, question.problem, kind=question.kind) for question in questions
+    ]
+    check_sandbox(config.sandbox, questions, context)
     sampling = describe(config, inputs["model"])
     records = generate(problems, config, inputs["model"], output / _LOG, context)
-    graded = _grade_all(config, questions, records, output / "generations.jsonl")
+    grading = Grading(config.sandbox, questions, records, config.n, kept)
+    grading.test(output, context)
+    graded = _grade_all(config, grading, output / "generations.jsonl")
     contaminated = _contaminated(inputs.get("contamination"))
     scores = {
         name: benchmark_scores([one for one in graded if one[0].benchmark == name], contaminated)
         for name in benchmarks
     }
+    for name, benchmark in benchmarks.items():
+        if benchmark.outside_dates:
+            scores[name]["outside_dates"] = benchmark.outside_dates
     _write_per_problem(output / "per_problem.parquet", graded)
     content = {"benchmarks": scores, "sampling": sampling, "responses": records.info()}
+    if grading.described:
+        content["sandbox"] = grading.described
     write_json(output / "scores.json", content)
+    (output / TEST_LOG).unlink(missing_ok=True)
     records.delete()
 
 
@@ -111,29 +169,25 @@ def _contaminated(check: Path | None) -> set[tuple[str, str]] | None:
     return {(hit["benchmark"], hit["benchmark_id"]) for hit in hits}
 
 
-def _grade_all(
-    config: EvaluateConfig, questions: Sequence[Question], records: ResponseLog, file: Path
-) -> list[Graded]:
+def _grade_all(config: EvaluateConfig, grading: Grading, file: Path) -> list[Graded]:
     """Grade the responses to each question, and write them to generations.jsonl (``file``)."""
     graded = []
     with file.open("w", encoding="utf-8") as handle:
-        for question in questions:
-            found = list(records.read([(question.key, index) for index in range(config.n)]))
-            truth = question.answer
-            samples = [
-                grade_sample(one["response"], truth, one["finish_reason"], one["n_tokens"])
-                for one in found
-            ]
+        for question in grading.questions:
+            found = grading.responses(question)
+            samples = grading.samples(question, found)
             graded.append((question, samples))
             line = {
                 "id": question.id,
                 "benchmark": question.benchmark,
-                "prompt": question.problem + config.suffix,
-                "answer": truth,
+                "prompt": question.problem + suffix_of(config.suffix, question.kind),
+                "answer": question.answer,
                 "gen": [one["response"] for one in found],
                 "accuracy": [float(sample.correct) for sample in samples],
                 "finish_reason": [sample.finish_reason for sample in samples],
             }
+            if question.kind != "math":
+                line["kind"] = question.kind
             handle.write(json.dumps(line, ensure_ascii=False) + "\n")
     return graded
 
@@ -152,7 +206,8 @@ def benchmark_scores(
         contaminated: (benchmark, id) of the questions that the contamination check found in the
             training data; None: no check was given.
     """
-    figures = summary([samples for _, samples in graded])
+    kinds = sorted({question.kind for question, _ in graded})
+    figures = {"kinds": kinds, **summary([samples for _, samples in graded])}
     if contaminated is None:
         return figures
     clean = [found for one, found in graded if (one.benchmark, one.id) not in contaminated]

@@ -16,10 +16,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from pcl_reasoner.evaluate import scores
-from pcl_reasoner.grade.answers import grade_by_rule, plain_integer
+from pcl_reasoner.inference.response_log import FAILED
+from pcl_reasoner.verifiers.answers import (
+    Verdict,
+    after_thinking,
+    grade_by_rule,
+    plain_integer,
+)
 
 BUDGETS = (16_384, 32_768, 65_536, 131_072)
 """Limits on the response length, in tokens, from V1's table of accuracy by budget."""
+CORRECT = 0.5
+"""Smallest score in a file that says that a response is correct."""
 END_CHARACTERS = 1500
 """Characters kept of a response's end, for a person to read."""
 
@@ -29,7 +37,7 @@ class Sample:
     """A graded response.
 
     Args:
-        outcome: One of grade.answers.OUTCOMES.
+        outcome: One of verifiers.answers.OUTCOMES.
         answer: The content of the last box, integers in canonical form; None if there is none.
         recorded: The response's score in the file; None if the file has none.
         tokens: The response's length; None if it is not known.
@@ -52,7 +60,7 @@ class Sample:
     @property
     def disputed(self) -> bool:
         """True if the score in the file differs from our verdict."""
-        return self.recorded is not None and (self.recorded >= 0.5) != self.correct
+        return self.recorded is not None and (self.recorded >= CORRECT) != self.correct
 
 
 def grade_sample(
@@ -72,9 +80,33 @@ def grade_sample(
         recorded: The response's score in the file; None if the file has none.
     """
     verdict = grade_by_rule(text, truth, finish_reason or ("stop" if text else "error"))
+    return sample_of(verdict, text, finish_reason, tokens, recorded)
+
+
+def sample_of(
+    verdict: Verdict,
+    text: str,
+    finish_reason: str,
+    tokens: int | None = None,
+    recorded: float | None = None,
+) -> Sample:
+    """Return the sample of a verdict; the other arguments are those of grade_sample."""
     # Votes count answers, not spellings: 008 and 8 are the same answer.
     answer = verdict.answer and (plain_integer(verdict.answer) or verdict.answer.strip())
     return Sample(verdict.outcome, answer, recorded, tokens, text[-END_CHARACTERS:], finish_reason)
+
+
+def recorded_sample(text: str, finish_reason: str, tokens: int | None, recorded: float) -> Sample:
+    """Return the sample of a response that was graded before, e.g. by tests.
+
+    Its recorded score says whether it is correct. The arguments are those of grade_sample.
+    """
+    outcome = "incorrect" if after_thinking(text) is not None else "unfinished"
+    if finish_reason in FAILED:
+        outcome = finish_reason
+    if recorded >= CORRECT:
+        outcome = "correct"
+    return Sample(outcome, None, recorded, tokens, text[-END_CHARACTERS:], finish_reason)
 
 
 def summary(samples: Sequence[Sequence[Sample]]) -> dict[str, Any]:

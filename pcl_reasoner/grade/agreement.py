@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.core.errors import InputError
-from pcl_reasoner.grade.answers import Verdict, plain_integer
+from pcl_reasoner.verifiers.answers import Verdict, plain_integer
 
 if TYPE_CHECKING:
     from pcl_reasoner.core.schemas import Key

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 from pcl_reasoner.grade.agreement import Agreement
-from pcl_reasoner.grade.answers import OUTCOMES
+from pcl_reasoner.verifiers.answers import OUTCOMES
 
 DISAGREEMENTS_SHOWN = 200
 EXAMPLES_EACH = 5

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, model_validator
 
+from pcl_reasoner.core.kinds import Kind
 from pcl_reasoner.core.schema import Placement
-from pcl_reasoner.core.stage import NOT_HASHED, FileName, StageConfig
+from pcl_reasoner.core.stage import NOT_HASHED, FileName, ServerNeeds, StageConfig
+from pcl_reasoner.sandbox.config import SandboxConfig
+from pcl_reasoner.verifiers.checked import RewardRule
+from pcl_reasoner.verifiers.preference_config import RewardModelConfig
+from pcl_reasoner.verifiers.python_reward_config import PythonRewardConfig
 
+KindMethod = Literal["answer", "tests", "instructions", "reward_model", "rubric", "python"]
+"""``answer``: the boxed answer, by ``method``. ``tests``: the problem's tests, in a sandbox.
+``instructions``: the problem's instructions. ``reward_model``: a score. ``rubric``: three numbers
+of the judge. ``python``: a function of the user's own."""
 BOTH = ("cascade", "audit")
 """Methods with which the rule and the judge both grade."""
 JUDGE_LOG = "verdicts.partial.jsonl"
@@ -27,6 +37,27 @@ class GradeConfig(StageConfig):
     """``rule`` compares the boxed answer with the ground truth; ``judge`` asks a model, as the V1.5
     paper does; ``cascade`` asks it only where the rule had to parse LaTeX; ``audit`` uses rule and
     model for all responses. If both grade a response, the model's verdict counts."""
+    kinds: Mapping[Kind, KindMethod] = {
+        "math": "answer",
+        "science": "answer",
+        "code": "tests",
+        "instruction": "instructions",
+        "chat": "reward_model",
+    }
+    """Kind of problem -> how its responses are graded."""
+    code_reward: RewardRule = "all"
+    """``all``: 1 if every test passes, else 0, as AM-Thinking-v1 has it; tests stop at the first
+    failure, and ``score`` is then null. ``share``: the share of tests that pass; all tests run."""
+    instruction_reward: RewardRule = "all"
+    """``all``: 1 if every instruction is followed; ``share``: the share that is followed."""
+    sandbox: SandboxConfig = SandboxConfig()
+    """Limits of the programs that are tested, and which Python runs them."""
+    reward_model: RewardModelConfig = RewardModelConfig()
+    """The reward model, for kinds that it grades."""
+    rubric_prompt: FileName | None = None
+    """The rubric's prompt file with {problem} and {answer}; None for the shipped one."""
+    python: PythonRewardConfig | None = None
+    """The user's own function, for kinds that it grades."""
     human: FileName | None = None
     """File of human verdicts: a disagreements.jsonl with ``correct`` filled in."""
     last_tokens: int = Field(300, gt=0)
@@ -59,21 +90,50 @@ class GradeConfig(StageConfig):
     """Seed of the judge's sampling."""
 
     @model_validator(mode="after")
-    def _weights_of_the_judge(self, info: ValidationInfo) -> GradeConfig:
+    def _weights_of_models_that_are_started(self, info: ValidationInfo) -> GradeConfig:
         context = info.context or {}
-        placement = context.get("placement")
-        started = self.method != "rule" and placement is not None and placement.judging
-        if started and "judge" not in context["roles"]:
-            raise ValueError(
-                "the launch file's placement.judging starts the judge and needs its weights: "
-                "give the stage the input judge, e.g. grade: {inputs: {judge: SOURCE}} with "
-                "sources: {SOURCE: {path: FOLDER, kind: model}}"
-            )
+        placement: Placement | None = context.get("placement")
+        if placement is None:
+            return self
+        wanted = {
+            "judge": (self.asks_judge and placement.judging, "placement.judging starts the judge"),
+            "reward_model": (
+                self.scores and placement.scoring,
+                "placement.scoring starts the reward model",
+            ),
+        }
+        for role, (started, why) in wanted.items():
+            if started and role not in context["roles"]:
+                raise ValueError(
+                    f"the launch file's {why} and needs its weights: give the stage the input "
+                    f"{role}, e.g. grade: {{inputs: {{{role}: SOURCE}}}} with sources: {{SOURCE: "
+                    "{path: FOLDER, kind: model}}."
+                )
         return self
 
-    def request_urls(self, placement: Placement) -> list[str]:
-        """Return the judge's server URLs; empty if no judge grades."""
-        return [] if self.method == "rule" else placement.judge_urls
+    @model_validator(mode="after")
+    def _function_of_the_user(self) -> GradeConfig:
+        if "python" in self.kinds.values() and self.python is None:
+            raise ValueError("kinds: python needs a function: python: {file: …, function: …}")
+        return self
+
+    @property
+    def asks_judge(self) -> bool:
+        """Whether a judge model is asked."""
+        answers = "answer" in self.kinds.values() and self.method != "rule"
+        return answers or "rubric" in self.kinds.values()
+
+    @property
+    def scores(self) -> bool:
+        """Whether servers of a reward model are asked."""
+        return "reward_model" in self.kinds.values() and self.reward_model.engine == "server"
+
+    def servers(self, roles: Collection[str] = ()) -> list[ServerNeeds]:
+        """The judge's and the reward model's servers, as far as they grade."""
+        judge = (self.judge_model, self.judge_max_model_len)
+        reward = (self.reward_model.model, self.reward_model.max_model_len)
+        found = [ServerNeeds("judging", "judge", *judge)] if self.asks_judge else []
+        return [*found, *([ServerNeeds("scoring", "reward_model", *reward)] if self.scores else [])]
 
 
 class SelectConfig(StageConfig):

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.grade.answers import after_thinking, last_boxed
 from pcl_reasoner.inference.asking import Asker
 from pcl_reasoner.inference.dialogue import Prompt
-from pcl_reasoner.inference.post import GivenUp, Passing
+from pcl_reasoner.inference.post import GivenUp, content_of
 from pcl_reasoner.inference.requests import Request, body_of
 from pcl_reasoner.inference.settings import SamplingConfig
+from pcl_reasoner.verifiers.answers import after_thinking, last_boxed, without_thinking
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def read_reply(reply: str) -> bool | None:
 
     If the judge thinks first, only the text after its think part is read.
     """
-    answered = after_thinking(reply) if "<think>" in reply or "</think>" in reply else reply
+    answered = without_thinking(reply)
     box = last_boxed(answered) if answered is not None else None
     return {"1": True, "0": False}.get(box or "")
 
@@ -97,7 +97,7 @@ async def ask_judge(
 async def _reply(asker: Asker, name: str, body: dict[str, Any]) -> str:
     """Return the judge's reply to one request; ``name`` is the response's name, for errors."""
     try:
-        return await asker.ask(body, _content)
+        return await asker.ask(body, content_of)
     except GivenUp as refusal:
         raise StageError(
             f"the judge does not answer about {name} ({refusal}). Check placement.judge_urls "
@@ -119,12 +119,3 @@ def body_for(prompt: str, settings: SamplingConfig, thinking: bool, seed: int) -
         "chat_template_kwargs": {"enable_thinking": thinking},
         "return_token_ids": False,
     }
-
-
-def _content(answer: Mapping[str, Any], seconds: float, url: str) -> str:
-    try:
-        content = answer["choices"][0]["message"]["content"]
-    except (LookupError, TypeError) as error:
-        raise Passing("a choice without a message") from error
-    # A server that removes the think part sends no content if the judge never closed it.
-    return content or ""

@@ -1,6 +1,6 @@
 """Ask the judge about many responses, and keep its verdicts.
 
-judging.json has the judge's settings and servers, and how many responses it judged:
+grading.json has the judge's settings and servers, and how many responses it judged:
 
     {"served_model": "Qwen3-32B", "temperature": 0.6, "top_k": 20, …, "thinking": true,
      "prompt_sha256": "5d1e…", "model_fingerprint": "77c0…", "servers": [{"url": "…", …}],
@@ -12,10 +12,10 @@ The log of a running stage has one line per judged response:
      "asked": 1}
 """
 
-import asyncio
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +25,27 @@ from pcl_reasoner.core.files import shipped
 from pcl_reasoner.core.schemas import Key
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.grade.agreement import unsure
-from pcl_reasoner.grade.answers import last_boxed, why_no_answer
 from pcl_reasoner.grade.config import JUDGE_LOG, GradeConfig
 from pcl_reasoner.grade.judge import Judgement, ask_judge, candidate_text, fill_prompt
-from pcl_reasoner.grade.reading import Responses
+from pcl_reasoner.grade.reading import Responses, truth_of
 from pcl_reasoner.inference.addresses import Addresses, addresses
 from pcl_reasoner.inference.answer_log import AnswerLog, Record
 from pcl_reasoner.inference.asking import Asker
-from pcl_reasoner.inference.fleet import Fleet, Keys, connections
-from pcl_reasoner.inference.server import SupervisedServer, started
+from pcl_reasoner.inference.fleet import Keys
+from pcl_reasoner.inference.questions import Questions
+from pcl_reasoner.inference.server import started
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.sample.generate import describe, log_beside
+from pcl_reasoner.verifiers.answers import last_boxed, why_no_answer
 
 REQUEST_SECONDS = 1800.0
 """Seconds to wait for a reply, including the time in the server's queue."""
 RETRIES = 4
 """How often a request is sent again after a temporary failure."""
+KEYS = Keys("judge_urls", "judge_model", "judge_max_model_len")
+"""Names of the judge's settings, for error messages."""
+JudgeQuestion = tuple[Key, str]
+"""The key of a response, and the prompt that asks the judge about it."""
 _TEXT_CHARACTERS = 2000
 """Characters kept at the end of a judge's reply, where the verdict and its reasons are."""
 _DESCRIBED = (
@@ -64,11 +69,6 @@ class VerdictLog(AnswerLog):
         """Keep a judgement in memory."""
         key = answer["problem_id"], answer["sample_index"]
         self.judgements[key] = Judgement(answer["correct"], answer["text"], answer.get("asked", 1))
-
-    def judged(self, key: Key, judgement: Judgement) -> None:
-        """Append a judgement, and the number of failed requests since the previous judgement."""
-        kept = replace(judgement, text=judgement.text[-_TEXT_CHARACTERS:])
-        self.add([{"problem_id": key[0], "sample_index": key[1], **asdict(kept)}])
 
     def info(self) -> dict[str, Any]:
         """Count judged responses, repeated questions, unreadable verdicts and failed requests."""
@@ -121,10 +121,18 @@ def judge_all(
         first = next(questions, None)
         if first is not None:
             server_log = log_beside(output, "judge")
+            asked = Questions(
+                settings,
+                KEYS,
+                itertools.chain([first], questions),
+                partial(_answer, config),
+                log,
+                context.progress,
+                responses.total,
+                "judgements",
+            )
             with started(context, "judging", model or output, settings, server_log) as servers:
-                remaining = itertools.chain([first], questions)
-                asking = _Asking(config, settings, remaining, log, context)
-                asyncio.run(asking.run(urls, servers, responses.total))
+                asked.ask(urls, servers)
     finally:
         log.close()
     _check_missing(config, log.judgements)
@@ -166,48 +174,23 @@ def judge_settings(config: GradeConfig) -> SamplingConfig:
     )
 
 
-@dataclass
-class _Asking:
-    """Sends the remaining questions to the judge's servers, and logs the judgements."""
+async def _answer(config: GradeConfig, asker: Asker, question: JudgeQuestion) -> list[Record]:
+    key, prompt = question
+    name = f"{key[0]}/{key[1]}"
+    judgement = await ask_judge(asker, name, prompt, config.judge_thinking, config.judge_attempts)
+    return [log_line(key, judgement)]
 
-    config: GradeConfig
-    settings: SamplingConfig
-    questions: Iterator[tuple[Key, str]]
-    log: VerdictLog
-    context: StageContext
-    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def run(self, urls: Addresses, servers: list[SupervisedServer], total: int) -> None:
-        """Ask all questions, several at a time; ``total`` is shown as the number of responses."""
-        keys = Keys("judge_urls", "judge_model", "judge_max_model_len")
-        async with connections(self.settings, len(urls) + len(servers)) as http:
-            fleet = Fleet(urls, self.settings, http, servers, keys)
-            for facts in await fleet.open():
-                self.log.add_server(facts)
-            asker = Asker(fleet, self.log.retried, lambda: f"{len(self.log)} verdicts are kept")
-            await fleet.run(lambda: self._work(asker, total))
-
-    async def _work(self, asker: Asker, total: int) -> None:
-        thinking, attempts = self.config.judge_thinking, self.config.judge_attempts
-        while (question := await self._next()) is not None:
-            key, prompt = question
-            name = f"{key[0]}/{key[1]}"
-            judgement = await ask_judge(asker, name, prompt, thinking, attempts)
-            async with self.writing:
-                await asyncio.to_thread(self.log.judged, key, judgement)
-            self.context.progress.update(len(self.log.judgements), total, "judgements")
-
-    async def _next(self) -> tuple[Key, str] | None:
-        # In a thread: reading a batch of long responses must not block requests to the servers.
-        async with self.reading:
-            return await asyncio.to_thread(next, self.questions, None)
+def log_line(key: Key, judgement: Judgement) -> Record:
+    """Return the line of the log for one response; it has only the end of the judge's reply."""
+    kept = replace(judgement, text=judgement.text[-_TEXT_CHARACTERS:])
+    return {"problem_id": key[0], "sample_index": key[1], **asdict(kept)}
 
 
 def _describe(
     config: GradeConfig, settings: SamplingConfig, prompt: str, model: Path | None
 ) -> dict[str, Any]:
-    """Return the judge's settings for judging.json; with a model folder, also its hashes."""
+    """Return the judge's settings for grading.json; with a model folder, also its hashes."""
     found = describe(settings, model) if model else settings.model_dump(mode="json")
     return {
         **{name: found[name] for name in _DESCRIBED if name in found},
@@ -220,9 +203,12 @@ def _describe(
 
 def _questions(
     config: GradeConfig, prompt: str, responses: Responses, log: VerdictLog
-) -> Iterator[tuple[Key, str]]:
-    for batch in responses.with_truths():
-        for record, truth in batch:
+) -> Iterator[JudgeQuestion]:
+    for batch in responses.with_questions():
+        for record, question in batch:
+            if config.kinds[question.kind] != "answer":
+                continue
+            truth = truth_of(record, responses.truths)
             key = (record["problem_id"], record["sample_index"])
             candidate = candidate_text(record, config.last_tokens)
             if key in log or why_no_answer(candidate, record["finish_reason"]) is not None:

@@ -3,7 +3,7 @@
 verdicts.parquet, one row per response:
 
     problem_id 9f0c…, sample_index 3, verdict correct, reward 1.0, answer 008, graded_by rule,
-    judge_text null
+    judge_text null, score null, detail null
 """
 
 from __future__ import annotations
@@ -18,10 +18,16 @@ from pcl_reasoner.core.artifact import write_json
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.grade.agreement import Agreement, read_human
-from pcl_reasoner.grade.answers import Verdict, grade_by_rule, last_boxed, why_no_answer
 from pcl_reasoner.grade.audit import Audit
+from pcl_reasoner.grade.by_kind import ByKind, delete_logs, verify_by_kind
 from pcl_reasoner.grade.config import BOTH, JUDGE_LOG, GradeConfig, SelectConfig
-from pcl_reasoner.grade.reading import Responses, pairs, value_of
+from pcl_reasoner.grade.reading import Question, Responses, pairs, truth_of, value_of
+from pcl_reasoner.verifiers.answers import Verdict, grade_by_rule, last_boxed, why_no_answer
+from pcl_reasoner.verifiers.kept_checks import KeptChecks
+from pcl_reasoner.verifiers.logs import LOGS
+
+GRADING = "grading.json"
+"""File with the settings of judge, reward model, sandbox and function."""
 
 if TYPE_CHECKING:
     from pcl_reasoner.core.schemas import Key
@@ -34,40 +40,51 @@ def grade(
 ) -> Counts:
     """Grade every response; writes verdicts.parquet and audit.html.
 
-    If rule and judge both grade, it also writes disagreements.jsonl. With a judge, it also writes
-    judging.json.
+    If rule and judge both grade, it also writes disagreements.jsonl. If models, sandboxes or a
+    function of the user's grade, it also writes grading.json with their settings.
 
     Args:
-        config: Grading by rule, by a judge, or by both.
-        inputs: ``responses``, ``problems``; optionally ``judge``, the judge's Hugging Face folder,
-            which is required if this stage starts the judge's server.
-        output: The stage's folder; judgements that a killed run left in it are kept.
-        context: ``placement.judge_urls`` names the judge's servers, or ``placement.judging``
-            says how to start them.
+        config: How each kind of problem is graded.
+        inputs: ``responses``, ``problems``; optionally ``judge`` and ``reward_model``, Hugging Face
+            folders, which are required if this stage starts their servers.
+        output: The stage's folder; what a killed run left in it is kept.
+        context: ``placement`` names the servers or says how to start them, and where programs run.
 
     Raises:
-        StageError: A response has no ground truth, or the judge fails.
+        StageError: A problem lacks what its kind needs, or a judge, a server or a sandbox fails.
     """
-    judging_file = output / "judging.json"
-    # The log is deleted last: judging.json without a log means that everything was written.
-    if judging_file.exists() and not (output / JUDGE_LOG).exists():
-        written = json.loads(judging_file.read_text(encoding="utf-8"))
+    grading_file = output / GRADING
+    # The logs are deleted last: grading.json without a log means that everything was written.
+    if grading_file.exists() and not any((output / log).exists() for log in (JUDGE_LOG, *LOGS)):
+        written = json.loads(grading_file.read_text(encoding="utf-8"))
         return Counts.model_validate(written["counts"])
-    responses = Responses(inputs["responses"], inputs["problems"])
+    with KeptChecks(output) as kept:
+        return _grade(config, inputs, output, context, kept)
+
+
+def _grade(
+    config: GradeConfig,
+    inputs: Mapping[str, Path],
+    output: Path,
+    context: StageContext,
+    kept: KeptChecks,
+) -> Counts:
+    responses = Responses(inputs["responses"], inputs["problems"], kept)
     human = read_human(Path(config.human)) if config.human else {}
+    by_kind = verify_by_kind(config, responses, inputs, output, context)
     judged = None
-    if config.method != "rule":
+    if config.method != "rule" and "answer" in responses.methods(config.kinds):
         from pcl_reasoner.grade.judging import judge_all
 
         judged = judge_all(config, responses, output, context, inputs.get("judge"))
-    grading = _Grading(config, judged, human)
+    grading = _Grading(config, judged, human, by_kind)
     grading.write(responses, output, context)
     total = responses.total
     counts = Counts(unit="responses", read=total, kept=total, info=grading.figures(total))
-    if judged:
-        described = {**judged.described, **judged.figures}
-        write_json(judging_file, {**described, "counts": counts.model_dump()})
+    if described := grading.described():
+        write_json(output / GRADING, {**described, "counts": counts.model_dump()})
     (output / JUDGE_LOG).unlink(missing_ok=True)
+    delete_logs(output)
     return counts
 
 
@@ -75,11 +92,17 @@ class _Grading:
     """Decides the verdict on every response, and counts the verdicts while it writes them."""
 
     def __init__(
-        self, config: GradeConfig, judged: Judged | None, human: Mapping[Key, bool]
+        self,
+        config: GradeConfig,
+        judged: Judged | None,
+        human: Mapping[Key, bool],
+        by_kind: ByKind,
     ) -> None:
-        self.config, self.judged, self.human = config, judged, human
+        self.config, self.judged, self.human, self.by_kind = config, judged, human, by_kind
         self.judgements = judged.judgements if judged else {}
         self.audit, self.agreement, self.graders = Audit(), Agreement(), Counter[str]()
+        self.rewards: dict[str, list[float]] = {}
+        """Kind -> number of responses and sum of their rewards."""
 
     def write(self, responses: Responses, output: Path, context: StageContext) -> None:
         """Write verdicts.parquet and audit.html; with rule and judge, also disagreements.jsonl."""
@@ -89,8 +112,8 @@ class _Grading:
         from pcl_reasoner.core.schemas import VERDICTS
 
         with pq.ParquetWriter(output / "verdicts.parquet", VERDICTS, compression="zstd") as writer:
-            for batch in responses.with_truths():
-                rows = [self._row(record, truth) for record, truth in batch]
+            for batch in responses.with_questions():
+                rows = [self._row(record, question, responses) for record, question in batch]
                 writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=VERDICTS))
                 written = self.graders.total()
                 context.progress.update(written, responses.total, "responses")
@@ -100,14 +123,24 @@ class _Grading:
             text = "".join(f"{line}\n" for line in lines)
             (output / "disagreements.jsonl").write_text(text, encoding="utf-8")
 
-    def _row(self, record: Mapping[str, Any], truth: str) -> dict[str, Any]:
+    def _row(
+        self, record: Mapping[str, Any], question: Question, responses: Responses
+    ) -> dict[str, Any]:
         """Return a response's row of verdicts.parquet; also counts its verdict and its grader."""
         key = (record["problem_id"], record["sample_index"])
         judgement = self.judgements.get(key)
+        if self.config.kinds[question.kind] == "answer":
+            truth = truth_of(record, responses.truths)
+            verdict, grader = self._decide(record, truth, judgement, self.human.get(key))
+        else:
+            truth = question.truth
+            verdict, grader = self.by_kind.verdict(record, question)
         judge_text = judgement.text if judgement else None
-        verdict, grader = self._decide(record, truth, judgement, self.human.get(key))
         self.graders[grader] += 1
-        texts = (truth, verdict.answer, record["response"] or "", judge_text)
+        counted = self.rewards.setdefault(question.kind, [0, 0.0])
+        counted[0] += 1
+        counted[1] += verdict.reward
+        texts = (truth, verdict.answer or verdict.detail, record["response"] or "", judge_text)
         self.audit.add(verdict.outcome, (f"{key[0]}/{key[1]}", *texts))
         return {
             "problem_id": key[0],
@@ -117,6 +150,8 @@ class _Grading:
             "answer": verdict.answer,
             "graded_by": grader,
             "judge_text": judge_text,
+            "score": verdict.score,
+            "detail": verdict.detail,
         }
 
     def _decide(
@@ -147,16 +182,29 @@ class _Grading:
         candidate = candidate_text(record, self.config.last_tokens)
         return Verdict(why_no_answer(candidate, reason) or "error", last_boxed(candidate or ""))
 
+    def described(self) -> dict[str, Any]:
+        """Return the settings of whatever graded besides the rule; empty if nothing did."""
+        found = dict(self.by_kind.described)
+        if self.judged:
+            found["judge"] = {**self.judged.described, **self.judged.figures}
+        return found
+
     def figures(self, total: int) -> dict[str, Any]:
         """Return the ``info`` of the stage's counts: verdicts, agreement, judge and graders."""
         outcomes = dict(sorted(self.audit.outcomes.items()))
         info = {"outcomes": outcomes, "correct_share": outcomes.get("correct", 0) / max(total, 1)}
+        if set(self.rewards) - {"math"}:
+            info["kinds"] = {
+                kind: {"responses": number, "mean_reward": summed / number}
+                for kind, (number, summed) in sorted(self.rewards.items())
+            }
+        info |= self.by_kind.figures
         if self.config.method in BOTH:
             info["agreement"] = self.agreement.info()
         if self.judged:
             prompt_sha256 = self.judged.described["prompt_sha256"]
             info |= {**self.judged.figures, "prompt_sha256": prompt_sha256}
-        if self.config.method in BOTH or self.human:
+        if self.config.method in BOTH or self.human or len(self.graders) > 1:
             info["graded_by"] = dict(sorted(self.graders.items()))
         if self.human:
             info["human_not_here"] = len(self.human) - self.graders["human"]

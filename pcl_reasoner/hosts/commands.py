@@ -1,4 +1,4 @@
-"""The exact commands per host: msrun for training, a vLLM server for sampling, Ray for data.
+"""The exact commands per host: msrun for training, vLLM servers for stages that ask, Ray for data.
 
     {"node01": [("v1_sft/train: ranks 0 to 7", "source …/set_env.sh && cd … && msrun … "), …], …}
 
@@ -8,8 +8,10 @@ This module starts nothing. The commands can be pasted; scripts.py writes them i
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.serving import GUARD_FOLDER, POOLING, SERVERS
 from pcl_reasoner.core.stage import ServerNeeds
 from pcl_reasoner.hosts.msrun import host_steps, training_environment
 from pcl_reasoner.hosts.ray_cluster import PORT as RAY_PORT
@@ -47,6 +49,22 @@ class HostCommand:
         return " && ".join([*self.environment, *self.place, self.start])
 
 
+@dataclass(frozen=True)
+class HostCommands:
+    """The commands of all hosts that start one stage's training, or one kind of its servers.
+
+    Args:
+        name: Name for the folder of their scripts: the stage's, e.g. ``train``; for servers of a
+            judge or a reward model ``grade.judging``, ``grade.scoring``.
+        commands: One command per host, in the order of the hosts.
+        needs: What the servers must offer; None for training.
+    """
+
+    name: str
+    commands: tuple[HostCommand, ...]
+    needs: ServerNeeds | None = None
+
+
 def commands_for_plan(plan: Plan) -> dict[str, list[tuple[str, str]]]:
     """Return the commands of a plan by host, in the order of the stages.
 
@@ -59,24 +77,28 @@ def commands_for_plan(plan: Plan) -> dict[str, list[tuple[str, str]]]:
     """
     found: dict[str, list[tuple[str, str]]] = {}
     for planned in plan.stages:
-        for command in host_commands(planned):
-            found.setdefault(command.host, []).append((command.purpose, command.line))
+        for group in host_commands(planned):
+            for one in group.commands:
+                found.setdefault(one.host, []).append((one.purpose, one.line))
     return found
 
 
-def host_commands(planned: PlannedStage) -> list[HostCommand]:
-    """Return one command per host: to train, or to start the servers that the stage needs.
+def host_commands(planned: PlannedStage) -> list[HostCommands]:
+    """Return the commands that train, or that start the servers that the stage asks.
 
-    Empty for any other stage, and for a stage that starts its servers itself.
+    There are none for servers that the stage starts itself, and for servers whose weights the
+    recipe does not name.
     """
-    placement, config = planned.recipe.launch.placement, planned.spec.config
-    if config.runs_on_hosts:
-        return list(_train(planned, placement))
-    server = config.server()
-    # A server that the stage starts itself needs no command to paste.
-    if server is not None and placement.sampling is None:
-        return list(_serve(planned, server, placement))
-    return []
+    placement, name = planned.recipe.launch.placement, planned.spec.name
+    if planned.spec.config.runs_on_hosts:
+        return [HostCommands(name, tuple(_train(planned, placement)))]
+    found = []
+    for needs in planned.spec.config.servers(planned.inputs):
+        by_hand = SERVERS[needs.kind].can_start and placement.serving_of(needs.kind) is None
+        if by_hand and needs.role in planned.inputs:
+            folder = name if needs.kind == "sampling" else f"{name}.{needs.kind}"
+            found.append(HostCommands(folder, tuple(_serve(planned, needs, placement)), needs))
+    return found
 
 
 def _train(planned: PlannedStage, placement: Placement) -> Iterator[HostCommand]:
@@ -91,24 +113,33 @@ def _train(planned: PlannedStage, placement: Placement) -> Iterator[HostCommand]
 
 
 def _serve(
-    planned: PlannedStage, server: ServerNeeds, placement: Placement
+    planned: PlannedStage, needs: ServerNeeds, placement: Placement
 ) -> Iterator[HostCommand]:
     """Yield one command per host, which starts a vLLM server with the stage's context length."""
-    start = " ".join(
-        [
-            "vllm serve",
-            shlex.quote(str(planned.inputs[server.role].path)),
-            f"--served-model-name {shlex.quote(server.name)}",
-            f"--host 0.0.0.0 --port {placement.server_port}",
-            f"--tensor-parallel-size {placement.server_devices}",
-            f"--max-model-len {server.max_model_len}",
-            # Sampling defaults in the weights folder must not change the recipe's settings.
-            "--generation-config vllm",
-        ]
-    )
+    start = _serve_command(planned.inputs[needs.role].path, needs, placement)
+    what = "server" if needs.kind == "sampling" else f"server of {SERVERS[needs.kind].model}"
     for rank, host in enumerate(placement.hosts):
         environment = tuple(environment_steps(placement, host))
-        yield HostCommand(host, rank, f"{planned.title}: server", environment, (), start)
+        yield HostCommand(host, rank, f"{planned.title}: {what}", environment, (), start)
+
+
+def _serve_command(model: Path, needs: ServerNeeds, placement: Placement) -> str:
+    words = [
+        "vllm serve",
+        shlex.quote(str(model)),
+        f"--served-model-name {shlex.quote(needs.name)}",
+        f"--host 0.0.0.0 --port {placement.first_port(needs.kind)}",
+        f"--tensor-parallel-size {placement.server_devices}",
+        f"--max-model-len {needs.max_model_len}",
+        # Sampling defaults in the weights folder must not change the recipe's settings.
+        "--generation-config vllm",
+    ]
+    if needs.template:
+        words.append(f"--chat-template {shlex.quote(str(Path(needs.template).resolve()))}")
+    if needs.kind == "scoring":
+        folder = shlex.quote(str(GUARD_FOLDER))
+        words = ["env", f'PYTHONPATH={folder}"${{PYTHONPATH:+:$PYTHONPATH}}"', *words, *POOLING]
+    return " ".join(words)
 
 
 def ray_commands(placement: Placement) -> list[HostCommand]:

@@ -17,10 +17,12 @@ from pathlib import Path
 from pcl_reasoner.core.artifact import write_atomically
 from pcl_reasoner.core.errors import not_writable
 from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.serving import SERVERS
 from pcl_reasoner.core.stage import ServerNeeds
 from pcl_reasoner.hosts.commands import (
     CONFIG,
     HostCommand,
+    HostCommands,
     host_commands,
     ray_address,
     ray_commands,
@@ -65,35 +67,37 @@ class Scripts:
         return f"bash {shlex.quote(str(self.files[0]))}"
 
 
-def has_scripts(planned: PlannedStage) -> bool:
-    """Return whether the stage needs scripts with which a person starts its processes.
-
-    A stage that trains on one device of one host needs none.
-    """
-    placement = planned.recipe.launch.placement
-    alone = len(placement.hosts) == 1 and placement.devices_per_host == 1
-    return not (planned.spec.config.runs_on_hosts and alone) and bool(host_commands(planned))
-
-
-def write_scripts(planned: PlannedStage) -> Scripts:
-    """Write the scripts that start a stage's training, or the servers that the stage needs.
+def write_scripts(planned: PlannedStage) -> list[Scripts]:
+    """Write the scripts that start a stage's training, or the servers that the stage asks.
 
     Args:
-        planned: The stage; `has_scripts` must be true for it.
+        planned: The stage.
+
+    Returns:
+        The scripts of the training, or those of each kind of servers. A stage that trains on one
+        device of one host needs none.
 
     Raises:
         StageError: The folder cannot be written.
     """
     placement = planned.recipe.launch.placement
-    commands = host_commands(planned)
-    server = planned.spec.config.server()
-    checks = _serve_checks(planned, server) if server else _train_checks(planned)
+    alone = len(placement.hosts) == 1 and placement.devices_per_host == 1
+    if planned.spec.config.runs_on_hosts and alone:
+        return []
+    return [_write_group(planned, group) for group in host_commands(planned)]
+
+
+def _write_group(planned: PlannedStage, group: HostCommands) -> Scripts:
+    placement, commands = planned.recipe.launch.placement, group.commands
+    needs = group.needs
+    checks = _serve_checks(planned, needs) if needs else _train_checks(planned)
     # Slurm's rank and master replace the launch file's.
     master = shlex.quote(placement.hosts[0])
     start = commands[0].start.replace(f"--master_addr={master} ", '--master_addr="$PCLR_MASTER" ')
     start = start.replace("--node_rank=0 ", '--node_rank="$SLURM_NODEID" ')
-    folder = planned.folder.parent / FOLDER / planned.spec.name
-    return _write(planned.title, folder, placement, commands, checks, [f"exec {start}"])
+    folder = planned.folder.parent / FOLDER / group.name
+    title = f"{planned.recipe.name}/{group.name}"
+    return _write(title, folder, placement, commands, checks, [f"exec {start}"])
 
 
 def write_ray_scripts(placement: Placement, run: Path) -> Scripts | None:
@@ -263,13 +267,17 @@ def _train_checks(planned: PlannedStage) -> list[str]:
     ]
 
 
-def _serve_checks(planned: PlannedStage, server: ServerNeeds) -> list[str]:
-    model = planned.inputs[server.role].path
-    missing = f"{model}: no weights yet. The stage before {planned.spec.name} makes them."
+def _serve_checks(planned: PlannedStage, needs: ServerNeeds) -> list[str]:
+    model = planned.inputs[needs.role].path
+    maker = f"The stage before {planned.spec.name} makes them."
+    if planned.inputs[needs.role].is_source:
+        maker = "pclr-ms run fetches them before its first stage, if they are the hub's."
+    missing = f"{model}: no weights yet. {maker}"
     there = f"[ -f {shlex.quote(str(model / 'config.json'))} ]"
-    port = planned.recipe.launch.placement.server_port
+    port = planned.recipe.launch.placement.first_port(needs.kind)
+    urls = f"placement.{SERVERS[needs.kind].urls}"
     return [
-        f"# It answers at http://HOST:{port}/v1: that belongs into placement.server_urls.",
+        f"# It answers at http://HOST:{port}/v1: that belongs into {urls}.",
         "# With VLLM_API_KEY in its environment it answers those alone that show that key; the",
         "# variable that holds it where the recipe runs belongs into placement.api_keys.",
         _on_path("vllm", "activate the environment of the server"),

@@ -18,7 +18,7 @@ def addresses(urls: list[str], placement: Placement) -> Addresses:
     """Return the servers that the launch file names: base URL -> API key.
 
     Args:
-        urls: The launch file's ``server_urls`` or ``judge_urls``.
+        urls: The launch file's ``server_urls``, ``judge_urls`` or ``score_urls``.
         placement: ``api_keys`` names the environment variables that hold the keys.
 
     Raises:

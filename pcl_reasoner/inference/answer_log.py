@@ -12,18 +12,22 @@ The responses of a published run are tens of gigabytes. Therefore only the keys 
 of their lines are kept in memory.
 """
 
+from __future__ import annotations
+
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.core.artifact import AppendLog
-from pcl_reasoner.core.schemas import Key
+
+if TYPE_CHECKING:
+    from pcl_reasoner.core.schemas import Key
 
 Record = dict[str, Any]
 
-_ANSWERED_BY, _RETRIED = "answered_by", "retried"
+ANSWERED_BY, _RETRIED = "answered_by", "retried"
 
 
 class AnswerLog:
@@ -53,8 +57,8 @@ class AnswerLog:
 
     def _index(self, line: Record, size: int) -> None:
         """Add a line of ``size`` bytes, which starts at offset ``_end``, to the index."""
-        if _ANSWERED_BY in line:
-            self.servers.append(line[_ANSWERED_BY])
+        if ANSWERED_BY in line:
+            self.servers.append(line[ANSWERED_BY])
         elif _RETRIED in line:
             self._retried_logged.update(line[_RETRIED])
         else:
@@ -90,7 +94,7 @@ class AnswerLog:
     def add_server(self, facts: dict[str, Any]) -> None:
         """Record the facts about a server that is used from now on, unless they are in the log."""
         if facts not in self.servers:
-            self._append([{_ANSWERED_BY: facts}])
+            self._append([{ANSWERED_BY: facts}])
 
     def read(self, keys: Iterable[Key]) -> Iterator[Record]:
         """Yield the answers with these keys in the order of the keys, read one by one."""

@@ -14,7 +14,7 @@ import httpx
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.inference.fleet import Fleet, Server
-from pcl_reasoner.inference.post import GivenUp, Passing, kind_of, overloaded
+from pcl_reasoner.inference.post import GivenUp, Passing, Send, kind_of, overloaded, post
 
 Read = TypeVar("Read")
 
@@ -30,10 +30,17 @@ class Asker:
         fleet: The servers; ``settings.retries`` is the number of repeats per request.
         retried: Counts failed requests by kind of failure.
         kept: Returns the end of an error message, e.g. ``12 of 80 responses are kept``.
+        send: Sends one request to one server: `post.post` or `classify.classify`.
     """
 
-    def __init__(self, fleet: Fleet, retried: Counter[str], kept: Callable[[], str]) -> None:
-        self.fleet, self.retried, self.kept = fleet, retried, kept
+    def __init__(
+        self,
+        fleet: Fleet,
+        retried: Counter[str],
+        kept: Callable[[], str],
+        send: Send = post,
+    ) -> None:
+        self.fleet, self.retried, self.kept, self.send = fleet, retried, kept, send
 
     async def ask(
         self, body: dict[str, Any], read: Callable[[dict[str, Any], float, str], Read]
@@ -56,7 +63,7 @@ class Asker:
             server = await self.fleet.take(failed_on)
             url, lost, sent = server.url, server.lost, time.monotonic()
             try:
-                answer = await self.fleet.ask(server, url, body)
+                answer = await self.fleet.ask(server, url, body, self.send)
                 result = read(answer, time.monotonic() - sent, url)
                 server.failures = 0
                 return result

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.kinds import suffix_of
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.prompt.template import ChatTemplate, load_template, prompt_messages
 from pcl_reasoner.prompt.trained import check_prompt
 from pcl_reasoner.weights.model_config import end_tokens
+
+_THINK = "<think>"
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,8 @@ class Problem:
     text: str
     expected_tokens: float | None = None
     """Expected tokens per response, if known; problems with long responses are sent first."""
+    kind: str = "math"
+    """Its kind, which may decide the text after the problem."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +65,12 @@ class Dialogue:
         self.template: ChatTemplate = load_template(folder, settings.template)
         self.ends = end_tokens(folder)
         self.end_of_turn: int | None = self._tokenizer.token_to_id(self.template.end_of_turn)
+        self._opened = _opened_by(self.template)
 
     def prompt(self, problem: Problem) -> Prompt:
         """Render one problem, ending with the generation prompt."""
-        messages = prompt_messages(problem.text, self.settings.system, self.settings.suffix)
+        suffix = suffix_of(self.settings.suffix, problem.kind)
+        messages = prompt_messages(problem.text, self.settings.system, suffix)
         text = self.template.render(messages, add_generation_prompt=True)
         return Prompt(problem.id, messages, self.encode(text), problem.expected_tokens)
 
@@ -72,9 +79,14 @@ class Dialogue:
         return self._tokenizer.encode(text, add_special_tokens=False).ids
 
     def response(self, token_ids: list[int], finish_reason: str) -> str:
-        """Return the text of sampled ids, without the end token at which sampling stopped."""
+        """Return the text of sampled ids, without the end token at which sampling stopped.
+
+        Some templates end with ``<think>`` (DeepSeek-R1). Then the text starts with it, as the
+        text of a model that writes the tag itself; the ids are those that were sampled.
+        """
         ended = finish_reason == "stop" and token_ids and token_ids[-1] in self.end_ids
-        return self.decode(token_ids[:-1] if ended else token_ids)
+        text = self.decode(token_ids[:-1] if ended else token_ids)
+        return text if not text or text.lstrip().startswith(_THINK) else self._opened + text
 
     def decode(self, token_ids: list[int]) -> str:
         """Return the text of token ids, including special tokens."""
@@ -95,3 +107,10 @@ class Dialogue:
         left = context - len(prompt.ids)
         limit = self.settings.max_new_tokens
         return left if limit is None else min(left, limit)
+
+
+def _opened_by(template: ChatTemplate) -> str:
+    """Return what a template writes from ``<think>`` on before the response; "" if nothing."""
+    prompt = template.render([{"role": "user", "content": "?"}], add_generation_prompt=True)
+    before, tag, after = prompt.rpartition(_THINK)
+    return tag + after if tag and not after.strip() else ""

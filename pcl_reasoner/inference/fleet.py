@@ -20,7 +20,7 @@ import httpx
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.inference.addresses import Addresses
-from pcl_reasoner.inference.post import post
+from pcl_reasoner.inference.post import Send, post
 from pcl_reasoner.inference.server import POLL_SECONDS, SupervisedServer
 from pcl_reasoner.inference.settings import SamplingConfig
 
@@ -194,17 +194,20 @@ class Fleet:
         servers = [server for server in self.servers if not server.given_up]
         return all(server.failures > retries and server.up for server in servers)
 
-    async def ask(self, server: Server, url: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Send a request as `post.post` does, but stop waiting when the server is lost.
+    async def ask(
+        self, server: Server, url: str, body: dict[str, Any], send: Send = post
+    ) -> dict[str, Any]:
+        """Send a request, but stop waiting when the server is lost.
 
-        A broken network link does not close a connection, so `post.post` alone would wait longer.
+        A broken network link does not close a connection, so ``send`` alone would wait longer.
 
         Args:
             server: The server that `take` returned.
             url: The server's base URL when it was taken.
             body: The request's JSON.
+            send: Sends the request: `post.post` or `classify.classify`.
         """
-        asking = asyncio.ensure_future(post(self.http, url, body))
+        asking = asyncio.ensure_future(send(self.http, url, body))
         lost = asyncio.ensure_future(server.lost.wait())
         try:
             await asyncio.wait({asking, lost}, return_when=asyncio.FIRST_COMPLETED)

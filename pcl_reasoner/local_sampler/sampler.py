@@ -118,12 +118,21 @@ def normalise(x: Any, eps: Any) -> Any:
 
 
 class Model(nn.Cell):
-    """Embedding, layers, final norm, head and the rotary tables."""
+    """Embedding, layers, final norm, head and the rotary tables.
 
-    def __init__(self, shape: ModelShape, weights: dict[str, NDArray[np.float32]]) -> None:
+    ``output`` names the head's tensor, [outputs, hidden]; None: that of the vocabulary.
+    """
+
+    def __init__(
+        self,
+        shape: ModelShape,
+        weights: dict[str, NDArray[np.float32]],
+        output: str | None = None,
+    ) -> None:
         super().__init__()
         embedding = weights["model.embed_tokens.weight"]
-        head = embedding if shape.tie_word_embeddings else weights["lm_head.weight"]
+        tied = shape.tie_word_embeddings and output is None
+        head = embedding if tied else weights[output or "lm_head.weight"]
         self.layers = nn.CellList([Layer(shape, weights, i) for i in range(shape.num_layers)])
         self.embedding = _parameter(embedding, "embedding")
         self.head = _parameter(weights["model.norm.weight"][:, None] * head.T, "head")
@@ -140,7 +149,7 @@ class Model(nn.Cell):
         return x, ops.gather(self.cos, positions, 0), ops.gather(self.sin, positions, 0)
 
     def logits(self, x: Any) -> Any:
-        """x [tokens, hidden] -> [tokens, vocabulary] float32."""
+        """x [tokens, hidden] -> [tokens, outputs] float32."""
         return ops.matmul(normalise(x, self.eps), self.head)
 
 
@@ -268,14 +277,15 @@ class LocalSampler:
 
     Args:
         folder: A Hugging Face folder of a Qwen2 model.
+        output: Name of the head's tensor; None: that of the vocabulary.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, output: str | None = None) -> None:
         ms.set_context(mode=ms.GRAPH_MODE)
         _use_cpu()
         self.shape = _shape_of(folder)
         self.ends = end_tokens(folder)
-        self.model = Model(self.shape, read_weights(folder))
+        self.model = Model(self.shape, read_weights(folder), output)
         self.layout: Layout | None = None
         self.prefill: Prefill
         self.step: Step

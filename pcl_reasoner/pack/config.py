@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from pcl_reasoner.core.kinds import Suffix
 from pcl_reasoner.core.stage import FileName, StageConfig
 
 OverLength = Literal["error", "drop", "truncate"]
@@ -15,16 +16,20 @@ class TokenizeConfig(StageConfig):
 
     renamed = {"max_tokens": "max_segment_tokens"}
 
-    source: Literal["responses", "rows"] = "responses"
-    """``responses``: sampled responses with rewards (RL). ``rows``: a data set with a cot (SFT)."""
+    source: Literal["responses", "samples", "rows"] = "responses"
+    """``responses``: sampled responses with rewards (RL). ``samples``: sampled responses without
+    rewards, e.g. a teacher's (SFT). ``rows``: a data set with a cot (SFT)."""
+    encode_text: bool = False
+    """Encode the responses' texts with the policy's tokenizer, instead of using their token ids:
+    for responses of another model, whose ids mean other texts."""
     max_segment_tokens: int = Field(gt=0)
     """Limit on the tokens per segment: prompt, response and end of turn together."""
     over_length: OverLength = "drop"
     """Handling of a longer segment: raise an error, drop it, or truncate its response."""
     system: str | None = None
     """Text of the system turn; None for no system turn."""
-    suffix: str = ""
-    """Text that is appended to the problem in the user's turn."""
+    suffix: Suffix = ""
+    """Text that is appended to the problem in the user's turn, or a text for each kind."""
     template: FileName | None = None
     """A jinja file that replaces the model's own chat template."""
     think_newline: bool = False

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from pcl_reasoner.core.artifact import fingerprint
 from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core.kinds import Suffix, suffix_of
 from pcl_reasoner.prompt.template import ChatTemplate, load_template, prompt_messages
 from pcl_reasoner.prompt.vocabulary import read_vocabulary
 
@@ -46,7 +47,7 @@ class Encoder:
         tokenizer: The model's tokenizer.
         template: The model's chat template, or its replacement.
         system: Text of the system turn; None for no system turn.
-        suffix: Text that is appended to every problem.
+        suffix: Text that is appended to every problem, or a text for each kind of problem.
         think_newline: True to add V1's newline after ``<think>`` and before ``</answer>``.
     """
 
@@ -56,7 +57,7 @@ class Encoder:
     tokenizer: Tokenizer
     template: ChatTemplate
     system: str | None = None
-    suffix: str = ""
+    suffix: Suffix = ""
     think_newline: bool = False
 
     @cached_property
@@ -93,7 +94,7 @@ class Encoder:
 def load_encoder(
     model: Path | str | Mapping[str, str],
     system: str | None = None,
-    suffix: str = "",
+    suffix: Suffix = "",
     template: str | None = None,
     think_newline: bool = False,
 ) -> Encoder:
@@ -149,22 +150,23 @@ def with_newlines(response: str) -> str:
     return response
 
 
-def sample_of(record: Mapping[str, Any], system: str | None, suffix: str) -> Sample:
+def sample_of(record: Mapping[str, Any], system: str | None, suffix: Suffix) -> Sample:
     """Convert a record of PCL-Reasoner-V1's or V1.5's data to a Sample.
 
     Args:
         record: A mapping with the key ``conversations`` ([{from, value}, …]), or with ``problem``
             or ``prompt``, and ``response`` or ``cot``. If the response was sampled, the record
-            also has ``token_ids`` and ``finish_reason``.
+            also has ``token_ids`` and ``finish_reason``. It may have its problem's ``kind``.
         system: Text of the system turn for a record without one; None for no system turn.
-        suffix: Text that is appended to the prompt's last turn.
+        suffix: Text that is appended to the prompt's last turn, or a text for each kind.
 
     Raises:
         ValueError: The record has no prompt or no response. The message is the reason under which
             it is counted as dropped, e.g. ``malformed_no_problem``.
     """
+    after = suffix_of(suffix, record.get("kind"))
     if record.get("conversations") is not None:
-        return _sample_of_conversation(record["conversations"], system, suffix)
+        return _sample_of_conversation(record["conversations"], system, after)
     problem = record.get("problem") or record.get("prompt")
     if not isinstance(problem, str) or not problem:
         raise ValueError("malformed_no_problem")
@@ -172,7 +174,7 @@ def sample_of(record: Mapping[str, Any], system: str | None, suffix: str) -> Sam
     sampled = "finish_reason" in record
     if not sampled and not (isinstance(response, str) and response):
         raise ValueError("malformed_no_response")
-    messages = prompt_messages(problem, system, suffix)
+    messages = prompt_messages(problem, system, after)
     finished = record.get("finish_reason", "stop") == "stop"
     return Sample(messages, problem, response or "", record.get("token_ids") or None, finished)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageContext
-from pcl_reasoner.grade.reading import column_of_problems, value_of
+from pcl_reasoner.grade.reading import prompt_columns, value_of
 from pcl_reasoner.pack.config import PackConfig, TokenizeConfig
 
 if TYPE_CHECKING:
@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 64
 """Records encoded at a time."""
-_RL_COLUMNS = (
-    *("problem_id", "sample_index", "response", "token_ids", "finish_reason"),
-    *("reward", "pass_rate"),
-)
+_SAMPLE_COLUMNS = ("problem_id", "sample_index", "response", "token_ids", "finish_reason")
+_RL_COLUMNS = (*_SAMPLE_COLUMNS, "reward", "pass_rate")
 _ADVANTAGE = "advantage"
 """An optional column, which only some losses need; training with such a loss checks for it."""
-_ROW_COLUMNS = ["conversations", "problem_id", "problem", "prompt", "response", "cot"]
+_ROW_COLUMNS = ["conversations", "problem_id", "problem", "prompt", "response", "cot", "kind"]
 
 
 def tokenize(
@@ -38,7 +36,8 @@ def tokenize(
     """Encode responses; write an Arrow folder and meta.json.
 
     Raises:
-        StageError: A reward is missing or out of range, or the problem of a response is unknown.
+        StageError: A reward is missing or out of range, the problem of a response is unknown, or no
+            segment is left.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -52,7 +51,7 @@ def tokenize(
     prompt = config.model_dump(include=set(Encoder.PROMPT_KEYS))
     encoder = load_encoder(inputs["policy"], **prompt)
     segmenter = Segmenter(encoder, config.max_segment_tokens, config.over_length)
-    problems = _problems(inputs) if config.source == "responses" else None
+    problems = {} if config.source == "rows" else _problems(config, inputs)
     files = _source_files(config, inputs["responses"])
     total = sum(pq.ParquetFile(file).metadata.num_rows for file in files)
 
@@ -69,6 +68,7 @@ def tokenize(
                 context.progress.update(first, total, "segments", file.name)
 
     kept = write_arrow_folder(output, SEGMENTS, segments())
+    _check_kept(kept, total, segmenter.dropped, inputs["responses"])
     _write_meta(output, inputs["policy"], encoder)
     write_prompt(output, config.system, config.suffix, config.template)
     return Counts(
@@ -123,20 +123,30 @@ def pack(
     )
 
 
-def _problems(inputs: Mapping[str, Path]) -> dict[str, str]:
+def _check_kept(kept: int, total: int, dropped: Mapping[str, int], folder: Path) -> None:
+    if not kept:
+        raise StageError(
+            f"{folder}: no segment is left of {total} responses (dropped: {dict(dropped)}). "
+            "Check the stage that wrote them, or max_segment_tokens."
+        )
+
+
+def _problems(config: TokenizeConfig, inputs: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
+    """Return column -> (problem_id -> value): what the sampled responses do not have."""
     if "problems" not in inputs:
         raise StageError(
-            "source responses needs the problems that were sampled: give the stage the input "
-            "`problems`, e.g. contamination; or set source to rows for a data set with a cot."
+            f"source {config.source} needs the problems that were sampled: give the stage the "
+            "input `problems`, e.g. contamination; or set source to rows for a data set with a cot."
         )
-    return column_of_problems(inputs["problems"], "problem")
+    return prompt_columns(inputs["problems"], config.suffix)
 
 
 def _source_files(config: TokenizeConfig, folder: Path) -> list[Path]:
-    if config.source == "responses":
-        patterns = ["responses.parquet"]
-    else:
-        patterns = ["clean.parquet", "rows/*.parquet"]
+    patterns = {
+        "responses": ["responses.parquet"],
+        "samples": ["responses/*.parquet", "responses.parquet"],
+        "rows": ["clean.parquet", "rows/*.parquet"],
+    }[config.source]
     found = [sorted(folder.glob(pattern)) for pattern in patterns]
     files = next((files for files in found if files), [])
     if not files:
@@ -148,23 +158,30 @@ def _source_files(config: TokenizeConfig, folder: Path) -> list[Path]:
 
 
 def _tables(
-    config: TokenizeConfig, file: Path, problems: Mapping[str, str] | None
+    config: TokenizeConfig, file: Path, problems: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[Any]:
-    """Yield a file's records as tables; sampled responses get the column ``problem``."""
+    """Yield a file's records as tables; sampled responses get the columns of ``problems``."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    parquet = pq.ParquetFile(file)
-    present = parquet.schema_arrow.names
+    from pcl_reasoner.curate.parts import fixed_batches, open_parquet
+
+    present = open_parquet(file).schema_arrow.names
     if config.source == "responses":
         _check_rewarded(present, file)
-    wanted = _ROW_COLUMNS if config.source == "rows" else [*_RL_COLUMNS, _ADVANTAGE]
+    wanted = {
+        "responses": [*_RL_COLUMNS, _ADVANTAGE],
+        "samples": list(_SAMPLE_COLUMNS),
+        "rows": _ROW_COLUMNS,
+    }[config.source]
     columns = [name for name in wanted if name in present]
-    for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns):
+    if config.encode_text and "token_ids" in columns:
+        columns.remove("token_ids")
+    for batch in fixed_batches(file, _BATCH_ROWS, columns):
         table = pa.Table.from_batches([batch])
-        if problems is not None:
-            texts = [value_of(name, problems) for name in table["problem_id"].to_pylist()]
-            table = table.append_column("problem", pa.array(texts))
+        names = table["problem_id"].to_pylist() if problems else []
+        for column, values in problems.items():
+            found = [value_of(name, values) for name in names]
+            table = table.append_column(column, pa.array(found, pa.string()))
         yield table
 
 

@@ -13,19 +13,20 @@ from pathlib import Path
 
 from pcl_reasoner.core.artifact import write_json
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.kinds import Suffix
 from pcl_reasoner.prompt.model_files import read_json
 
 PROMPT = "prompt.json"
 TEMPLATE = "chat_template.jinja"
 
 
-def write_prompt(folder: Path, system: str | None, suffix: str, template: str | None) -> None:
+def write_prompt(folder: Path, system: str | None, suffix: Suffix, template: str | None) -> None:
     """Write prompt.json.
 
     Args:
         folder: The folder of the artifact.
         system: Text of the system turn; None for no system turn.
-        suffix: Text after the problem.
+        suffix: Text after the problem, or a text for each kind of problem.
         template: File that replaced the model's chat template; None: the model's own.
     """
     source = Path(template).read_text(encoding="utf-8") if template else None
@@ -74,14 +75,14 @@ def with_system(source: str, system: str | None) -> str:
 
 
 def check_prompt(
-    folder: Path, system: str | None, suffix: str, template: str | None = None
+    folder: Path, system: str | None, suffix: Suffix, template: str | None = None
 ) -> None:
     """Compare a stage's prompt with the one that the model was trained with, if that is known.
 
     Args:
         folder: Hugging Face folder of the weights.
         system: The stage's system turn; None: the chat template's own.
-        suffix: The stage's text after the problem.
+        suffix: The stage's text after the problem, or a text for each kind of problem.
         template: The stage's template file; None: the model's own template.
 
     Raises:

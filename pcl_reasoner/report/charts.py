@@ -5,7 +5,7 @@ equal values have equal bytes.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -18,6 +18,13 @@ SHORT = 100
 """A curve of at most this many points is drawn without averaging."""
 
 Point = tuple[float, float]
+Scale = Callable[[float], float]
+"""Value -> position on an axis, before it is stretched to pixels."""
+
+
+def log_count(value: float) -> float:
+    """Position of a number of records on a logarithmic axis that begins at 0."""
+    return math.log10(1.0 + value)
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,24 @@ def nice_ticks(low: float, high: float, about: int = 4) -> list[float]:
     return [round(index * step, 12) for index in range(first, last + 1)]
 
 
+def log_ticks(low: float, high: float) -> list[float]:
+    """Return 1, 2, 5, 10, … that cover the range; only the powers of ten if it is wide.
+
+    Args:
+        low: Smallest value to be covered, above 0.
+        high: Largest value to be covered.
+    """
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(max(high, low * 2))) + 1)
+    fine = [m * 10.0**power for power in powers for m in (1.0, 2.0, 5.0)]
+    first = max(index for index, tick in enumerate(fine) if tick <= low)
+    last = next(index for index, tick in enumerate(fine) if tick >= max(high, low * 2))
+    found = fine[first : last + 1]
+    if len(found) > 7:
+        tens = [10.0**power for power in powers if fine[first] < 10.0**power < fine[last]]
+        found = [fine[first], *tens, fine[last]]
+    return found
+
+
 def tick_text(value: float) -> str:
     """Format a tick's number as short text, with an exponent only if it needs one."""
     if value == 0:
@@ -109,27 +134,31 @@ class _Frame:
 
     x_ticks: list[float]
     y_ticks: list[float]
+    x_scale: Scale = float
+    y_scale: Scale = float
+    right: float = RIGHT
+    """Pixels to the right of the drawing; more if there is an axis."""
 
     def x(self, value: float) -> float:
-        low, high = self.x_ticks[0], self.x_ticks[-1]
-        return LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT)
+        low, at, high = map(self.x_scale, (self.x_ticks[0], value, self.x_ticks[-1]))
+        return LEFT + (at - low) / (high - low) * (WIDTH - LEFT - self.right)
 
     def y(self, value: float) -> float:
-        low, high = self.y_ticks[0], self.y_ticks[-1]
-        return HEIGHT - BOTTOM - (value - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
+        low, at, high = map(self.y_scale, (self.y_ticks[0], value, self.y_ticks[-1]))
+        return HEIGHT - BOTTOM - (at - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
     def draw(self, x_label: str) -> Markup:
         """Draw grid lines, tick numbers and the name of the x axis."""
         parts = []
         for tick in self.y_ticks:
             y = self.y(tick)
-            parts.append(_line("grid", LEFT, y, WIDTH - RIGHT, y))
+            parts.append(_line("grid", LEFT, y, WIDTH - self.right, y))
             parts.append(_text("end", LEFT - 6, y + 3.5, tick_text(tick)))
         for tick in self.x_ticks:
             x = self.x(tick)
             parts.append(_line("tick", x, HEIGHT - BOTTOM, x, HEIGHT - BOTTOM + 4))
             parts.append(_text("middle", x, HEIGHT - BOTTOM + 16, tick_text(tick)))
-        parts.append(_text("middle", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, x_label))
+        parts.append(_text("middle", (LEFT + WIDTH - self.right) / 2, HEIGHT - 4, x_label))
         return Markup("").join(parts)
 
 
@@ -185,16 +214,43 @@ def line_chart(label: str, series: Sequence[Series]) -> Markup:
     frame = _Frame(x_ticks, y_ticks)
     parts = [frame.draw("step")]
     for one in series:
-        means = bucket_means(one.points, SHORT if len(one.points) <= SHORT else BUCKETS)
-        if len(means) < len(one.points):
-            # 800 points are as fine as the drawing can show.
-            thin = [point for point, _ in bucket_means(one.points, 800)]
-            parts.append(_polyline(f"raw {one.style}", frame, thin))
-        parts.append(_polyline(f"curve {one.style}", frame, [point for point, _ in means]))
-        for (x, y), (first, last) in means:
-            steps = f"{first:g}" if first == last else f"{first:g}–{last:g}"
-            tooltip = f"{one.name}, step {steps}: {y:.4g}"
-            parts.append(_dot(one.style, frame.x(x), frame.y(y), tooltip))
+        parts += _curve(frame, one)
+    return _svg(label, HEIGHT, parts)
+
+
+def _curve(frame: _Frame, one: Series) -> list[Markup]:
+    """Draw one curve: its points if they are few, else their means and a thin line."""
+    parts = []
+    means = bucket_means(one.points, SHORT if len(one.points) <= SHORT else BUCKETS)
+    if len(means) < len(one.points):
+        # 800 points are as fine as the drawing can show.
+        thin = [point for point, _ in bucket_means(one.points, 800)]
+        parts.append(_polyline(f"raw {one.style}", frame, thin))
+    parts.append(_polyline(f"curve {one.style}", frame, [point for point, _ in means]))
+    for (x, y), (first, last) in means:
+        steps = f"{first:g}" if first == last else f"{first:g}–{last:g}"
+        tooltip = f"{one.name}, step {steps}: {y:.4g}"
+        parts.append(_dot(one.style, frame.x(x), frame.y(y), tooltip))
+    return parts
+
+
+def two_axis_chart(label: str, left: Series, right: Series) -> Markup:
+    """Draw two curves by step: one on the left axis, from 0, and a share on the right axis.
+
+    Args:
+        label: What the chart shows, for screen readers.
+        left: Has at least one point.
+        right: Fractions in [0, 1], at least one.
+    """
+    steps = [x for one in (left, right) for x, _ in one.points]
+    x_ticks = nice_ticks(min(steps), max(steps))
+    y_ticks = nice_ticks(0.0, max(y for _, y in left.points))
+    frame = _Frame(x_ticks, y_ticks, right=46.0)
+    shares = _Frame(x_ticks, [0.0, 1.0], right=46.0)
+    parts = [frame.draw("step"), *_curve(frame, left), *_curve(shares, right)]
+    for percent in (0, 25, 50, 75, 100):
+        y = shares.y(percent / 100) + 3.5
+        parts.append(_text("start", WIDTH - shares.right + 6, y, f"{percent} %"))
     return _svg(label, HEIGHT, parts)
 
 
@@ -215,6 +271,7 @@ def histogram(
     counts: Sequence[int],
     x_label: str,
     threshold: float | None = None,
+    logarithmic: bool = False,
 ) -> Markup:
     """Draw a histogram.
 
@@ -224,8 +281,15 @@ def histogram(
         counts: Number of records between each edge and the next.
         x_label: Name of the x axis.
         threshold: Drawn as a vertical line if it is between the first and the last edge.
+        logarithmic: Both axes are logarithmic, so that a bar of one record can be seen beside a bar
+            of thousands; the first edge is above 0.
     """
-    frame = _Frame(nice_ticks(edges[0], edges[-1]), nice_ticks(0.0, max([1.0, *counts])))
+    largest = max([1.0, *counts])
+    if logarithmic:
+        y_ticks = [0.0, *log_ticks(1.0, largest)]
+        frame = _Frame(log_ticks(edges[0], edges[-1]), y_ticks, math.log10, log_count, 24.0)
+    else:
+        frame = _Frame(nice_ticks(edges[0], edges[-1]), nice_ticks(0.0, largest))
     bars = zip(edges, edges[1:], counts, strict=False)
     parts = [frame.draw(x_label), *(_bar(frame, *bar) for bar in bars)]
     if threshold is not None and edges[0] <= threshold <= edges[-1]:
@@ -249,7 +313,9 @@ def interval_chart(label: str, estimates: Sequence[Estimate]) -> Markup:
         label: What the chart shows, for screen readers.
         estimates: The scores, from top to bottom.
     """
-    row, left = 26.0, 104.0
+    row = 26.0
+    # A letter has about 6.2 pixels.
+    left = max(104.0, 16.0 + 6.2 * max(len(one.name) for one in estimates))
     height = row * len(estimates) + 30.0
 
     def x_of(value: float) -> float:

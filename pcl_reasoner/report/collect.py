@@ -13,7 +13,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pcl_reasoner.evaluate.verdict import SCORES
-from pcl_reasoner.report import scores, training
+from pcl_reasoner.report import filters, kinds, programs, revisions, scores, training
 from pcl_reasoner.report.packing import packing
 from pcl_reasoner.report.records import StageRecord, finite
 from pcl_reasoner.runner.draft import PAPER
@@ -58,6 +58,7 @@ def summarize(
         "comparison": comparison,
         "expect": scores.check_expected(recipe.get("expect") or {}, rows, comparison, records),
         "grades": grades(records),
+        **_of_data(records),
         "problems": examples,
         "choices": choices(records, recipe),
         "fingerprints": {
@@ -66,6 +67,24 @@ def summarize(
     }
     # JSON may contain lone surrogates, which UTF-8 cannot encode.
     return json.loads(json.dumps(summary, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def _of_data(records: Sequence[StageRecord]) -> dict[str, Any]:
+    """Return the sections on problems, ground truths, tests, filters and kinds."""
+    return {
+        "kinds": kinds.kind_rows(records),
+        "mixes": kinds.mixes(records),
+        "graded_by_kind": [
+            {"key": one.key, "kinds": one.files["graded_by_kind"]}
+            for one in records
+            if one.files.get("graded_by_kind")
+        ],
+        "revisions": revisions.revisions(records),
+        "programs": programs.program_rows(records),
+        "perplexities": filters.perplexities(records),
+        "filters": filters.filtered(records),
+        "pass_rates": filters.pass_rates(records),
+    }
 
 
 def build_funnel(
@@ -137,6 +156,7 @@ def collect_warnings(
         for text in (record.manifest or {}).get("warnings") or []
     ]
     texts = [text for digest in trained for text in training.warnings_about(dict(digest))]
+    texts += programs.warnings_about(records)
     graded = grades(records)
     if graded and all(digest["correct_share"] is None for digest in trained):
         texts += _few_correct(**graded[-1])
@@ -144,9 +164,13 @@ def collect_warnings(
 
 
 def _few_correct(key: str, verdicts: Mapping[str, int]) -> list[str]:
-    """Return a warning about a grading stage if less than half of its responses are correct."""
-    correct, total = verdicts.get("correct", 0), sum(verdicts.values())
-    if correct / total >= 0.5:
+    """Return a warning about a grading stage if less than half of its responses are correct.
+
+    Scored responses are neither correct nor incorrect.
+    """
+    correct = verdicts.get("correct", 0)
+    total = sum(verdicts.values()) - verdicts.get("scored", 0)
+    if not total or correct / total >= 0.5:
         return []
     return [
         f"{key}: only {correct / total:.1%} of the graded responses are correct ({correct} of "

@@ -1,22 +1,32 @@
-"""Draws a few problems, with their responses and verdicts, for the page.
+"""Draws a few problems of each kind, with their responses and verdicts, for the page.
 
 A sample response of a problem::
 
     {"sample_index": 3, "response": "<think>12-3=9 …", "verdict": "incorrect", "reward": 0.0,
-     "answer": "9", "selected": True}
+     "answer": "9", "selected": True, "why": {}}
+
+``why`` says more about a verdict, e.g. of a program::
+
+    {"passed": 2, "total": 5, "test": 3, "reason": "wrong value", "got": "7",
+     "case": "{\\"args\\": [3], \\"out\\": 6}"}
 """
 
+import json
 import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pcl_reasoner.core.kinds import KINDS
+from pcl_reasoner.report.programs import reason_text
 from pcl_reasoner.report.records import read_rows
 
 RESPONSES_SHOWN = 8
 """Maximum responses per problem; more would make the page too long."""
 HEAD, TAIL = 1200, 600
 """Characters shown of a long response: at the beginning, and at the end, with the answer."""
+CASE_CHARACTERS = 400
+"""Characters shown of a test."""
 
 
 def cut(text: str | None) -> dict[str, Any]:
@@ -30,43 +40,89 @@ def read_examples(folders: Mapping[str, Path], count: int, seed: int) -> list[di
     """Draw graded problems at random; return them with their responses and verdicts.
 
     Args:
-        folders: Stage type -> folder. Without the stage ``select``, ``selected`` is None.
-        count: Number of problems.
+        folders: ``grade``, ``responses``, ``problems`` and ``select`` -> the folder of the stage.
+            Without ``select``, ``selected`` is None.
+        count: Number of problems of each kind.
         seed: Seed for drawing them.
 
     Returns:
-        For each problem: problem_id (16 hex digits), problem (its text; empty if the problems could
-        not be read), ground_truth as in the data, and responses. A response has sample_index,
-        response, verdict, reward, answer, selected; a long one is cut in the middle.
+        For each problem: problem_id (16 hex digits), kind, problem (its text; empty if the problems
+        could not be read), ground_truth as in the data, and responses. A response has
+        sample_index, response, verdict, reward, answer, selected, why; a long one is cut in the
+        middle.
     """
-    graded = read_rows(folders.get("grade"), "verdicts.parquet", ["problem_id"])
-    ids = sorted({row["problem_id"] for row in graded})
-    drawn = random.Random(seed).sample(ids, min(count, len(ids)))
+    problem_of = _draw(folders, count, seed)
+    drawn = list(problem_of)
 
     def rows(stage: str, path: str, *columns: str) -> list[dict[str, Any]]:
         return read_rows(folders.get(stage), path, ["problem_id", *columns], drawn)
 
-    texts = rows("sample", "responses", "sample_index", "response", "n_tokens")
+    texts = rows("responses", "responses", "sample_index", "response", "n_tokens")
     text_of = {_key(row): row for row in texts}
     chosen = {_key(row) for row in rows("select", "responses.parquet", "sample_index")}
-    problems = rows("contamination", "clean.parquet", "problem", "ground_truth")
-    problem_of = {row["problem_id"]: row for row in problems}
     responses: dict[str, list[dict[str, Any]]] = {problem_id: [] for problem_id in drawn}
-    verdicts = rows("grade", "verdicts.parquet", "sample_index", "verdict", "reward", "answer")
-    for row in sorted(verdicts, key=_key):
+    columns = ("sample_index", "verdict", "reward", "answer", "score", "detail")
+    for row in sorted(rows("grade", "verdicts.parquet", *columns), key=_key):
         text = text_of.get(_key(row), {})
         selected = _key(row) in chosen if "select" in folders else None
-        response = {**text, **row, "selected": selected, **cut(text.get("response"))}
-        responses[row["problem_id"]].append(response)
+        reasons = why(row.pop("detail", None), problem_of[row["problem_id"]].get("checks"))
+        response = {**text, **row, "selected": selected, "why": reasons}
+        responses[row["problem_id"]].append({**response, **cut(text.get("response"))})
     return [
         {
             "problem_id": problem_id,
-            "problem": str(problem_of.get(problem_id, {}).get("problem") or ""),
-            "ground_truth": str(problem_of.get(problem_id, {}).get("ground_truth") or ""),
+            "kind": problem_of[problem_id].get("kind") or "math",
+            "problem": str(problem_of[problem_id].get("problem") or ""),
+            "ground_truth": str(problem_of[problem_id].get("ground_truth") or ""),
             "responses": found[:RESPONSES_SHOWN],
         }
         for problem_id, found in responses.items()
     ]
+
+
+def _draw(folders: Mapping[str, Path], count: int, seed: int) -> dict[str, dict[str, Any]]:
+    """Draw graded problems of each kind; return problem_id -> their columns, kind by kind."""
+    graded = read_rows(folders.get("grade"), "verdicts.parquet", ["problem_id"])
+    ids = sorted({row["problem_id"] for row in graded})
+    kind_of = {row["problem_id"]: row.get("kind") for row in _problems(folders, ids, "kind")}
+    drawn: list[str] = []
+    for kind in KINDS:
+        of_kind = [one for one in ids if (kind_of.get(one) or "math") == kind]
+        drawn += random.Random(seed).sample(of_kind, min(count, len(of_kind)))
+    rows = _problems(folders, drawn, "problem", "ground_truth", "kind", "checks")
+    found = {row["problem_id"]: row for row in rows}
+    return {one: found.get(one, {}) for one in drawn}
+
+
+def _problems(folders: Mapping[str, Path], ids: list[str], *columns: str) -> list[dict[str, Any]]:
+    names = ["problem_id", *columns]
+    found = read_rows(folders.get("problems"), "clean.parquet", names, ids)
+    return found or read_rows(folders.get("problems"), "problems.parquet", names, ids)
+
+
+def why(detail: str | None, checks: str | None) -> dict[str, Any]:
+    """Return more about a verdict: the first test that failed, or the instructions not followed.
+
+    Args:
+        detail: The column of verdicts.parquet: JSON or None.
+        checks: The problem's column: JSON with its tests, "" or None.
+    """
+    found = json.loads(detail) if detail else {}
+    if not isinstance(found, dict) or "case" not in found:
+        return found if isinstance(found, dict) else {}
+    cases = ((json.loads(checks) if checks else {}).get("tests") or {}).get("cases") or []
+    number = found["case"]
+    case = cases[number] if number < len(cases) else None
+    text = case if isinstance(case, str) else json.dumps(case, ensure_ascii=False)
+    return {
+        "passed": found["passed"],
+        "total": found["total"],
+        "test": number + 1,
+        "reason": reason_text(found["reason"]),
+        "got": found.get("text") or "",
+        "case": "" if case is None else text[:CASE_CHARACTERS],
+        "case_cut": len(text) > CASE_CHARACTERS,
+    }
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, int]:

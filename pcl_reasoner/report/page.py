@@ -7,7 +7,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pcl_reasoner.report import charts, packing, training
+from pcl_reasoner.core.kinds import KINDS
+from pcl_reasoner.report import charts, filters, packing, programs, training
+from pcl_reasoner.report.kinds import UNKNOWN
 from pcl_reasoner.report.records import StageRecord
 
 
@@ -46,8 +48,8 @@ def page_environment() -> tuple[Environment, Markup]:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (number, percent, points, figure_text, duration, spaced)
-    environment.filters.update({function.__name__: function for function in filters})
+    functions = (number, percent, points, figure_text, duration, spaced, programs.reason_text)
+    environment.filters.update({function.__name__: function for function in functions})
     style, _, _ = loader.get_source(environment, "report.css")
     return environment, Markup(style)
 
@@ -63,6 +65,8 @@ def render(summary: Mapping[str, Any], records: Sequence[StageRecord]) -> str:
         HTML with everything inline; all text from data is escaped.
     """
     environment, style = page_environment()
+    present = {kind for row in summary["kinds"] for kind in (*row["kept"], *row["lost"])}
+    trained = [record for record in records if record.files.get("metrics")]
     return environment.get_template("report.html.jinja").render(
         **summary,
         style=style,
@@ -71,9 +75,15 @@ def render(summary: Mapping[str, Any], records: Sequence[StageRecord]) -> str:
         fill_chart=packing.fill_chart,
         packing_accounts=packing.packing_lines(summary["packing"], packing.ACCOUNTS),
         packing_sizes=packing.packing_lines(summary["packing"], packing.ROW_SIZES),
-        training_charts={
-            record.key: panels(record) for record in records if record.files.get("metrics")
+        training_charts={record.key: panels(record) for record in trained},
+        shift_charts={
+            record.key: shift_chart(record) for record in trained if training.pattern_shift(record)
         },
+        graded_training=any(one["correct_share"] is not None for one in summary["training"]),
+        kind_columns=[kind for kind in (*KINDS, UNKNOWN) if kind in present],
+        program_chart=programs.program_chart(summary["programs"]),
+        filter_chart=filters.filter_chart,
+        rate_chart=filters.rate_chart,
         stages=[provenance(record) for record in records if record.manifest],
         versions=versions(records),
     )
@@ -81,9 +91,10 @@ def render(summary: Mapping[str, Any], records: Sequence[StageRecord]) -> str:
 
 def score_chart(comparison: Sequence[Mapping[str, Any]]) -> Markup | None:
     """Draw scores before and after training, with intervals; None if no score has an interval."""
+    twice = any(pair["before"] for pair in comparison)
     estimates = [
         charts.Estimate(
-            f"{pair['benchmark'][:10]} {name}" if len(comparison) > 1 else name,
+            _estimate_name(pair["benchmark"][:20], name, twice, len(comparison) > 1),
             name,
             pair[name]["avg_at_n"],
             *pair[name]["interval"],
@@ -96,6 +107,13 @@ def score_chart(comparison: Sequence[Mapping[str, Any]]) -> Markup | None:
     return charts.interval_chart(label, estimates) if estimates else None
 
 
+def _estimate_name(benchmark: str, name: str, twice: bool, several: bool) -> str:
+    """Return the name of a dot: the benchmark if there are several, before or after if needed."""
+    if not several:
+        return name
+    return f"{benchmark} {name}" if twice else benchmark
+
+
 def length_chart(table: Mapping[str, Any]) -> Markup:
     """Draw the histogram of one length table."""
     label = f"Lengths of {table['name']} in tokens"
@@ -106,7 +124,11 @@ def length_chart(table: Mapping[str, Any]) -> Markup:
 def panels(record: StageRecord) -> list[tuple[str, list[tuple[str, str]], Markup]]:
     """Return title, legend ((name, CSS class) pairs) and chart of each panel that has data."""
     found = []
+    shift = training.pattern_shift(record)
     for file, title, figures in _PANELS:
+        # The figure of the pattern shift has the length, too.
+        if shift and figures[0][0] == "mean_length":
+            continue
         series = [
             charts.Series(name, style, training.curve(record, figure, file))
             for figure, name, style in figures
@@ -116,6 +138,16 @@ def panels(record: StageRecord) -> list[tuple[str, list[tuple[str, str]], Markup
             legend = [(one.name, one.style) for one in series] if len(figures) > 1 else []
             found.append((title, legend, charts.line_chart(f"{title} by step", series)))
     return found
+
+
+def shift_chart(record: StageRecord) -> Markup:
+    """Draw the length of the probe's answers and the share that ended, by step."""
+    length, ended = (training.curve(record, name, "probe") for name in training.SHIFT)
+    return charts.two_axis_chart(
+        "Tokens of an answer and share of answers that ended, by step",
+        charts.Series("tokens", "correct", length),
+        charts.Series("ended", "incorrect", ended),
+    )
 
 
 def provenance(record: StageRecord) -> dict[str, Any]:

@@ -22,13 +22,16 @@ class StageRecord:
         name: The stage's name in that recipe.
         manifest: The stage's manifest; None if the stage has not run.
         files: Content of the stage's JSON and JSONL files, by file name without suffix; also
-            ``verdict_counts`` and ``per_problem``, which are computed from Parquet files.
+            ``verdict_counts``, ``per_problem``, ``kinds`` and ``graded_by_kind``, which are
+            computed from Parquet files, and ``revisions``, the examples in revisions.jsonl.
+        folder: The stage's folder, relative to the report's.
     """
 
     recipe: str
     name: str
     manifest: Mapping[str, Any] | None
     files: Mapping[str, Any] = field(default_factory=dict)
+    folder: str = ""
 
     @property
     def key(self) -> str:

@@ -2,8 +2,8 @@
 
 A sample score of one benchmark in one evaluation. All but counts and lengths are fractions::
 
-    {"key": "v15_opg/evaluate_after", "benchmark": "heldout", "problems": 200, "n": 8,
-     "avg_at_n": 0.903, "interval": [0.876, 0.928], "pass_at_n": 0.98, "maj_at_n": 0.95,
+    {"key": "v15_opg/evaluate_after", "benchmark": "heldout", "kinds": ["math"], "problems": 200,
+     "n": 8, "avg_at_n": 0.903, "interval": [0.876, 0.928], "pass_at_n": 0.98, "maj_at_n": 0.95,
      "mean_length": 41.2, "unfinished": 0.0}
 """
 
@@ -17,6 +17,8 @@ from pcl_reasoner.evaluate.scores import NORMAL_95
 from pcl_reasoner.evaluate.verdict import ROUNDING, Outcome, outcome_of, verdict
 from pcl_reasoner.report.records import StageRecord, finite
 
+VOTED = {"math", "science"}
+"""Kinds of questions whose responses have an answer, so that the most frequent one counts."""
 FRACTIONS = ("avg_at_n", "pass_at_n", "maj_at_n", "gain")
 _FIGURES = (
     *("problems", "n", "avg_at_n", "standard_error", "sampling_error"),
@@ -31,8 +33,13 @@ def collect_scores(records: Sequence[StageRecord]) -> list[dict[str, Any]]:
         for benchmark, score in record.files.get("scores", {}).get("benchmarks", {}).items():
             names = {"key": record.key, "recipe": record.recipe, "stage": record.name}
             figures = {name: finite(score.get(name)) for name in _FIGURES}
-            interval = score.get("interval")
-            rows.append({**names, "benchmark": benchmark, "interval": interval, **figures})
+            kinds = [str(kind) for kind in score.get("kinds") or []]
+            if kinds and not set(kinds) & VOTED:
+                # A program has no answer that could be voted on.
+                figures["maj_at_n"] = None
+            shown = {"interval": score.get("interval"), "kinds": kinds}
+            shown["outcomes"] = dict(score.get("outcomes") or {})
+            rows.append({**names, "benchmark": benchmark, **shown, **figures})
     return rows
 
 

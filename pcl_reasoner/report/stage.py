@@ -10,8 +10,9 @@ manifests. Nothing else on the page depends on these.
 """
 
 import json
+import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,7 +24,8 @@ from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
 from pcl_reasoner.report.records import StageRecord, read_rows
 
 _FILES = (
-    *("histogram.json", "accounting.json", "scores.json", "sweep.json"),
+    *("histogram.json", "histograms.json", "accounting.json", "scores.json", "sweep.json"),
+    "grading.json",
     *("metrics.jsonl", "probe.jsonl", "hits.jsonl"),
 )
 
@@ -34,7 +36,8 @@ class ReportConfig(StageConfig):
     page: ClassVar[str | None] = "report.html"
 
     problems_shown: int = Field(6, ge=0, le=100)
-    """Number of problems, drawn at random, that are shown with their responses and verdicts."""
+    """Number of problems of each kind, drawn at random, that are shown with their responses and
+    verdicts."""
     seed: int = 0
     """Seed for drawing the shown problems."""
 
@@ -58,16 +61,8 @@ def report(
     from pcl_reasoner.report.examples import read_examples
     from pcl_reasoner.report.page import render
 
-    records: list[StageRecord] = []
-    for key, folder in inputs.items():
-        recipe, _, name = key.rpartition("/")
-        manifest = read_manifest(folder)
-        files = _read_files(folder) if manifest else {}
-        records.append(StageRecord(recipe, name, manifest, files))
-        context.progress.update(len(records), len(inputs), "stages")
-    # Stages of the report's own recipe come last, so that they override other recipes' stages.
-    ordered = sorted(records, key=lambda record: record.recipe == context.recipe.get("name", ""))
-    folders = {record.type: inputs[record.key] for record in ordered if record.manifest}
+    records = _read_records(inputs, output, context)
+    folders = _graded_folders(records, inputs, str(context.recipe.get("name", "")))
     examples = read_examples(folders, config.problems_shown, config.seed)
     summary = summarize(records, context.recipe, examples)
     for warning in summary["warnings"]:
@@ -81,9 +76,55 @@ def report(
     return Counts(unit="stages", read=len(records), kept=finished, dropped=dropped)
 
 
+def _read_records(
+    inputs: Mapping[str, Path], output: Path, context: StageContext
+) -> list[StageRecord]:
+    """Read every stage's manifest and small files, and count its problems by kind."""
+    from pcl_reasoner.report.kinds import files_by_kind, read_kinds
+
+    manifests = {key: read_manifest(folder) for key, folder in inputs.items()}
+    kinds = read_kinds(inputs[key] for key, manifest in manifests.items() if manifest)
+    records: list[StageRecord] = []
+    for key, folder in inputs.items():
+        recipe, _, name = key.rpartition("/")
+        files = {**_read_files(folder), **files_by_kind(folder, kinds)} if manifests[key] else {}
+        place = os.path.relpath(folder, output)
+        records.append(StageRecord(recipe, name, manifests[key], files, place))
+        context.progress.update(len(records), len(inputs), "stages")
+    return records
+
+
+def _graded_folders(
+    records: Sequence[StageRecord], inputs: Mapping[str, Path], recipe: str
+) -> dict[str, Path]:
+    """Return the folders of the last grading, of what it graded, and of what was selected.
+
+    Args:
+        records: All stages.
+        inputs: ``recipe/stage`` -> folder.
+        recipe: The report's recipe; its stages override those of other recipes.
+    """
+    ordered = sorted(records, key=lambda record: record.recipe == recipe)
+    last = {record.type: record for record in ordered if record.manifest}
+    folders: dict[str, Path] = {}
+    for name in ("grade", "select"):
+        if name in last:
+            folders[name] = inputs[last[name].key]
+    graded = last["grade"].manifest if "grade" in last else None
+    origins = (graded or {}).get("origins") or {}
+    for role, usual in (("responses", "sample"), ("problems", "contamination")):
+        if origins.get(role) in inputs:
+            folders[role] = inputs[origins[role]]
+        elif usual in last:
+            folders[role] = inputs[last[usual].key]
+    return folders
+
+
 def _read_files(folder: Path) -> dict[str, Any]:
     """Return a stage's small files by name without suffix, and counts from Parquet tables."""
-    found: dict[str, Any] = {}
+    from pcl_reasoner.report.revisions import read_revisions
+
+    found: dict[str, Any] = read_revisions(folder)
     for path in (folder / name for name in _FILES if (folder / name).is_file()):
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".json":

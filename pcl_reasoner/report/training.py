@@ -14,6 +14,8 @@ from typing import Any
 from pcl_reasoner.losses import LOSSES
 from pcl_reasoner.report.records import StageRecord, finite
 
+SHIFT = ("mean_length", "stop_ratio")
+"""Figures of the probe that show what SFT on a reasoning model's responses changes."""
 FIGURES = ("loss", "correct_p", "incorrect_p", "grad_norm", "learning_rate")
 
 
@@ -32,17 +34,20 @@ def digest(record: StageRecord) -> dict[str, Any]:
     correct = sum(finite(step.get("correct_count")) or 0.0 for step in metrics)
     incorrect = sum(finite(step.get("incorrect_count")) or 0.0 for step in metrics)
     total = correct + incorrect
-    # If there are no incorrect responses and no p, correct_count may count ungraded responses.
-    graded = incorrect > 0 or any(finite(step.get("correct_p")) is not None for step in metrics)
+    loss_name = str(record.config.get("loss", ""))
+    # SFT counts its ungraded responses as correct. Without p, other losses may do so, too.
+    has_p = any(finite(step.get("correct_p")) is not None for step in metrics)
+    graded = incorrect > 0 or (has_p and loss_name != "sft")
     return {
         "key": record.key,
         "name": record.name,
-        "loss_name": str(record.config.get("loss", "")),
+        "loss_name": loss_name,
         "steps": len(metrics),
         "overflows": sum(1 for step in metrics if step.get("overflow")),
         "correct": int(correct) if graded else None,
         "incorrect": int(incorrect) if graded else None,
         "correct_share": correct / total if graded and total else None,
+        "shift": pattern_shift(record),
         "figures": {
             name: {
                 "first": _mean_figure(metrics[:tenth], name),
@@ -51,6 +56,31 @@ def digest(record: StageRecord) -> dict[str, Any]:
             for name in FIGURES
         },
     }
+
+
+def pattern_shift(record: StageRecord) -> dict[str, Any] | None:
+    """Compare the first third of a probe's lines with the last third.
+
+    Args:
+        record: A stage with metrics.
+
+    Returns:
+        For the loss ``sft`` with at least three probes: their number, the number in a third, and
+        the means of ``mean_length`` and ``stop_ratio`` in both thirds. Else None.
+    """
+    curves = [curve(record, name, "probe") for name in SHIFT]
+    number = min(map(len, curves))
+    if record.config.get("loss") != "sft" or number < 3:
+        return None
+    third = number // 3
+    means = {
+        name: {
+            "first": sum(value for _, value in points[:third]) / third,
+            "last": sum(value for _, value in points[-third:]) / third,
+        }
+        for name, points in zip(SHIFT, curves, strict=True)
+    }
+    return {"probes": number, "third": third, **means}
 
 
 def _mean_figure(steps: Sequence[dict[str, Any]], name: str) -> float | None:

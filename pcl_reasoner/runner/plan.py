@@ -14,7 +14,8 @@ from pcl_reasoner.core import artifact
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.schema import Source
 from pcl_reasoner.runner import sources
-from pcl_reasoner.runner.recipe import Recipe, StageSpec, load_other
+from pcl_reasoner.runner.recipe import Recipe, load_other
+from pcl_reasoner.runner.stage_spec import StageSpec
 from pcl_reasoner.stages import ALL_STAGES, STAGES
 
 FINGERPRINT_DIGITS = 8
@@ -33,6 +34,11 @@ class PlannedInput:
     fingerprint: str
     path: Path
     origin: str
+
+    @property
+    def is_source(self) -> bool:
+        """True for a path or a hub repository, False for what a stage makes."""
+        return "/" not in self.origin
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ problems, before any heavy package is imported.
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,23 +21,12 @@ from pcl_reasoner.core.stage import StageConfig
 from pcl_reasoner.core.validation import validation_messages
 from pcl_reasoner.runner.draft import PAPER, Draft
 from pcl_reasoner.runner.launch_file import load_launch
+from pcl_reasoner.runner.prompts import prompt_errors
+from pcl_reasoner.runner.stage_spec import StageSpec
 from pcl_reasoner.stages import ALL_STAGES, STAGES, stage_hint
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """Allowed names of recipes, stages and sources: they are used in folder names and overrides."""
-
-
-@dataclass(frozen=True)
-class StageSpec:
-    """One stage of a resolved recipe."""
-
-    name: str
-    type: str
-    config: StageConfig
-    inputs: dict[str, list[str]]
-    """Role -> names of stages or sources; several names only if the recipe lists several."""
-    several: frozenset[str] = frozenset()
-    """Roles for which the recipe has a list of names."""
 
 
 @dataclass(frozen=True)
@@ -185,23 +174,6 @@ def load_other(recipe: Recipe, name: str) -> Recipe:
             f"{other.name!r}: their runs would be confused. Rename one."
         )
     return other
-
-
-def _prompt_errors(stages: Mapping[str, StageSpec]) -> Iterator[str]:
-    """Yield an error if a model would be sampled, trained or evaluated with different prompts."""
-    prompts: dict[tuple[Any, str], list[str]] = {}
-    for name, spec in stages.items():
-        if hasattr(spec.config, "suffix") and hasattr(spec.config, "system"):
-            prompts.setdefault((spec.config.system, spec.config.suffix), []).append(name)
-    if len(prompts) > 1:
-        used = (
-            f"{' and '.join(names)} use system {system!r} and suffix {suffix!r}"
-            for (system, suffix), names in prompts.items()
-        )
-        yield (
-            f"the stages' prompts differ: {'; '.join(used)}. A model is sampled, trained and "
-            "evaluated with the same words: give all these stages the same system and suffix."
-        )
 
 
 def _plain_errors(draft: Draft) -> Iterator[str]:
@@ -371,7 +343,7 @@ def _reference_errors(
             hint = stage_hint(source.stage, stage_names)
             where = draft.where("sources", name)
             yield f"{where}: sources.{name}.stage: no such stage {source.stage!r}.{hint}"
-    yield from _prompt_errors(stages)
+    yield from prompt_errors(stages)
 
 
 def _in_order(

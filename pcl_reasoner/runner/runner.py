@@ -113,7 +113,7 @@ def run(
     unfinished = [planned for planned in plan.stages if not planned.done or planned in repeated]
     if not unfinished:
         return
-    if absent := _missing_keys(unfinished):
+    if absent := unset_keys(unfinished):
         raise join_errors(absent)
     with locked(plan.runs / plan.recipe.name):
         for name, source in plan.to_fetch.values():
@@ -129,12 +129,13 @@ def run(
                 run_stage(planned, view, start, manager)
 
 
-def _missing_keys(stages: list[PlannedStage]) -> list[str]:
+def unset_keys(stages: list[PlannedStage]) -> list[str]:
     """One sentence per API key that these stages need and the environment does not have."""
     needed: dict[str, str] = {}
     for planned in stages:
         placement = planned.recipe.launch.placement
-        urls = [without_slash(url) for url in planned.spec.config.request_urls(placement)]
+        asked = planned.spec.config.request_urls(placement, planned.inputs)
+        urls = [without_slash(url) for url in asked]
         needed |= {u: v for u, v in placement.api_keys.items() if without_slash(u) in urls}
     return missing_keys(needed)
 

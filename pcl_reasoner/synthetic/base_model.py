@@ -217,7 +217,12 @@ def write_model_folder(
     save_file(random_weights(config, seed), folder / "model.safetensors", metadata={"format": "pt"})
     write_json(folder / "config.json", config)
     write_json(folder / "generation_config.json", {"eos_token_id": 2, "pad_token_id": 0})
-    tokenizer_config = {
+    write_json(folder / "tokenizer_config.json", tokenizer_config())
+
+
+def tokenizer_config() -> dict[str, Any]:
+    """Return the tokenizer_config.json, with the chat template."""
+    return {
         "chat_template": CHAT_TEMPLATE,
         "clean_up_tokenization_spaces": False,
         "eos_token": TURN_END,
@@ -225,4 +230,3 @@ def write_model_folder(
         "pad_token": PAD,
         "tokenizer_class": "PreTrainedTokenizerFast",
     }
-    write_json(folder / "tokenizer_config.json", tokenizer_config)

@@ -16,10 +16,11 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
 from pcl_reasoner.synthetic import task
 
@@ -38,9 +39,16 @@ MALFORMED_LINES = (
 """Malformed lines among the V1-like lines, which convert must quarantine."""
 
 
+Changes = Annotated[int, Field(ge=1, le=len(task.DAYS))]
+"""A problem has at most one change per day of a week."""
+
+
 class SyntheticConfig(StageConfig):
     """Amount and difficulty of the synthetic data."""
 
+    data: Literal["pcl_reasoner", "am_thinking"] = "pcl_reasoner"
+    """``pcl_reasoner``: the sources of V1 and V1.5. ``am_thinking``: those of AM-Thinking-v1
+    (am_thinking.py)."""
     seed: int
     """Seed of all random draws."""
     benchmark_problems: int = Field(160, gt=0)
@@ -49,9 +57,17 @@ class SyntheticConfig(StageConfig):
     """Number of problems in the SFT data, with one response each."""
     rl_problems: int = Field(320, gt=0)
     """Number of problems that suit RL: solved in some samples, with long chains of thought."""
-    changes: list[int] = [3, 4, 5]
+    math_problems: int = Field(1600, gt=0)
+    """AM-Thinking-v1: number of math problems."""
+    code_problems: int = Field(600, gt=0)
+    """AM-Thinking-v1: number of programs to write."""
+    instruction_problems: int = Field(80, gt=0)
+    """AM-Thinking-v1: number of lists of words to write."""
+    chat_problems: int = Field(120, gt=0)
+    """AM-Thinking-v1: number of greetings to write."""
+    changes: list[Changes] = Field([3, 4, 5], min_length=1)
     """Possible numbers of changes (gains and losses) in a problem of the SFT data."""
-    hard_changes: list[int] = [4, 5]
+    hard_changes: list[Changes] = Field([4, 5], min_length=1)
     """Possible numbers of changes in a problem of the benchmark or of the RL data."""
     hasty: float = Field(0.32, ge=0, le=1)
     """Probability that an SFT response stops after the third change if there are more changes."""
@@ -73,9 +89,17 @@ class SyntheticConfig(StageConfig):
 def synthetic(
     config: SyntheticConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """Generate all synthetic sources from the seed."""
-    from pcl_reasoner.synthetic import base_model
+    """Generate all synthetic sources from the seed.
 
+    Raises:
+        StageError: There are too few problems for the special cases.
+    """
+    from pcl_reasoner.synthetic import am_thinking, base_model
+
+    if config.data == "am_thinking":
+        _check_sizes(config, am_thinking.least_sizes(config.planted))
+        return am_thinking.write_sources(config, output, context)
+    _check_sizes(config, {"benchmark_problems": 3 * config.planted})
     rng = random.Random(config.seed)
     taken: set[str] = set()
     benchmark = task.make_problems(rng, config.benchmark_problems, config.hard_changes, taken)
@@ -95,6 +119,22 @@ def synthetic(
     sizes = {"nemotron": len(rows), "conversations": len(lines), "benchmark": len(benchmark)}
     total = sum(sizes.values())
     return Counts(unit="rows", read=total, kept=total, info=sizes)
+
+
+def _check_sizes(config: SyntheticConfig, least: Mapping[str, int]) -> None:
+    """Refuse fewer problems than the special cases are made of.
+
+    Raises:
+        StageError: A number is too small.
+    """
+    found = {name: getattr(config, name) for name in least}
+    few = [
+        f"{name} is {found[name]}, expected at least {number}"
+        for name, number in least.items()
+        if found[name] < number
+    ]
+    if few:
+        raise StageError(f"{'; '.join(few)}. Raise it, or lower planted ({config.planted}).")
 
 
 def nemotron_row(problem: str, cot: str, answer: str | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import NOT_HASHED, StageConfig
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.losses import LOSSES, RENAMED_PARAMETERS
+from pcl_reasoner.sandbox.config import SandboxConfig
 from pcl_reasoner.train.layout import batch_problems, device_problems, layout_problems
 from pcl_reasoner.train.stopping import Stop
 from pcl_reasoner.weights.model_config import ModelShape, read_shape
@@ -29,6 +30,8 @@ class Probe(SamplingConfig):
     temperature: float = Field(1.0, ge=0)
     top_k: int = Field(0, ge=0)
     top_p: float = Field(1.0, gt=0, le=1)
+    sandbox: SandboxConfig = SandboxConfig()
+    """Limits of programs, if the probe has code problems."""
 
     @field_validator("engine")
     @classmethod

@@ -17,56 +17,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import SandboxPlacement
+from pcl_reasoner.grade.held_out import HeldOut
 from pcl_reasoner.train.config import Probe
 
 if TYPE_CHECKING:
     from pcl_reasoner.local_sampler.sampler import Drawn
+    from pcl_reasoner.sandbox.pool import Sandboxes
 
 PROBE = "probe.jsonl"
 PROBLEMS = "probe_problems.jsonl"
-_KEYS = {"id": ("id", "problem_id"), "problem": ("problem",), "answer": ("answer", "ground_truth")}
-
-ProbeProblem = dict[str, str]
-"""``id``, ``problem`` and ``answer``."""
+SANDBOX = "probe_sandbox.json"
+"""File beside PROBLEMS with the launch file's ``placement.sandbox``, which changes no result."""
 
 
-def read_problems(path: Path, limit: int) -> list[ProbeProblem]:
-    """Read the first problems of a stage's clean.parquet, or of a benchmark's JSON Lines file.
-
-    Args:
-        path: A folder with clean.parquet or with a .jsonl file, or the .jsonl file itself.
-        limit: Largest number of problems.
-
-    Raises:
-        StageError: There are no problems, or one of them lacks its id, text or answer.
-    """
-    table = path / "clean.parquet"
-    files = [path] if path.is_file() else sorted(path.glob("*.jsonl"))
-    files = [file for file in files if file.name != "quarantined.jsonl"]
-    if table.is_file():
-        import pyarrow.parquet as pq
-
-        records = next(pq.ParquetFile(table).iter_batches(limit)).to_pylist()
-    elif files:
-        lines = files[0].read_text(encoding="utf-8").splitlines()
-        records = [json.loads(line) for line in lines if line.strip()][:limit]
-    else:
-        raise StageError(
-            f"{path}: no clean.parquet and no .jsonl. The input `probe` needs one of them."
-        )
-    if not records:
-        raise StageError(f"{path}: no problems for the probe.")
-    return [_problem(record, f"{path}, record {row}") for row, record in enumerate(records, 1)]
+def write_files(folder: Path, problems: Sequence[HeldOut], placement: SandboxPlacement) -> None:
+    """Write what the training process needs: PROBLEMS and SANDBOX."""
+    text = "".join(json.dumps(problem, ensure_ascii=False) + "\n" for problem in problems)
+    (folder / PROBLEMS).write_text(text, encoding="utf-8")
+    (folder / SANDBOX).write_text(placement.model_dump_json(), encoding="utf-8")
 
 
-def _problem(record: Mapping[str, Any], where: str) -> ProbeProblem:
-    found = {}
-    for name, keys in _KEYS.items():
-        value = next((record[key] for key in keys if record.get(key) not in (None, "")), None)
-        if value is None:
-            raise StageError(f"{where}: no {' or '.join(keys)}; it has {', '.join(record)}.")
-        found[name] = str(value)
-    return found
+def read_files(problems: Path) -> tuple[list[HeldOut], SandboxPlacement]:
+    """Return what `write_files` has written; ``problems`` is the file PROBLEMS."""
+    lines = problems.read_text(encoding="utf-8").split("\n")
+    placement = problems.with_name(SANDBOX).read_text(encoding="utf-8")
+    found = [json.loads(line) for line in lines if line]
+    return found, SandboxPlacement.model_validate_json(placement)
 
 
 class Prober:
@@ -76,17 +53,28 @@ class Prober:
         settings: The settings of the probe, including its sampling settings.
         policy: The policy before training: a folder with the shape, tokenizer and template.
         problems: The problems, as read_problems returns them.
+        placement: How and where programs run; None: as a launch file says that leaves it out.
     """
 
-    def __init__(self, settings: Probe, policy: Path, problems: Sequence[ProbeProblem]) -> None:
+    def __init__(
+        self,
+        settings: Probe,
+        policy: Path,
+        problems: Sequence[HeldOut],
+        placement: SandboxPlacement | None = None,
+    ) -> None:
         from pcl_reasoner.inference.dialogue import Dialogue, Problem
         from pcl_reasoner.local_sampler.draw import stream_seed
         from pcl_reasoner.local_sampler.sampler import LocalSampler, Row
 
         self.problems, self.settings = problems, settings
+        self.sandboxes = _sandboxes(settings, problems, placement or SandboxPlacement())
         self.dialogue = Dialogue(policy, settings)
         self.sampler = LocalSampler(policy)
-        prompts = [self.dialogue.prompt(Problem(item["id"], item["problem"])) for item in problems]
+        asked = [
+            Problem(item["id"], item["problem"], kind=item.get("kind", "math")) for item in problems
+        ]
+        prompts = [self.dialogue.prompt(problem) for problem in asked]
         longest = min(settings.max_model_len, self.sampler.shape.max_position_embedding)
         limits = [self.dialogue.response_limit(prompt, longest) for prompt in prompts]
         if min(limits) < 1:
@@ -135,21 +123,36 @@ class Prober:
         return self._graded(drawn)
 
     def _graded(self, drawn: Sequence[Drawn]) -> dict[str, Any]:
-        from pcl_reasoner.grade.answers import grade_by_rule
+        from pcl_reasoner.verifiers.small_batch import Answered, grade_batch
 
-        correct = stopped = tokens = 0
+        batch = []
         for row, response in zip(self.rows, drawn, strict=True):
             text = self.dialogue.response(response.token_ids, response.finish_reason)
-            answer = self.problems[row.prompt]["answer"]
-            verdict = grade_by_rule(text, answer, response.finish_reason)
-            correct += verdict.outcome == "correct"
-            stopped += response.finish_reason == "stop"
-            tokens += len(response.token_ids)
+            asked = self.problems[row.prompt]
+            checks = json.loads(asked.get("checks") or "{}")
+            kind, truth = asked.get("kind", "math"), asked["answer"]
+            batch.append(Answered(asked["id"], kind, truth, checks, text, response.finish_reason))
+        verdicts = grade_batch(batch, self.sandboxes)
         count = len(drawn)
         return {
             "problems": len(self.problems),
             "responses": count,
-            "accuracy": correct / count,
-            "stop_ratio": stopped / count,
-            "mean_length": tokens / count,
+            "accuracy": sum(one.outcome == "correct" for one in verdicts) / count,
+            "stop_ratio": sum(one.finish_reason == "stop" for one in drawn) / count,
+            "mean_length": sum(len(one.token_ids) for one in drawn) / count,
         }
+
+
+def _sandboxes(
+    settings: Probe, problems: Sequence[HeldOut], placement: SandboxPlacement
+) -> Sandboxes | None:
+    """Return sandboxes for the programs of code problems; None if there are no such problems.
+
+    Raises:
+        StageError: No sandbox can be had on this machine.
+    """
+    if not any(problem.get("kind") == "code" for problem in problems):
+        return None
+    from pcl_reasoner.sandbox.opening import choose, opened
+
+    return opened(settings.sandbox, placement, choose(settings.sandbox, placement))

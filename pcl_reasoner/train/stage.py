@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pcl_reasoner.core.artifact import write_json
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageContext
+from pcl_reasoner.grade.held_out import read_problems
 from pcl_reasoner.hosts.msrun import training_environment
 from pcl_reasoner.losses import LOSSES
 from pcl_reasoner.prompt.trained import copy_prompt, write_template
@@ -27,7 +28,7 @@ from pcl_reasoner.train import worker
 from pcl_reasoner.train.config import ExportConfig, Probe, TrainConfig
 from pcl_reasoner.train.needs import check_columns
 from pcl_reasoner.train.on_hosts import move_host_logs, run_on_hosts
-from pcl_reasoner.train.probe import PROBLEMS, read_problems
+from pcl_reasoner.train.probe import write_files
 from pcl_reasoner.train.render import WORK, write_yaml
 from pcl_reasoner.train.stopping import (
     STOPPED,
@@ -63,7 +64,7 @@ def train(
     stopped = output / STOPPED
     prepare = partial(_prepare, config, inputs, output, rows, order.steps)
     if config.probe is not None:
-        _write_probe(config.probe, inputs, work)
+        _write_probe(config.probe, inputs, work, context)
     stopped.unlink(missing_ok=True)
     if prepare() is not None:
         try:
@@ -136,8 +137,10 @@ def _stopped(reason: str, work: Path) -> StageError:
     )
 
 
-def _write_probe(probe: Probe, inputs: Mapping[str, Path], work: Path) -> None:
-    """Write the probe's problems for the training process."""
+def _write_probe(
+    probe: Probe, inputs: Mapping[str, Path], work: Path, context: StageContext
+) -> None:
+    """Write the probe's problems for the training process, and where their programs run."""
     if "probe" not in inputs:
         raise StageError(
             "train.probe needs problems with answers: give the stage the input `probe`, e.g. "
@@ -145,8 +148,7 @@ def _write_probe(probe: Probe, inputs: Mapping[str, Path], work: Path) -> None:
         )
     work.mkdir(exist_ok=True)
     problems = read_problems(inputs["probe"], probe.problems)
-    text = "".join(json.dumps(problem, ensure_ascii=False) + "\n" for problem in problems)
-    (work / PROBLEMS).write_text(text, encoding="utf-8")
+    write_files(work, problems, context.placement.sandbox)
 
 
 def _check_local(context: StageContext) -> None:

@@ -10,7 +10,7 @@ from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
 from mindspore.train.callback import Callback
 
 from pcl_reasoner.train.config import Probe
-from pcl_reasoner.train.probe import Prober
+from pcl_reasoner.train.probe import Prober, read_files
 from pcl_reasoner.trainer.step import truncate_lines
 from pcl_reasoner.weights.conversion import shape_in
 from pcl_reasoner.weights.names import expected_shapes, mindformers_name
@@ -22,7 +22,8 @@ class PclProbe(Callback):
 
     Args:
         path: The file probe.jsonl, which gets one line per probe.
-        problems: File of the problems, one JSON line per problem.
+        problems: File of the problems, one JSON line per problem; beside it is a file that says
+            how and where programs run.
         policy: The Hugging Face folder that training starts from.
         settings: The fields of ``Probe`` that differ from their defaults.
     """
@@ -57,9 +58,7 @@ class PclProbe(Callback):
 
     def _ask(self, step: int, network: Any) -> None:
         if self.prober is None:
-            lines = self.problems.read_text(encoding="utf-8").splitlines()
-            problems = [json.loads(line) for line in lines]
-            self.prober = Prober(self.settings, self.policy, problems)
+            self.prober = Prober(self.settings, self.policy, *read_files(self.problems))
         parameters = {parameter.name: parameter for parameter in network.get_parameters()}
         weights = {
             name: parameters[mindformers_name(name)].asnumpy().astype(np.float32)

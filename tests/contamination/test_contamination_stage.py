@@ -93,6 +93,27 @@ def test_removal_reaches_the_clean_rows(inputs: dict[str, Path], tmp_path: Path)
     assert (apart["file"], apart["row"]) == ("problems.parquet", 2)
 
 
+def test_kind_and_checks_are_carried_and_livecodebench_is_compared(
+    inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    """Its lines have the question as question_content; an id is the one that evaluate gives."""
+    kinds = ["math", "code", "chat", None, "code", "math"]
+    checks = ["", '{"tests": {}}', "", None, "{}", ""]
+    source = table(ROWS).append_column("kind", pa.array(kinds, pa.string()))
+    source = source.append_column("checks", pa.array(checks, pa.string()))
+    pq.write_table(source, inputs["problems"] / "problems.parquet")
+    line = {"question_id": "made_up_a", "question_content": WALK, "public_test_cases": "[]"}
+    inputs["benchmark"].write_text(json.dumps(line) + "\n", encoding="utf-8")
+    counts = run(inputs, tmp_path / "out")
+    assert counts.dropped == {"contaminated": 1, "malformed_no_problem": 1}
+    (hit,) = lines(tmp_path / "out" / "hits.jsonl")
+    assert (hit["row"], hit["benchmark_id"]) == (1, "made_up_a")
+    clean = pq.read_table(tmp_path / "out" / "clean.parquet")
+    assert clean.schema == source.schema
+    assert clean["kind"].to_pylist() == ["math", None, "code", "math"]
+    assert clean["checks"].to_pylist() == ["", None, "{}", ""]
+
+
 def test_a_hit_says_what_was_compared(inputs: dict[str, Path], tmp_path: Path) -> None:
     run(inputs, tmp_path / "out")
     hit = lines(tmp_path / "out" / "hits.jsonl")[0]

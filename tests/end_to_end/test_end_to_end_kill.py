@@ -103,12 +103,14 @@ def moments() -> list[Moment]:
     ]
 
 
-def start(moment: Moment, recipe: Path, runs: Path) -> subprocess.Popen[str]:
+def start(
+    moment: Moment, recipe: Path, runs: Path, words: tuple[str, ...]
+) -> subprocess.Popen[str]:
     program = None
     if moment.come is None:
         program = [sys.executable, KILL_AT, *moment.name.split()]
     return subprocess.Popen(
-        command("run", recipe, "--runs", runs, program=program),
+        command("run", recipe, "--runs", runs, *words, program=program),
         env=environment(**{MARK: str(runs)}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -124,8 +126,7 @@ def heed_interrupts() -> None:
 
 def at_work(process: subprocess.Popen[str], runs: Path) -> bool:
     """Has it begun? Before, it heeds no signal yet, and what is there is of the last one."""
-    lock = runs / "v15_opg" / ".lock"
-    return lock.exists() and f"process {process.pid} on" in lock.read_text()
+    return any(f"process {process.pid} on" in lock.read_text() for lock in runs.glob("*/.lock"))
 
 
 def end(process: subprocess.Popen[str], moment: Moment, runs: Path) -> tuple[str, str]:
@@ -142,9 +143,9 @@ def end(process: subprocess.Popen[str], moment: Moment, runs: Path) -> tuple[str
     return process.communicate(timeout=PATIENCE)
 
 
-def cut_off(moment: Moment, recipe: Path, runs: Path) -> None:
+def cut_off(moment: Moment, recipe: Path, runs: Path, *words: str) -> None:
     """Take the run up, end it at the moment, and look at what it leaves."""
-    process = start(moment, recipe, runs)
+    process = start(moment, recipe, runs, words)
     try:
         out, err = end(process, moment, runs)
     finally:

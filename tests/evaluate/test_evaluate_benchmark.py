@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import pickle
 import subprocess
 import sys
+import tracemalloc
+import zlib
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +25,9 @@ from pcl_reasoner.contamination import fingerprints
 from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.evaluate.benchmark import check_shipped, questions_of, read_benchmark
 from pcl_reasoner.evaluate.checkpoints import benchmark_files
+from pcl_reasoner.formats.records import Dates
 from pcl_reasoner.synthetic.base_model import write_model_folder
+from pcl_reasoner.verifiers.kept_checks import KeptChecks
 
 TEXTS = [
     f"A farmer has {i} {kind} and sells some of them on a {day}; how many are left in the end?"
@@ -58,6 +65,142 @@ def test_the_forms_of_the_hubs_sets(record: dict[str, Any], expected: tuple[str,
     assert (question.id, question.problem, question.answer) == expected
 
 
+TESTS = {"tests": {"format": "stdin", "cases": [{"input": "3", "output": "6"}]}}
+CODED = json.dumps(TESTS)
+TOLD = {"instructions": [{"id": "punctuation:no_comma"}]}
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"id": "a", "problem": "P?", "answer": "7"}, ("7", "math", "")),
+        (
+            {"id": "a", "problem": "P?", "answer": 7, "kind": None, "checks": None},
+            ("7", "math", ""),
+        ),
+        ({"id": "a", "problem": "P?", "answer": "7", "kind": "science"}, ("7", "science", "")),
+        ({"id": "a", "problem": "P?", "kind": "code", "checks": TESTS}, ("", "code", CODED)),
+        (
+            {"id": "a", "problem": "P?", "kind": "code", "checks": CODED, "answer": 7},
+            ("7", "code", CODED),
+        ),
+        # Without a kind, the checks say it.
+        ({"id": "a", "problem": "P?", "checks": TESTS}, ("", "code", CODED)),
+        ({"id": "a", "problem": "P?", "checks": TOLD}, ("", "instruction", json.dumps(TOLD))),
+    ],
+)
+def test_kind_and_checks(record: dict[str, Any], expected: tuple[str, str, str]) -> None:
+    (question,) = questions_of("b", "f.jsonl", [(1, record)])
+    assert (question.answer, question.kind, question.checks) == expected
+
+
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        ({"kind": "poetry"}, "kind must be one of math, code, .*; got 'poetry'"),
+        ({"kind": ["code"]}, "kind must be one of"),
+        ({"checks": "{"}, "f.jsonl, record 1, checks: not JSON"),
+        ({"checks": []}, r"checks must be an object with tests or instructions, got '\[\]'"),
+        ({"checks": {"test": []}}, "checks must be an object with tests or instructions"),
+        ({"kind": "code"}, "problem b/a .f.jsonl, record 1. has the kind code and has no tests"),
+        ({"kind": "code", "checks": TOLD}, "has the kind code and has no tests"),
+        ({"kind": "code", "checks": "", "answer": "7"}, "has the kind code and has no tests"),
+        ({"kind": "instruction"}, "problem b/a .*instructions: got None, expected a list"),
+        ({"kind": "instruction", "checks": TESTS}, "instructions: got None, expected a list"),
+        ({"kind": "chat", "answer": "7"}, "has the kind 'chat', expected one of math, science"),
+        ({"kind": "math", "checks": TESTS}, "answer must be text or a number, got None"),
+        ({"checks": {"tests": {"format": "stdin", "cases": []}}}, "has unreadable tests: cases"),
+    ],
+)
+def test_wrong_kind_and_checks(others: dict[str, Any], message: str) -> None:
+    with pytest.raises(StageError, match=message):
+        questions_of("b", "f.jsonl", [(1, {"id": "a", "problem": "P?", **others})])
+
+
+def livecodebench(number: int, **others: Any) -> dict[str, Any]:
+    """One line of test.jsonl, with 1 public and 40 private tests."""
+    private = [{"input": f"{i}\n", "output": "x", "testtype": "stdin"} for i in range(40)]
+    packed = base64.b64encode(zlib.compress(pickle.dumps(json.dumps(private)))).decode()
+    return {
+        "question_id": f"made_up_{number}",
+        "question_content": TEXTS[number],
+        "platform": "atcoder",
+        "starter_code": "",
+        "public_test_cases": '[{"input": "p", "output": "x", "testtype": "stdin"}]',
+        "private_test_cases": packed,
+        "metadata": "{}",
+        **others,
+    }
+
+
+def test_livecodebench_has_all_of_its_tests(tmp_path: Path) -> None:
+    (tmp_path / "test.jsonl").write_text(lines([livecodebench(0), livecodebench(1)]))
+    (tmp_path / "test2.jsonl").write_text(lines([livecodebench(2)]))
+    with KeptChecks(tmp_path) as kept:
+        found = read_benchmark("lcb", tmp_path, kept).questions
+        assert [(one.id, one.problem, one.answer, one.kind) for one in found] == [
+            (f"made_up_{i}", TEXTS[i], "", "code") for i in range(3)
+        ]
+        cases = json.loads(kept.of("lcb/made_up_0"))["tests"]["cases"]
+    assert [case["input"] for case in cases] == ["p", *(f"{i}\n" for i in range(40))]
+
+
+def test_only_contests_of_some_days_are_asked(tmp_path: Path) -> None:
+    days = ["2024-09-30T00:00:00", "2024-10-01T00:00:00", "2025-01-31T00:00:00"]
+    records = [livecodebench(i, contest_date=day) for i, day in enumerate(days)]
+    (tmp_path / "test.jsonl").write_text(lines(records[:1]))  # all of an early file are outside
+    (tmp_path / "test2.jsonl").write_text(lines(records[1:]))
+    with KeptChecks(tmp_path) as kept:
+        since = read_benchmark("lcb", tmp_path, kept, Dates(date(2024, 10, 1)))
+        both = read_benchmark("lcb", tmp_path, kept, Dates(date(2024, 10, 1), date(2025, 1, 1)))
+        assert [one.id for one in since.questions] == ["made_up_1", "made_up_2"]
+        assert [one.id for one in both.questions] == ["made_up_1"]
+        assert (since.outside_dates, both.outside_dates) == (1, 2)
+        with pytest.raises(StageError, match="all 3 questions are of contests on other days"):
+            read_benchmark("lcb", tmp_path, kept, Dates(date(2026, 1, 1)))
+        (tmp_path / "test3.jsonl").write_text(lines([livecodebench(3)]))
+        with pytest.raises(StageError, match="test3.jsonl, record 1: malformed_metadata .contest_"):
+            read_benchmark("lcb", tmp_path, kept, Dates(date(2024, 10, 1)))
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_the_tests_of_a_benchmark_are_not_held_in_memory(tmp_path: Path, suffix: str) -> None:
+    records = []
+    for number in range(5):
+        cases = [{"input": f"{number}\n", "output": "x" * (4 << 20)}]
+        checks = json.dumps({"tests": {"format": "stdin", "cases": cases}})
+        records.append({"id": str(number), "problem": "P?", "checks": checks})
+    file = tmp_path / f"b.{suffix}"
+    if suffix == "jsonl":
+        file.write_text(lines(records))
+    else:
+        pq.write_table(pa.Table.from_pylist(records), file, row_group_size=1)
+    tracemalloc.start()
+    with KeptChecks(tmp_path) as kept:
+        found = read_benchmark("b", file, kept)
+        now, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        # 20 MiB in all; one question and its copies at a time.
+        assert now < 2 << 20 and (peak < 30 << 20 or suffix == "parquet")
+        assert [one.checks for one in found.questions] == [""] * 5
+        assert kept.of("b/3") == records[3]["checks"]
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
+
+
+def test_livecodebench_with_a_question_that_cannot_be_read(tmp_path: Path) -> None:
+    """Leaving it out would change the score."""
+    packed = base64.b64encode(zlib.compress(pickle.dumps(["[]"]))).decode()
+    bad = livecodebench(1, private_test_cases=packed)
+    (tmp_path / "test.jsonl").write_text(lines([livecodebench(0), bad]))
+    message = r"test\.jsonl, record 2: malformed_tests \(pickle with opcode EMPTY_LIST at byte"
+    with pytest.raises(StageError, match=message):
+        read_benchmark("lcb", tmp_path, KeptChecks(tmp_path))
+    bad = livecodebench(1, public_test_cases="", private_test_cases="")
+    (tmp_path / "test.jsonl").write_text(lines([bad]))
+    with pytest.raises(StageError, match=r"record 1: no_tests\. Fetch the file again"):
+        read_benchmark("lcb", tmp_path, KeptChecks(tmp_path))
+
+
 def test_a_solution_without_a_box_is_no_answer() -> None:
     with pytest.raises(StageError, match="answer must be text or a number, got None"):
         questions_of("b", "f", [(1, {"problem": "P?", "solution": "it is 204"})])
@@ -72,11 +215,12 @@ def test_a_folder_is_read_with_its_subfolders_and_an_id_stands_once(tmp_path: Pa
     nameless = [{"question": one["problem"], "answer": 1} for one in QUESTIONS]
     (tmp_path / "I.jsonl").write_text(lines(nameless[2:4]))
     (tmp_path / "II.jsonl").write_text(lines(nameless[4:5]))
-    ids = [question.id for question in read_benchmark("b", tmp_path)]
-    assert ids == ["I:0", "I:1", "II:0", "q0", "q1"]
-    (tmp_path / "III.jsonl").write_text(lines(QUESTIONS[:1]))
-    with pytest.raises(StageError, match="id 'q0' occurs in two of its files.*files: '"):
-        read_benchmark("b", tmp_path)
+    with KeptChecks(tmp_path) as kept:
+        ids = [question.id for question in read_benchmark("b", tmp_path, kept).questions]
+        assert ids == ["I:0", "I:1", "II:0", "q0", "q1"]
+        (tmp_path / "III.jsonl").write_text(lines(QUESTIONS[:1]))
+        with pytest.raises(StageError, match="id 'q0' occurs in two of its files.*files: '"):
+            read_benchmark("b", tmp_path, kept)
 
 
 @pytest.fixture

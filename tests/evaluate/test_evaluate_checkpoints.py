@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,11 @@ def test_two_checkpoints_are_answered_once_and_compared(
 def test_all_incorrect_settings_are_said_at_once() -> None:
     config = with_settings(EvaluateConfig(), ["temperature=0", "system=null", "template=null"], 5)
     assert (config.temperature, config.n) == (0.0, 5)
+    assert with_settings(config, ["contest_since=2024-10-01"], 5).contests().since == date(
+        2024, 10, 1
+    )
+    with pytest.raises(InputError, match="no day is since 2024-10-01 and before 2024-09-01"):
+        with_settings(config, ["contest_since=2024-10-01", "contest_before=2024-09-01"], 5)
     with pytest.raises(InputError) as caught:
         with_settings(EvaluateConfig(), ["temprature=1", "top_p=2"], None)
     assert "temprature" in str(caught.value) and "top_p" in str(caught.value)

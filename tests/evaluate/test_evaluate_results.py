@@ -12,6 +12,7 @@ import pytest
 
 from pcl_reasoner.cli.main import main
 from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.evaluate.rescore import rescore
 from pcl_reasoner.evaluate.results import benchmark_of, read_results
 from pcl_reasoner.evaluate.scores import paired_difference, sampling_error, within_budget
 from pcl_reasoner.evaluate.summary import Sample, summary
@@ -72,6 +73,43 @@ def test_what_cannot_be_read_is_counted_with_line_and_reason(tmp_path: Path) -> 
     empty = write(tmp_path / "empty.jsonl", [1])
     with pytest.raises(InputError, match="no result in it \\(1 lines refused, the first: not an"):
         read_results(empty, "b")
+
+
+def test_what_tests_graded_counts_as_it_was_recorded_and_is_not_disputed(tmp_path: Path) -> None:
+    """The lines that the stage evaluate writes of LiveCodeBench and IFEval."""
+    ends = ["<think>so</think>x", "<think>so</think>\\boxed{1}", "<think>so", ""]
+    code = {"id": "a", "benchmark": "lcb", "prompt": "Write f.", "answer": "", "kind": "code"}
+    scored = {"gen": ends, "accuracy": [1.0, 0.0, 0.0, 0.0]}
+    reasons = ["stop", "stop", "length", "timeout"]
+    told = {**code, "id": "b", "kind": "instruction", "gen": ["x"], "accuracy": 1.0}
+    unscored = {**code, "id": "c", "gen": ends, "accuracy": [1.0]}
+    lines = [{**code, **scored, "finish_reason": reasons}, told, unscored]
+    (found,) = rescore(write(tmp_path / "generations.jsonl", *lines), "model", None, len)
+    samples = {name: group for name, (_, group) in found.graded.items()}
+    outcomes = ["correct", "incorrect", "unfinished", "timeout"]
+    assert [one.outcome for one in samples["a"]] == outcomes
+    assert [one.outcome for one in samples["b"]] == ["correct"]
+    assert [one.tokens for one in samples["a"]] == [18, 26, 9, 0]
+    # (1/4 + 1/1) / 2
+    assert found.figures["avg_at_n"] == found.figures["recorded"] == 0.625
+    assert found.figures["disputed"] == 0
+    reason = "kind code: what grades it is not in the file, and no score per response (accuracy, "
+    assert [(line, why[: len(reason)]) for line, why, _ in found.refused] == [(3, reason)]
+
+
+def test_a_line_whose_kind_has_no_answer_and_no_score_is_refused(tmp_path: Path) -> None:
+    sums = {"prompt": "1+1?", "answer": "2", "gen": said(2), "benchmark": "b"}
+    code = {"prompt": "Write f.", "answer": "", "gen": ["x"], "kind": "code"}
+    lines = [
+        {**sums, "kind": "science"},
+        {**code, "benchmark": "c"},
+        {**sums, "prompt": "2?", "kind": "algebra"},  # a field of somebody else's
+    ]
+    found, refused = read_results(write(tmp_path / "a.jsonl", *lines))
+    assert [one.kind for one, _ in found["b"].values()] == ["science", "math"]
+    assert [line for line, _, _ in refused] == [2] and list(found) == ["b"]
+    # A line of a benchmark that was not asked for is not refused.
+    assert read_results(tmp_path / "a.jsonl", "b")[1] == []
 
 
 def test_one_question_with_two_answers_is_an_error(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.evaluate.benchmark import read_benchmark
 from pcl_reasoner.evaluate.stage import EvaluateConfig, evaluate
 from pcl_reasoner.synthetic.base_model import write_model_folder
+from pcl_reasoner.verifiers.kept_checks import KeptChecks
 
 CONFIG = EvaluateConfig(n=4, max_new_tokens=40, max_model_len=200, suffix=" Box it.")
 
@@ -246,11 +247,11 @@ def test_the_embedded_engine_evaluates_too(model: Path, tmp_path: Path) -> None:
 )
 def test_a_benchmark_that_is_not_whole_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "b.jsonl").write_text(text)
-    with pytest.raises(StageError, match=message):
-        read_benchmark("b", tmp_path / "b.jsonl")
+    with pytest.raises(StageError, match=message), KeptChecks(tmp_path) as kept:
+        read_benchmark("b", tmp_path / "b.jsonl", kept)
 
 
 def test_a_folder_without_a_benchmark_is_refused(tmp_path: Path) -> None:
     (tmp_path / "quarantined.jsonl").write_text("{}")
-    with pytest.raises(StageError, match=r"no \.jsonl or \.parquet"):
-        read_benchmark("b", tmp_path)
+    with pytest.raises(StageError, match=r"no \.jsonl or \.parquet"), KeptChecks(tmp_path) as kept:
+        read_benchmark("b", tmp_path, kept)

@@ -14,9 +14,9 @@ from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.grade.agreement import Agreement, read_human, unsure
-from pcl_reasoner.grade.answers import Verdict
 from pcl_reasoner.grade.config import GradeConfig
 from pcl_reasoner.grade.stage import grade
+from pcl_reasoner.verifiers.answers import Verdict
 
 ROWS = [
     ("a", 0, correct("8"), "stop", 4),

@@ -72,7 +72,7 @@ def test_the_judge_is_started_for_the_stage_and_stopped_after_it(
     words = json.loads(log.partition("stand-in starts: ")[2].splitlines()[0])
     assert words[:4] == ["serve", str(judge), "--served-model-name", "j"]
     assert words[words.index("--max-model-len") + 1] == "200"
-    told = json.loads((output / "judging.json").read_text())
+    told = json.loads((output / "grading.json").read_text())["judge"]
     (served,) = told["servers"]
     assert (served["version"], told["served_model"], told["seed"]) == ("stand-in", "j", 0)
     files = {name: hash_file(judge / name) for name in ("config.json", "model.safetensors")}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from answer_pairs import PAIRS
 
-from pcl_reasoner.grade.answers import grade_by_rule
+from pcl_reasoner.verifiers.answers import grade_by_rule
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "walk" / "grading.md"
 MISTAKEN = {

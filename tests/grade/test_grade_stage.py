@@ -83,6 +83,8 @@ def test_grade_by_rule(tmp_path: Path) -> None:
         "answer",
         "graded_by",
         "judge_text",
+        "score",
+        "detail",
     ]
     assert (table.schema.field("sample_index").type, table.schema.field("reward").type) == (
         pa.int32(),
@@ -146,9 +148,9 @@ def test_grade_by_judge(tmp_path: Path) -> None:
     assert table["judge_text"].to_pylist()[2] is None
     assert set(table["graded_by"].to_pylist()) == {"judge"}
     assert counts.info["outcomes"]["correct"] == 2
-    names = ["audit.html", "judging.json", "verdicts.parquet"]
+    names = ["audit.html", "grading.json", "verdicts.parquet"]
     assert sorted(path.name for path in output.iterdir()) == names
-    told = json.loads((output / "judging.json").read_text())
+    told = json.loads((output / "grading.json").read_text())["judge"]
     assert (told["served_model"], told["temperature"], told["top_k"]) == ("judge", 0.6, 20)
     assert told["prompt_sha256"] == fingerprint((tmp_path / "judge.txt").read_text())
     assert "model_fingerprint" not in told  # of a judge elsewhere only its name is known

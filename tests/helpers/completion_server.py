@@ -108,7 +108,8 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 send(self, 200, {"tokens": self.server.tokenize(body["messages"])})
             return
-        problem = body["messages"][-1]["content"]
+        # A request for a prompt's log-probs has token ids and no messages.
+        problem = body["messages"][-1]["content"] if "messages" in body else ""
         with self.server.lock:
             self.server.asked.append(body)
             scripted = self.server.failures.get(problem) or []

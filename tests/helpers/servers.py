@@ -10,11 +10,14 @@ from typing import Any
 
 from pcl_reasoner.core.schema import Placement
 
-STAND_IN = Path(__file__).parent / "stand_in_vllm.py"
-
 
 def serving(
-    folder: Path, how: str = "", slow: float = 0.0, key: str = "sampling", **keys: Any
+    folder: Path,
+    how: str = "",
+    slow: float = 0.0,
+    key: str = "sampling",
+    program: str = "stand_in_vllm.py",
+    **keys: Any,
 ) -> dict[str, Any]:
     """A launch file's placement whose ``sampling`` or ``judging`` starts the stand-in.
 
@@ -22,12 +25,14 @@ def serving(
         folder: Where its executable and the list of its processes go.
         how: How it fails, see stand_in_vllm.py.
         slow: Seconds that every answer takes.
-        key: ``sampling`` or ``judging``.
+        key: ``sampling``, ``judging`` or ``scoring``.
+        program: The stand-in, beside this file.
         keys: Further keys of it; ``environment`` is added to.
     """
     executable = folder / "bin" / "vllm"
     executable.parent.mkdir(exist_ok=True)
-    executable.write_text(f'#!/bin/sh\nexec {sys.executable} {STAND_IN} "$@"\n')
+    stand_in = Path(__file__).with_name(program)
+    executable.write_text(f'#!/bin/sh\nexec {sys.executable} {stand_in} "$@"\n')
     executable.chmod(0o755)
     told = {"STAND_IN": how, "STAND_IN_SLOW": str(slow), "STAND_IN_PIDS": str(folder / "pids")}
     told |= keys.pop("environment", {})

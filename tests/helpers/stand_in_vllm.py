@@ -25,10 +25,14 @@ ENGINE = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 class StandIn(CompletionServer):
     def completion(self, body: dict) -> dict:
+        self.work()
+        return super().completion(body)
+
+    def work(self) -> None:
+        """What happens before an answer."""
         if os.environ.get("STAND_IN") == "dies_when_asked":
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(float(os.environ.get("STAND_IN_SLOW", "0")))
-        return super().completion(body)
 
 
 def main(words: list[str]) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 import httpx
 import pyarrow.parquet as pq
 
-from pcl_reasoner.core.schema import Placement, Serving
+from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.serving import Serving
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.inference.server import SupervisedServer
 from pcl_reasoner.sample.stage import SampleConfig

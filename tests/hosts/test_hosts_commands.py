@@ -109,6 +109,50 @@ def test_every_host_serves_the_trained_model_for_evaluation(tmp_path: Path) -> N
         assert options["--served-model-name"]
 
 
+GRADE = """
+name: graded
+sources:
+  problems: {path: PLACE}
+  judge: {hub: Qwen/Qwen3-32B, revision: main, kind: model}
+  policy: {hub: a/policy, revision: main, kind: model}
+stages:
+  sample: {inputs: {problems: problems}, template: "PLACE/chat template.jinja"}
+  grade: {method: judge, judge_model: Qwen3-32B, reward_model: {model: scores},
+          inputs: {problems: problems, judge: judge, reward_model: policy}}
+"""
+
+
+def test_servers_of_policy_judge_and_reward_model_have_ports_of_their_own(tmp_path: Path) -> None:
+    recipe = tmp_path / "graded.yaml"
+    recipe.write_text(GRADE.replace("PLACE", str(tmp_path)))
+    found = commands(tmp_path, str(recipe), "v1_dp8_tp8_pp2")["node01"]
+    purposes = [line.rpartition(": ")[0].partition(f": {SET_ENV}")[0] for line in found]
+    assert purposes == [
+        "graded/sample: server",
+        "graded/grade: server of the judge",
+        "graded/grade: server of the reward model",
+    ]
+    words = [shlex.split(line.partition(" && ")[2]) for line in found]
+    ports = [one[one.index("--port") + 1] for one in words]
+    assert ports == ["8000", "8100", "8200"]
+    policy, judge, reward = words
+    template = policy[policy.index("--chat-template") + 1]
+    assert template == str(tmp_path / "chat template.jinja")
+    assert judge[judge.index("--served-model-name") + 1] == "Qwen3-32B"
+    assert judge[judge.index("--max-model-len") + 1] == "16384"
+    assert reward[0] == "env" and reward[1].startswith("PYTHONPATH=/")
+    assert reward[2:4] == ["vllm", "serve"]
+    assert reward[-4:] == ["--runner", "pooling", "--middleware", "pclr_guard.Guard"]
+
+
+def test_a_server_whose_weights_are_not_named_has_no_command(tmp_path: Path) -> None:
+    recipe = tmp_path / "graded.yaml"
+    text = GRADE.replace("PLACE", str(tmp_path)).replace(", judge: judge", "")
+    recipe.write_text(text.replace(", reward_model: policy", ""))
+    found = commands(tmp_path, str(recipe), "v1_dp8_tp8_pp2")["node01"]
+    assert [line.partition(":")[0] for line in found] == ["graded/sample"]
+
+
 def test_v15_in_the_order_of_its_stages(tmp_path: Path) -> None:
     first = commands(tmp_path, "v15_opg", "atlas_910c_16x8")["node01"]
     purposes = [line.split(": ")[0].removeprefix("v15_opg/") for line in first]

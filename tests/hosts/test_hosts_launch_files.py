@@ -19,6 +19,7 @@ from pcl_reasoner.estimate.chips import read_chip
 from pcl_reasoner.estimate.layouts import least_recompute, memory_limit
 from pcl_reasoner.estimate.memory_estimate import fullest, parameters_held
 from pcl_reasoner.runner.launch_file import load_launch
+from pcl_reasoner.runner.plan import make_plan
 from pcl_reasoner.runner.recipe import load_recipe
 from pcl_reasoner.train.config import TrainConfig
 
@@ -31,7 +32,7 @@ QWEN_7B_PARAMETERS = 7_615_616_512
 
 def test_there_is_something_to_check() -> None:
     assert {"laptop", "one_node_7b", "two_hosts_cpu", "atlas_910c_16x8"} <= set(FILES)
-    assert RECIPES == ["v15_opg", "v1_sft"]
+    assert RECIPES == ["am_thinking_v1", "v15_opg", "v1_sft"]
 
 
 @pytest.mark.parametrize("launch", FILES)
@@ -84,6 +85,19 @@ def test_one_node_holds_the_7b_model(recipe: str, tmp_path: Path) -> None:
 
 def test_the_7b_model_of_the_second_recipe_is_that_of_the_first() -> None:
     assert load_recipe("v15_opg", "one_node_7b").sources["policy"].recipe == "v1_sft.yaml"
+
+
+def test_what_the_teachers_launch_file_has_made_the_other_takes_over(tmp_path: Path) -> None:
+    prints = []
+    for launch in ("atlas_910c_teacher", "atlas_910c_16x8"):
+        plan = make_plan(load_recipe("am_thinking_v1", launch), tmp_path)
+        prints.append({one.spec.name: one.fingerprint for one in plan.stages})
+    names = list(prints[0])
+    before = names[: names.index("train")]
+    assert {"sample_truth", "revise", "sample_sft", "perplexity"} <= set(before)
+    assert all(prints[0][name] == prints[1][name] for name in before)
+    # The layouts of the trainings differ.
+    assert prints[0]["train"] != prints[1]["train"]
 
 
 def test_two_hosts_are_both_this_machine() -> None:

@@ -16,7 +16,8 @@ from click.testing import CliRunner
 from pcl_reasoner.cli.main import cli
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.files import find, read_yaml, yaml_text
-from pcl_reasoner.hosts.scripts import Scripts, has_scripts, write_ray_scripts, write_scripts
+from pcl_reasoner.core.serving import GUARD_FOLDER
+from pcl_reasoner.hosts.scripts import Scripts, write_ray_scripts, write_scripts
 from pcl_reasoner.runner.plan import PlannedStage, make_plan
 from pcl_reasoner.runner.recipe import load_recipe
 
@@ -95,7 +96,7 @@ def test_what_msrun_is_given_on_the_second_of_three_hosts(tmp_path: Path) -> Non
             per_host={"b2": {"env": {"COMMON": "2"}}},
         )
     )
-    scripts = write_scripts(planned)
+    [scripts] = write_scripts(planned)
     assert scripts.folder == planned.folder.parent / "launch" / "train"
     names = [file.name for file in scripts.files[:3]]
     assert names == ["host_00_a1.sh", "host_01_b2.sh", "host_02_c3.sh"]
@@ -125,7 +126,7 @@ def test_what_msrun_is_given_on_the_second_of_three_hosts(tmp_path: Path) -> Non
 def test_nothing_is_started_before_the_configuration_is_written(tmp_path: Path) -> None:
     planned = planned_stage(tmp_path / "a b")
     said = tmp_path / "said"
-    answer = call(write_scripts(planned).files[0], programs(tmp_path, msrun=SAY), said)
+    answer = call(write_scripts(planned)[0].files[0], programs(tmp_path, msrun=SAY), said)
     assert answer.returncode == 1
     assert (
         f"{planned.partial}/mindformers.yaml is not there: pclr-ms run writes it" in answer.stderr
@@ -135,7 +136,7 @@ def test_nothing_is_started_before_the_configuration_is_written(tmp_path: Path) 
 
 def test_a_host_without_msrun_says_so(tmp_path: Path) -> None:
     planned = with_configuration(planned_stage(tmp_path / "a b"))
-    answer = call(write_scripts(planned).files[0], programs(tmp_path), tmp_path / "said")
+    answer = call(write_scripts(planned)[0].files[0], programs(tmp_path), tmp_path / "said")
     assert answer.returncode == 1
     assert answer.stderr.startswith("msrun is not on PATH: ")
 
@@ -144,7 +145,7 @@ def test_slurm_gives_rank_and_master(tmp_path: Path) -> None:
     planned = with_configuration(
         planned_stage(tmp_path / "a b", env={"ALL": "x y"}, per_host={"b2": {"env": {"ALL": "z"}}})
     )
-    job = write_scripts(planned).folder / "job.sbatch"
+    job = write_scripts(planned)[0].folder / "job.sbatch"
     scontrol = '#!/bin/sh\n[ "$*" = "show hostnames n[0-2]" ] && printf "n0\\nn1\\nn2\\n"\n'
     # What Slurm calls n1 is b2 for the launch file only where the names are the same.
     srun = SRUN.replace(
@@ -165,7 +166,7 @@ def test_slurm_gives_rank_and_master(tmp_path: Path) -> None:
 def test_the_job_asks_for_the_launch_files_hosts_and_guesses_no_device_name(
     tmp_path: Path,
 ) -> None:
-    text = (write_scripts(planned_stage(tmp_path / "a b")).folder / "job.sbatch").read_text()
+    text = (write_scripts(planned_stage(tmp_path / "a b"))[0].folder / "job.sbatch").read_text()
     asked = [line.split(" ", 1)[1] for line in text.splitlines() if line.startswith("#SBATCH")]
     expected = ["--job-name=v1_sft-train", "--nodes=3", "--ntasks-per-node=1", "--exclusive"]
     assert asked == expected
@@ -175,7 +176,8 @@ def test_the_job_asks_for_the_launch_files_hosts_and_guesses_no_device_name(
 
 def test_a_server_of_the_trained_model_on_every_host(tmp_path: Path) -> None:
     planned = planned_stage(tmp_path / "a b", "evaluate")
-    scripts, path, said = write_scripts(planned), programs(tmp_path, vllm=SAY), tmp_path / "said"
+    [scripts], said = write_scripts(planned), tmp_path / "said"
+    path = programs(tmp_path, vllm=SAY)
     weights = planned.inputs["model"].path
     before = call(scripts.files[2], path, said)
     assert before.returncode == 1 and f"{weights}: no weights yet" in before.stderr
@@ -187,8 +189,40 @@ def test_a_server_of_the_trained_model_on_every_host(tmp_path: Path) -> None:
     assert given["words"][-2:] == ["--generation-config", "vllm"]
 
 
+REWARDED = """
+name: rewarded
+sources:
+  problems: {path: PLACE}
+  responses: {path: PLACE}
+  model: {path: "PLACE/model"}
+stages:
+  grade: {inputs: {problems: problems, responses: responses, reward_model: model}}
+"""
+
+
+def test_a_reward_models_server_is_guarded(tmp_path: Path) -> None:
+    (tmp_path / "recipe.yaml").write_text(REWARDED.replace("PLACE", str(tmp_path)))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    recipe = load_recipe(str(tmp_path / "recipe.yaml"), "atlas_910c_16x8")
+    [grade] = make_plan(recipe, tmp_path / "all runs").stages
+    [scripts] = write_scripts(grade)
+    assert scripts.folder == grade.folder.parent / "launch" / "grade.scoring"
+    text = scripts.files[1].read_text()
+    assert "http://HOST:8200/v1: that belongs into placement.score_urls." in text
+    (tmp_path / "set_env.sh").write_text("export PYTHONPATH=/of/cann\n")
+    own = text.replace("/usr/local/Ascend/ascend-toolkit/set_env.sh", str(tmp_path / "set_env.sh"))
+    scripts.files[1].write_text(own)
+    path, said = programs(tmp_path, vllm=SAY), tmp_path / "said"
+    answer = call(scripts.files[1], path, said)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    [given] = said_in(said)
+    assert given["env"]["PYTHONPATH"] == f"{GUARD_FOLDER}:/of/cann"
+    assert given["words"][-4:] == ["--runner", "pooling", "--middleware", "pclr_guard.Guard"]
+
+
 def test_hosts_that_are_no_longer_named_lose_their_scripts(tmp_path: Path) -> None:
-    folder = write_scripts(planned_stage(tmp_path / "a b")).folder
+    folder = write_scripts(planned_stage(tmp_path / "a b"))[0].folder
     (folder / "slurm-17.out").write_text("kept")
     write_scripts(planned_stage(tmp_path / "a b", hosts=["a1", "d4", "c3"]))
     hosts = sorted(path.name for path in folder.glob("host_*"))
@@ -253,7 +287,7 @@ def test_a_cluster_of_others_or_of_one_machine_needs_no_scripts(
 
 def test_a_laptop_needs_none(tmp_path: Path) -> None:
     plan = make_plan(load_recipe("v15_opg", "laptop"), tmp_path)
-    assert [planned.title for planned in plan.stages if has_scripts(planned)] == []
+    assert [write_scripts(planned) for planned in plan.stages] == [[]] * len(plan.stages)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,8 @@ from sample_helpers import context, problems_folder
 from servers import all_gone, runs, serving, starts, wait_for
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.core.schema import Placement, Serving
+from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.serving import Serving
 from pcl_reasoner.inference.serve_command import command, devices_of, environment, remote_line
 from pcl_reasoner.inference.server import SupervisedServer, started
 from pcl_reasoner.inference.server_key import configured_key, generated_key
@@ -351,6 +352,24 @@ def test_devices_by_hand() -> None:
         parts(2, {name: "1,2,3"})
     with pytest.raises(ValueError, match="--data-parallel-size need the list of devices"):
         parts(2, {}, arguments=["--data-parallel-size", "2"])
+
+
+def test_ports_on_another_host_by_kind() -> None:
+    one = {"executable": "vllm"}
+    placement = Placement.model_validate(
+        {"server_port": 9000, "judging": {**one, "servers": 2}, "scoring": {**one, "port": 7000}}
+    )
+    kinds = ("sampling", "judging", "scoring")
+    assert [placement.first_port(kind) for kind in kinds] == [9000, 9100, 7000]
+    log, model = Path("a.log"), Path("m")
+    for kind, index, port in (("judging", 1, 9101), ("scoring", 0, 7000)):
+        server = SupervisedServer(placement, model, CONFIG, log, index, kind, "node02")
+        assert server.next_port() == port
+    many = {**one, "servers": 101}
+    with pytest.raises(ValueError, match="judging: give it a port other than sampling's, 8100"):
+        Placement.model_validate({"sampling": many, "judging": one})
+    with pytest.raises(ValueError, match="sampling: the ports of its servers end at 65536"):
+        Placement.model_validate({"sampling": {**one, "port": 65535, "servers": 2}})
 
 
 def test_ports_follow_the_first(tmp_path: Path) -> None:

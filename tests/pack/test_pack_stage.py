@@ -12,10 +12,12 @@ import pytest
 from pack_helpers import write_model
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schemas import RESPONSES as SAMPLED
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.pack import stage as module
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder
 from pcl_reasoner.pack.config import PackConfig, TokenizeConfig
+from pcl_reasoner.pack.encoder import load_encoder
 from pcl_reasoner.pack.stage import pack, tokenize
 
 RESPONSES = [
@@ -91,6 +93,77 @@ def test_tokenize_sampled_responses(tmp_path: Path) -> None:
         "end_of_turn_ids": [2],
         "vocab_size": 320,
     }
+
+
+SAMPLES = TokenizeConfig(source="samples", max_segment_tokens=100)
+
+
+def write_samples(path: Path, *files: list[dict[str, Any]]) -> dict[str, Path]:
+    """Responses as ``sample`` writes them, in several files; return the stage's inputs."""
+    write_selected(path)
+    (path / "select" / "responses.parquet").unlink()
+    (path / "select" / "responses").mkdir()
+    for number, rows in enumerate(files):
+        plain = {"response": "<think>8</think>8", "finish_reason": "stop", "n_tokens": 2}
+        rest = {"seed": 0, "seconds": None, "server": "recorded"}
+        table = pa.Table.from_pylist([{**plain, **rest, **row} for row in rows], SAMPLED)
+        pq.write_table(table, path / "select" / "responses" / f"part-{number:05d}.parquet")
+    (path / "tokenize").mkdir()
+    names = {"responses": "select", "policy": "model", "problems": "problems"}
+    return {role: path / name for role, name in names.items()}
+
+
+def test_responses_without_rewards_are_all_trained_on_alike(tmp_path: Path) -> None:
+    """Token ids are kept, a text without them is encoded; a cut one has no end of turn."""
+    inputs = write_samples(
+        tmp_path,
+        [
+            {"problem_id": "b", "sample_index": 4, "token_ids": [70, 71, 2]},
+            {"problem_id": "a", "sample_index": 0, "token_ids": []},
+        ],
+        [
+            {"problem_id": "a", "sample_index": 1, "token_ids": None, "finish_reason": "length"},
+            {"problem_id": "a", "sample_index": 2, "token_ids": [], "response": ""},
+        ],
+    )
+    counts = tokenize(SAMPLES, inputs, tmp_path / "tokenize", context(tmp_path))
+    assert (counts.read, counts.kept, counts.dropped) == (4, 3, {"empty_response": 1})
+    rows = read_arrow_folder(tmp_path / "tokenize").to_pylist()
+    assert [(row["problem_id"], row["sample_index"]) for row in rows] == [
+        *(("b", 4), ("a", 0), ("a", 1)),
+    ]
+    assert {(row["reward"], row["pass_rate"], row["advantage"]) for row in rows} == {(1, 1, None)}
+    encoder = load_encoder(inputs["policy"])
+    text = encoder.ids("<think>8</think>8")
+    responses = [[70, 71, 2], [*text, 2], text]
+    for row, response, problem in zip(rows, responses, ("2 + 2?", "1 + 1?", "1 + 1?"), strict=True):
+        prompt = encoder.prompt_ids([{"role": "user", "content": problem}])
+        assert row["input_ids"] == prompt + response
+        assert row["labels"] == [-100] * len(prompt) + response
+
+
+def test_the_responses_of_another_model_are_encoded_from_their_texts(tmp_path: Path) -> None:
+    record = {"problem_id": "b", "sample_index": 4, "token_ids": [70, 71, 2]}
+    inputs = write_samples(tmp_path, [record])
+    config = SAMPLES.model_copy(update={"encode_text": True})
+    tokenize(config, inputs, tmp_path / "tokenize", context(tmp_path))
+    (row,) = read_arrow_folder(tmp_path / "tokenize").to_pylist()
+    text = load_encoder(inputs["policy"]).ids("<think>8</think>8")
+    assert [label for label in row["labels"] if label != -100] == [*text, 2]
+
+
+def test_no_response_and_no_segment_are_errors(tmp_path: Path) -> None:
+    """An empty file has a row group without rows, or none, which pyarrow cannot read."""
+    inputs = write_samples(tmp_path, [])
+    parts = tmp_path / "select" / "responses"
+    for _ in range(2):
+        with pytest.raises(StageError, match="select: no segment is left of 0 responses"):
+            tokenize(SAMPLES, inputs, tmp_path / "tokenize", context(tmp_path))
+        pq.ParquetWriter(parts / "part-00000.parquet", SAMPLED).close()
+    rows = [{"problem_id": "a", "sample_index": 0, "token_ids": [2] * 200}]
+    inputs = write_samples(tmp_path / "long", rows)
+    with pytest.raises(StageError, match="of 1 responses .dropped: {'over_length': 1}"):
+        tokenize(SAMPLES, inputs, tmp_path / "long" / "tokenize", context(tmp_path))
 
 
 def test_the_same_bytes_whatever_the_batches(

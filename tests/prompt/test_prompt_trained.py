@@ -88,6 +88,15 @@ def test_a_recipe_whose_stages_ask_with_different_words_is_refused() -> None:
         load_recipe("v15_opg", "laptop", overrides=overrides)
 
 
+def test_a_teacher_may_be_asked_with_other_words_than_the_model_that_it_teaches() -> None:
+    teacher = ("sample_sft.system=Be a teacher.", "sample_truth.system=Be a teacher.")
+    load_recipe("am_thinking_v1", "laptop", overrides=teacher)
+    with pytest.raises(InputError, match="sample_truth use system None .*sample_sft use system 'B"):
+        load_recipe("am_thinking_v1", "laptop", overrides=teacher[:1])
+    with pytest.raises(InputError, match="tokenize use .*; evaluate use system 'Be brief.'"):
+        load_recipe("am_thinking_v1", "laptop", overrides=("evaluate.system=Be brief.",))
+
+
 def test_a_prompt_without_a_file_copies_nothing(tmp_path: Path) -> None:
     (tmp_path / "to").mkdir()
     copy_prompt(tmp_path, tmp_path / "to")

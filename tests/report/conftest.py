@@ -269,6 +269,12 @@ def _scores(run: FakeRun) -> None:
 
 
 @pytest.fixture
+def new_run(tmp_path: Path) -> FakeRun:
+    """A run without stages."""
+    return FakeRun(tmp_path / "new_runs")
+
+
+@pytest.fixture
 def run(tmp_path: Path) -> FakeRun:
     """A whole run of V1.5 with the V1 stages that it takes from."""
     made = FakeRun(tmp_path / "runs")

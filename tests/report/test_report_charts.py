@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -79,3 +80,44 @@ def test_figures_as_people_read_them():
     assert number(None) == "–"
     assert points(-0.0123) == "\u22121.2"
     assert (duration(12.34), duration(90), duration(7500)) == ("12.3 s", "2 min", "2 h 5 min")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (1, 1, [1, 2]),
+        (1, 8, [1, 2, 5, 10]),
+        (1, 2896, [1, 10, 100, 1000, 5000]),
+        (0.03, 0.04, [0.02, 0.05, 0.1]),
+        (3, 70, [2, 5, 10, 20, 50, 100]),
+    ],
+)
+def test_logarithmic_ticks_cover_the_values(low, high, ticks):
+    assert charts.log_ticks(low, high) == pytest.approx(ticks)
+
+
+def test_one_record_can_be_seen_beside_a_thousand():
+    svg = charts.histogram("perplexity", [1, 10, 100], [999, 1], "perplexity", 10, True)
+    heights = re.findall(r'<rect class="bar" .*?height="(.*?)">', svg)
+    # The axis ends at 1000: 156 pixels are log10(1001); a count is at log10(1 + count).
+    pixels = [156 * math.log10(1 + count) / math.log10(1001) for count in (999, 1)]
+    assert [float(height) for height in heights] == pytest.approx(pixels, abs=0.06)
+    # Perplexity 10 is in the middle of 1 … 100, which is 284 pixels wide and begins at 52.
+    assert '<line class="threshold" x1="194.0"' in svg
+
+
+def test_a_chart_with_two_axes_has_a_scale_for_each():
+    length = charts.Series("tokens", "correct", [(0.0, 100.0), (10.0, 50.0)])
+    ended = charts.Series("ended", "incorrect", [(0.0, 0.25), (10.0, 1.0)])
+    svg = charts.two_axis_chart("shift", length, ended)
+    # x from 52 to 314; y from 166 up to 10. 100 tokens and 100 % are at the top.
+    assert '<polyline class="curve correct" points="52.0,10.0 314.0,88.0"/>' in svg
+    assert '<polyline class="curve incorrect" points="52.0,127.0 314.0,10.0"/>' in svg
+    assert ">100 %</text>" in svg
+
+
+def test_long_names_of_scores_get_room():
+    estimate = charts.Estimate("livecodebench_v6 after", "after", 0.0, 0.0, 0.1)
+    svg = charts.interval_chart("scores", [estimate])
+    # 22 letters of 6.2 pixels, and 16 for the distance.
+    assert 'cx="152.4"' in svg

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from pcl_reasoner.evaluate.benchmark import Question
+from pcl_reasoner.evaluate.stage import benchmark_scores
+from pcl_reasoner.evaluate.summary import Sample
 from pcl_reasoner.evaluate.verdict import verdict
 from pcl_reasoner.report.records import StageRecord
 from pcl_reasoner.report.scores import check_expected, collect_scores, compare
@@ -123,3 +126,24 @@ def test_bounds_counts_and_gains():
     assert found["evaluate_after.kept"] == (9, "met")
     assert found["gain"] == (pytest.approx(0.057), "met")
     assert found["aime25.avg_at_n"] == (None, "not measured")
+
+
+def test_scores_name_the_kind_of_their_questions():
+    code = _score(0.25, maj_at_n=0.0, kinds=["code"], outcomes={"correct": 2, "no_code": 6})
+    answers = _score(0.5, maj_at_n=0.75, kinds=["math", "science"])
+    old = _score(0.5, maj_at_n=0.5)
+    rows = collect_scores([_record("evaluate", livecodebench=code, aime=answers, older=old)])
+    assert [row["kinds"] for row in rows] == [["code"], ["math", "science"], []]
+    # Programs have no answer to vote on, so a majority of 0 would mislead.
+    assert [row["maj_at_n"] for row in rows] == [None, 0.75, 0.5]
+    assert [row["outcomes"] for row in rows] == [{"correct": 2, "no_code": 6}, {}, {}]
+
+
+def test_the_stage_evaluate_writes_the_kinds():
+    sample = Sample("correct", None, None, 5, "", "stop")
+    questions = [
+        Question("b", str(i), "Do it.", "", kind) for i, kind in enumerate(("code", "math"))
+    ]
+    scores = benchmark_scores([(question, [sample]) for question in questions], None)
+    (row,) = collect_scores([_record("evaluate", b=scores)])
+    assert row["kinds"] == ["code", "math"]

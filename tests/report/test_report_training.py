@@ -4,7 +4,7 @@ import pytest
 
 from pcl_reasoner.report.page import panels
 from pcl_reasoner.report.records import StageRecord
-from pcl_reasoner.report.training import curve, digest, warnings_about
+from pcl_reasoner.report.training import curve, digest, pattern_shift, warnings_about
 
 
 def _record(metrics, loss="opg"):
@@ -89,3 +89,35 @@ def test_a_panel_is_there_where_its_figures_are():
     ]
     assert "correct, step 0: 0.25" in found["Probe: correct, and ended of itself"][1]
     assert "tokens, step 0: 41" in found["Probe: tokens of an answer"][1]
+
+
+def _probed(lengths, ended, loss="sft"):
+    manifest = {"stage": "train", "counts": {}, "identity": {"config": {"loss": loss}}}
+    pairs = enumerate(zip(lengths, ended, strict=True))
+    probe = [{"step": 10 * i, "mean_length": a, "stop_ratio": b} for i, (a, b) in pairs]
+    metrics = [{"step": 1, "loss": 2.0, "correct_count": 8, "correct_p": 0.4}]
+    return StageRecord("r", "train", manifest, {"metrics": metrics, "probe": probe})
+
+
+def test_the_pattern_shift_compares_the_first_third_with_the_last():
+    # Seven probes: thirds of two.
+    record = _probed([140, 100, 60, 50, 45, 44, 46], [0.2, 0.4, 0.9, 1, 1, 1, 0.5])
+    assert pattern_shift(record) == {
+        "probes": 7,
+        "third": 2,
+        "mean_length": {"first": 120.0, "last": 45.0},
+        "stop_ratio": {"first": pytest.approx(0.3), "last": 0.75},
+    }
+    # The figure of the shift replaces the panel of the length.
+    assert [title for title, _, _ in panels(record)][-1] == "Probe: correct, and ended of itself"
+
+
+def test_there_is_no_pattern_shift_without_three_probes_of_supervised_training():
+    assert pattern_shift(_probed([140, 60], [0.2, 1])) is None
+    assert pattern_shift(_probed([140, 60, 50], [0.2, 1, 1], loss="opg")) is None
+
+
+def test_responses_of_supervised_training_are_not_called_correct():
+    found = digest(_probed([140, 60, 50], [0.2, 1, 1]))
+    assert (found["correct"], found["correct_share"]) == (None, None)
+    assert found["figures"]["correct_p"]["last"] == 0.4

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from sample_helpers import PROBLEMS, context, problems_folder
@@ -178,3 +179,23 @@ def test_importing_the_stage_is_cheap() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_only_problems_of_the_kinds_that_are_named_are_sampled(
+    inputs: dict[str, Path], tmp_path: Path
+) -> None:
+    rows = pq.read_table(inputs["problems"] / "clean.parquet").to_pylist()
+    kinds = ["math", "code", None]
+    rows = [{**row, "kind": kind} for row, kind in zip(rows, kinds, strict=True)]
+    (tmp_path / "problems").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "problems" / "clean.parquet")
+    given = {**inputs, "problems": tmp_path / "problems"}
+    chosen = CONFIG.model_copy(update={"kinds": ["math"]})
+    counts = sample(chosen, given, tmp_path, context(tmp_path))
+    # 3 problems x 3 responses; a problem without a kind is of math.
+    assert (counts.read, counts.kept, counts.dropped) == (9, 6, {"other_kind": 3})
+    asked = pq.read_table(tmp_path / "responses" / "part-00000.parquet")["problem_id"].to_pylist()
+    assert set(asked) == {rows[0]["problem_id"], rows[2]["problem_id"]}
+    none = CONFIG.model_copy(update={"kinds": ["chat", "science"]})
+    with pytest.raises(StageError, match="no problem is of kind chat or science; it has code, m"):
+        sample(none, given, tmp_path / "none", context(tmp_path))

@@ -11,9 +11,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 import torch
+from pydantic import ValidationError
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.curate.convert import ConvertConfig, convert
@@ -102,6 +104,31 @@ def test_equal_seeds_give_equal_bytes_and_others_do_not(small: Path, tmp_path: P
         "base_model/tokenizer_config.json",
         "base_model/chat_template.jinja",
     }
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"benchmark_problems": 17}, "benchmark_problems is 17, expected at least 18. .*planted"),
+        (
+            {"data": "am_thinking", "benchmark_problems": 5, "math_problems": 17},
+            "benchmark_problems is 5, expected at least 6; math_problems is 17, expected at least",
+        ),
+        ({"data": "am_thinking", "math_problems": 11, "planted": 0}, "11, expected at least 12"),
+        ({"data": "am_thinking", "code_problems": 8}, "code_problems is 8, expected at least 9"),
+    ],
+)
+def test_too_few_problems_for_the_special_cases(
+    tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(StageError, match=message):
+        make(tmp_path / "x", seed=0, **{**SMALL, **settings})
+
+
+def test_a_problem_has_one_change_per_day_at_most() -> None:
+    for changes in ([], [0], [8], [3, 8]):
+        with pytest.raises(ValidationError, match="changes"):
+            SyntheticConfig(seed=0, changes=changes)
 
 
 def test_what_is_planted_is_what_curation_drops(

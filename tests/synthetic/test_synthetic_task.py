@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from pcl_reasoner.grade.answers import grade_by_rule, last_boxed
 from pcl_reasoner.synthetic import task
+from pcl_reasoner.verifiers.answers import grade_by_rule, last_boxed
 
 MADE = task.make_problems(random.Random(3), 200, [2, 3, 4, 5], set())
 

@@ -8,17 +8,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fusion_server import FusionServer
 from train_helpers import train_config, write_packs, write_policy
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schema import SandboxPlacement
 from pcl_reasoner.core.stage import StageContext
+from pcl_reasoner.grade.held_out import read_problems
 from pcl_reasoner.train.config import Probe
-from pcl_reasoner.train.probe import Prober, read_problems
+from pcl_reasoner.train.probe import PROBLEMS as PROBE_FILE
+from pcl_reasoner.train.probe import Prober, read_files, write_files
 from pcl_reasoner.train.stage import train
 from pcl_reasoner.train.stopping import read_steps
+from pcl_reasoner.verifiers.small_batch import Answered, grade_batch
 
 SIZES = [5, 9, 14, 20, 7, 25, 30, 11, 6, 17, 22, 13, 8, 19, 28, 10]
 PROBLEMS = [{"id": f"q{i}", "problem": "12-3=9", "answer": str(i)} for i in range(3)]
+DOUBLES = {"tests": {"format": "functional", "entry": "f", "cases": [{"args": [3], "out": 6}]}}
 PROBE = {"every": 3, "problems": 2, "n": 2, "max_new_tokens": 6, "max_model_len": 64}
 STEPS = 7
 
@@ -119,6 +125,67 @@ def test_problems_are_the_first_of_a_file_and_need_an_answer(tmp_path: Path) -> 
     path.write_text('{"id": 1, "problem": "1+1", "answer": ""}\n')
     with pytest.raises(StageError, match="record 1: no answer or ground_truth"):
         read_problems(path, 2)
+
+
+def test_problems_of_other_kinds_keep_their_checks(tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    checks = {"tests": {"format": "assert", "cases": ["assert f(1) == 2"]}}
+    rows = [
+        {"problem_id": "a", "problem": "p", "ground_truth": "", "kind": "code"},
+        {"problem_id": "b", "problem": "q", "ground_truth": "2", "kind": "math"},
+    ]
+    table = [{**row, "checks": json.dumps(checks) if row["kind"] == "code" else ""} for row in rows]
+    pq.write_table(pa.Table.from_pylist(table), tmp_path / "clean.parquet")
+    code, math = read_problems(tmp_path, 5)
+    assert math == {"id": "b", "problem": "q", "answer": "2"}
+    assert code == {
+        "id": "a",
+        "problem": "p",
+        "answer": "",
+        "kind": "code",
+        "checks": json.dumps(checks),
+    }
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"kind": "codee"}, r"problem b \(.*record 2\) has the kind 'codee'.* mean 'code'\?"),
+        ({"kind": "chat"}, "record 2.* has the kind 'chat', expected one of math"),
+        ({"checks": ""}, "no answer or ground_truth"),
+        ({"checks": '{"instructions": []}'}, "has the kind code and has no tests"),
+        ({"kind": "instruction"}, "checks.instructions"),
+    ],
+)
+def test_a_problem_that_cannot_be_graded_is_refused_before_training(
+    tmp_path: Path, changed: dict[str, str], message: str
+) -> None:
+    problem = {"id": "b", "problem": "write f", "kind": "code", "checks": json.dumps(DOUBLES)}
+    path = tmp_path / "problems.jsonl"
+    path.write_text(json.dumps(PROBLEMS[0]) + "\n" + json.dumps(problem) + "\n")
+    assert read_problems(path, 2)[1] == {**problem, "answer": ""}
+    path.write_text(json.dumps(PROBLEMS[0]) + "\n" + json.dumps({**problem, **changed}) + "\n")
+    with pytest.raises(StageError, match=message):
+        read_problems(path, 2)
+
+
+def test_programs_run_where_the_launch_file_says(tmp_path: Path, inputs: dict[str, Path]) -> None:
+    service = FusionServer()
+    placement = SandboxPlacement(engine="http", urls=[service.url], workers=1)
+    problem = {"id": "b", "problem": "1+1", "kind": "code", "checks": json.dumps(DOUBLES)}
+    write_files(tmp_path, [{**problem, "answer": ""}], placement)
+    written = read_files(tmp_path / PROBE_FILE)
+    assert written == ([{**problem, "answer": ""}], placement)
+    prober = Prober(Probe(**PROBE), inputs["policy"], *written)
+    text = "<think>x</think>```python\ndef f(x):\n    return 2 * x\n```"
+    assert prober.sandboxes is not None
+    with prober.sandboxes as sandboxes:
+        answered = Answered("b", "code", "", DOUBLES, text, "stop")
+        assert grade_batch([answered], sandboxes)[0].outcome == "correct"
+    assert len(service.asked) == 1
+    service.close()
 
 
 def test_a_probe_needs_problems_a_cpu_and_the_embedded_engine(

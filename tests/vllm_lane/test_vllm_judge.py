@@ -148,7 +148,7 @@ def test_the_audit_of_a_judge_that_was_trained_to_judge_agrees_with_the_rule(
     assert found["kappa"] > 0.4
     disagreements = (output / "disagreements.jsonl").read_text().splitlines()
     assert len(disagreements) == found["both"] - agreed
-    told = json.loads((output / "judging.json").read_text())
+    told = json.loads((output / "grading.json").read_text())["judge"]
     assert {one["owned_by"] for one in told["servers"]} == {"vllm"}
     assert len(told["servers"]) == 2
     assert told["served_model"] == "judge"

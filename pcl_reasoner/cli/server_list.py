@@ -1,0 +1,184 @@
+"""Lists the servers that a run asks, and what is missing for them; ``run --dry-run`` prints it.
+
+am_thinking_v1/sample_truth asks the policy: 'teacher', context of 32,768 tokens
+  weights: deepseek-ai/DeepSeek-R1 at main (source teacher)
+  the stage starts 1 server with --tensor-parallel-size 8 from port 8000 on each of 16 hosts …
+  on node01: source …/set_env.sh && … exec /opt/vllm/bin/vllm serve …
+am_thinking_v1/revise asks the third model: 'o4-mini', context of 40,960 tokens
+  https://api.openai.com/v1, with the key in OPENAI_API_KEY, which is NOT SET
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pcl_reasoner.core.serving import Serving
+    from pcl_reasoner.core.stage import ServerNeeds
+    from pcl_reasoner.runner.plan import Plan, PlannedStage
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What one stage asks of one kind of servers."""
+
+    planned: PlannedStage
+    needs: ServerNeeds
+
+    @property
+    def model(self) -> str:
+        """What the servers serve, e.g. ``the policy``."""
+        from pcl_reasoner.core.serving import SERVERS
+
+        return SERVERS[self.needs.kind].model
+
+    @property
+    def weights(self) -> str:
+        """Where the weights come from; empty if the recipe does not name them."""
+        from pcl_reasoner.estimate.served_model import hub_model
+
+        given = self.planned.inputs.get(self.needs.role)
+        if given is None or self.needs.kind == "opinion":
+            return ""
+        source = self.planned.recipe.sources.get(given.origin)
+        if source is None:
+            return f"of {given.origin}"
+        model, found = hub_model(source), f"{source.hub} at {source.revision}"
+        size = f", {model.stored * model.weight_bytes / 1e9:,.0f} GB" if model else ""
+        return f"{found if source.hub else given.path} (source {given.origin}){size}"
+
+
+def asks_of(plan: Plan) -> list[Ask]:
+    """Collect what the unfinished stages of a plan ask, in the order of the stages."""
+    from pcl_reasoner.grade.problem_kinds import needs_of
+
+    stages = [planned for planned in plan.stages if not planned.done]
+    return [Ask(planned, needs) for planned in stages for needs in needs_of(plan, planned)]
+
+
+def server_lines(plan: Plan) -> list[str]:
+    """Describe every server that an unfinished stage asks: model, weights, and who starts it."""
+    asks = asks_of(plan)
+    lines = [line for ask in asks for line in _lines(ask)]
+    return [*lines, *_exchanges(asks)]
+
+
+def missing_servers(plan: Plan) -> list[str]:
+    """One sentence for each kind of servers that a stage asks and nobody starts, and per key."""
+    from pcl_reasoner.runner.runner import unset_keys
+
+    stages = [planned for planned in plan.stages if not planned.done]
+    return [*filter(None, map(_missing, asks_of(plan))), *unset_keys(stages)]
+
+
+def _lines(ask: Ask) -> Iterator[str]:
+    from pcl_reasoner.core.serving import SERVERS
+
+    needs, placement = ask.needs, ask.planned.recipe.launch.placement
+    context = f"context of {needs.max_model_len:,} tokens"
+    yield f"{ask.planned.title} asks {ask.model}: {needs.name!r}, {context}"
+    if ask.weights:
+        yield f"  weights: {ask.weights}"
+    if serving := placement.serving_of(needs.kind):
+        yield from _started(ask, serving)
+    for url in placement.urls_of(needs.kind):
+        yield f"  {url}{_key(ask, url)}"
+    if needs.kind == "opinion" and needs.role in ask.planned.inputs:
+        yield "  only what is not recorded (input opinion)"
+    elif not serving and not placement.urls_of(needs.kind):
+        port, urls = placement.first_port(needs.kind), SERVERS[needs.kind].urls
+        yield (
+            f"  nobody yet: start them with the commands below, and put http://HOST:{port}/v1 into "
+            f"placement.{urls}"
+            if ask.weights
+            else f"  nobody yet: placement.{urls} is empty"
+        )
+
+
+def _key(ask: Ask, url: str) -> str:
+    from pcl_reasoner.core.api_keys import key_in, without_slash
+
+    keys = ask.planned.recipe.launch.placement.api_keys
+    variables = {without_slash(named): variable for named, variable in keys.items()}
+    variable = variables.get(without_slash(url))
+    if variable is None:
+        return ", without a key"
+    return f", with the key in {variable}{'' if key_in(variable) else ', which is NOT SET'}"
+
+
+def _started(ask: Ask, serving: Serving) -> Iterator[str]:
+    """Say how the stage starts its servers, with the command of the first one."""
+    from pcl_reasoner.inference import serve_command
+    from pcl_reasoner.inference.settings import SamplingConfig
+
+    needs, placement = ask.needs, ask.planned.recipe.launch.placement
+    devices = serve_command.devices_each(serving, placement)
+    servers = "1 server" if serving.servers == 1 else f"{serving.servers} servers"
+    hosts = len(placement.hosts)
+    where = "on this machine"
+    if hosts > 1:
+        port = placement.first_port(needs.kind)
+        where = f"from port {port} on each of {hosts} hosts (--start ssh; without it, here alone)"
+    size = f"--tensor-parallel-size {devices}"
+    yield f"  the stage starts {servers} with {size} {where}, by placement.{needs.kind}"
+    given = ask.planned.inputs.get(needs.role)
+    if given is None:
+        return
+    settings = SamplingConfig(
+        served_model=needs.name, max_model_len=needs.max_model_len, template=needs.template
+    )
+    model = (serving, placement, given.path, settings)
+    pooling = needs.kind == "scoring"
+    if hosts == 1:
+        port = serving.port or placement.first_port(needs.kind)
+        words = serve_command.command(*model, port, pooling=pooling)
+        chosen = "" if serving.port else " (a free port is taken)"
+        yield f"  here: {shlex.join(words)}{chosen}"
+        return
+    host = placement.hosts[0]
+    words = serve_command.command(*model, placement.first_port(needs.kind), "0.0.0.0", pooling)
+    yield f"  on {host}: {serve_command.remote_line(serving, placement, words, host, 0)}"
+
+
+def _exchanges(asks: list[Ask]) -> Iterator[str]:
+    """Say which servers that a person starts must serve several models, one after the other."""
+    from pcl_reasoner.core.serving import SERVERS
+
+    for kind, one in SERVERS.items():
+        stages: dict[str, list[str]] = {}
+        for ask in asks:
+            by_hand = ask.planned.recipe.launch.placement.serving_of(kind) is None
+            if ask.needs.kind == kind and by_hand:
+                model = f"{ask.needs.name!r} {ask.weights}".strip()
+                stages.setdefault(model, []).append(ask.planned.spec.name)
+        if len(stages) > 1:
+            models = "; ".join(f"{', '.join(names)}: {model}" for model, names in stages.items())
+            yield (
+                f"placement.{one.urls}: several models are asked, one after the other ({models}). "
+                "Exchange the servers between these stages: run --until STAGE ends a run there"
+            )
+
+
+def _missing(ask: Ask) -> str | None:
+    """Return what is missing for a stage's servers; None if they run or are started."""
+    from pcl_reasoner.core.serving import SERVERS
+
+    kind, placement = ask.needs.kind, ask.planned.recipe.launch.placement
+    if placement.serving_of(kind) or placement.urls_of(kind):
+        return None
+    urls, stage = SERVERS[kind].urls, ask.planned.spec.name
+    if kind == "opinion":
+        if ask.needs.role in ask.planned.inputs:
+            return None
+        return (
+            f"stage {ask.planned.title}: no server of the third model. Set placement.{urls} in the "
+            f"launch file, give the stage recorded answers (input opinion), or set {stage}.opinion="
+            "none."
+        )
+    return (
+        f"stage {ask.planned.title}: no server of {ask.model}. Set placement.{urls} in the launch "
+        f"file, or have the stage start them: placement: {{{kind}: {{executable: /path/to/vllm}}}}."
+    )

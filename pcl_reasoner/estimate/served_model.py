@@ -1,0 +1,157 @@
+"""The shape of a model that servers serve, as far as their memory and speed depend on it.
+
+hub.yaml    deepseek-ai/DeepSeek-R1: {layers: 61, stored: 671.0e+9, active: 36.6e+9, …}
+config.json {"num_hidden_layers": 64, "hidden_size": 5120, …}, where the weights are here
+the plan    the trained model, for what a stage exports and for the policy
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pcl_reasoner.core.files import read_yaml
+from pcl_reasoner.core.schema import Source
+from pcl_reasoner.estimate.training_size import Training
+from pcl_reasoner.prompt.model_files import read_json
+from pcl_reasoner.runner.plan import PlannedInput, PlannedStage
+
+FILE = Path(__file__).with_name("hub.yaml")
+SERVED_BYTES = 2
+"""Bytes per number in served weights, keys and values: bfloat16."""
+_PUBLISHED_KEYS = {
+    "layers": "num_hidden_layers",
+    "hidden": "hidden_size",
+    "heads": "num_attention_heads",
+    "key_heads": "num_key_value_heads",
+    "feed_forward": "intermediate_size",
+    "vocabulary": "vocab_size",
+}
+_EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts")
+"""Keys of a config.json of a mixture of experts, whose weights are counted in another way."""
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model on a server.
+
+    Args:
+        title: What it is, for the report.
+        layers: Layers.
+        heads: Attention heads.
+        stored: Number of weights.
+        embedding: Weights that a decoding step does not read.
+        active: Weights in the matrix products of one token; with experts, fewer than are stored.
+        width: Numbers per layer that a token's attention multiplies with each earlier token.
+        cached: Numbers per layer and token that are kept for later tokens: keys and values.
+        cache_parts: Most devices over which one token's cached numbers can be divided.
+        weight_bytes: Bytes per weight.
+    """
+
+    title: str
+    layers: int
+    heads: int
+    stored: float
+    embedding: float
+    active: float
+    width: float
+    cached: float
+    cache_parts: int
+    weight_bytes: float = SERVED_BYTES
+
+    @property
+    def read(self) -> float:
+        """Number of weights that a decoding step reads: at most all, whatever experts it needs."""
+        return self.stored - self.embedding
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether a token's products need only a part of the weights."""
+        return self.active < self.read
+
+
+def dense_model(
+    title: str,
+    layers: int,
+    hidden: int,
+    heads: int,
+    key_heads: int,
+    feed_forward: int,
+    vocabulary: int,
+) -> ServedModel:
+    """Return a model without experts; the arguments are those of its config.json."""
+    keys = hidden // heads * key_heads
+    layer = 2 * hidden * hidden + 2 * hidden * keys + 3 * hidden * feed_forward
+    matrix = vocabulary * hidden
+    products = layers * layer + matrix
+    return ServedModel(
+        title=title,
+        layers=layers,
+        heads=heads,
+        stored=products + matrix,
+        embedding=matrix,
+        active=products,
+        width=hidden,
+        cached=2 * keys,
+        cache_parts=key_heads,
+    )
+
+
+def trained_model(job: Training, title: str = "the trained model") -> ServedModel:
+    """Return the trained model; only the shape counts."""
+    names = ("layers", "hidden", "heads", "key_heads", "feed_forward", "vocabulary")
+    return dense_model(title, **{name: getattr(job, name) for name in names})
+
+
+def served_model(
+    planned: PlannedStage, role: str, trained: Training, policy: PlannedInput
+) -> ServedModel | None:
+    """Return the model in a stage's role; None if its shape is not known here.
+
+    Args:
+        planned: The stage.
+        role: The role of the weights.
+        trained: The training of this plan: the shape of what stages export.
+        policy: The weights that this training starts from, which have the same shape.
+    """
+    given = planned.inputs.get(role)
+    if given is None:
+        return None
+    if not given.is_source:
+        return trained_model(trained)
+    source = planned.recipe.sources[given.origin]
+    title = source.hub or str(source.path)
+    if given.path == policy.path:
+        return trained_model(trained, title)
+    return _from_config(given, title) or hub_model(source)
+
+
+def hub_model(source: Source) -> ServedModel | None:
+    """Return the model of a hub repository that hub.yaml knows."""
+    block, title = hub_facts("models").get(str(source.hub)), str(source.hub)
+    if block is None:
+        return None
+    return dense_model(title, **block) if "hidden" in block else ServedModel(title, **block)
+
+
+@cache
+def hub_facts(group: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return a group of hub.yaml: ``models``, ``types`` or ``benchmarks``."""
+    found: dict[str, dict[str, Any]] = read_yaml(FILE)[group]
+    return found
+
+
+def _from_config(given: PlannedInput, title: str) -> ServedModel | None:
+    """Read config.json; None if there is none, or if it is that of a model of an unknown kind."""
+    value = read_json(given.path / "config.json")
+    if block := hub_facts("types").get(str(value.get("model_type"))):
+        return ServedModel(title, **block)
+    value.setdefault("num_key_value_heads", value.get("num_attention_heads"))
+    if any(key in value for key in _EXPERTS) or not all(
+        isinstance(value.get(key), int) for key in _PUBLISHED_KEYS.values()
+    ):
+        return None
+    return dense_model(title, **{name: value[key] for name, key in _PUBLISHED_KEYS.items()})

@@ -1,0 +1,1 @@
+"""A folder for a server's PYTHONPATH: it must have nothing but the guard."""

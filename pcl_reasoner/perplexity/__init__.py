@@ -1,0 +1,1 @@
+"""Computes the perplexity of responses under a policy."""

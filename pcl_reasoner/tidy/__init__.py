@@ -1,0 +1,1 @@
+"""Filters responses by perplexity, repeated phrases and structure."""

@@ -1,0 +1,1 @@
+"""What decides whether a response is right, by kind of problem."""
