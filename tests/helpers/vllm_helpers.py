@@ -77,10 +77,10 @@ def kill(victim: str, url: str | None = None) -> set[int]:
 
     Args:
         victim: A part of the process's name.
-        url: The server's base URL; None: of any.
+        url: The server's base URL; None: of the last one that was started.
 
     Returns:
-        The processes of all its servers, as they were before.
+        The processes of all its servers as they were before; of the last one, if no URL is given.
     """
     processes = processes_of(os.getpid())
     wanted = [number for number, name in processes.items() if victim in name]
@@ -89,8 +89,17 @@ def kill(victim: str, url: str | None = None) -> set[int]:
         words = {number: Path(f"/proc/{number}/cmdline").read_text() for number in processes}
         session = next(os.getsid(number) for number in words if f"\0{port}\0" in words[number])
         wanted = [number for number in wanted if os.getsid(number) == session]
-    os.kill(wanted[0], signal.SIGKILL)
-    return set(processes)
+        os.kill(wanted[0], signal.SIGKILL)
+        return set(processes)
+    # A fixture's server may be there from earlier tests.
+    last = max(wanted, key=_started)
+    found = {number for number in processes if os.getsid(number) == os.getsid(last)}
+    os.kill(last, signal.SIGKILL)
+    return found
+
+
+def _started(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
 
 
 def serving() -> dict[str, Any]:

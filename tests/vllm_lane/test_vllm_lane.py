@@ -172,7 +172,7 @@ def test_a_prompt_that_is_too_long_is_recorded_as_refused(
 
 def test_evaluation_runs_through_vllm(url: str, runs: Path, policy: Path, tmp_path: Path) -> None:
     (synthetic,) = (runs / "v1_sft").glob("synthetic-*")
-    config = EvaluateConfig(**{**CONFIG.model_dump(), "n": 4})
+    config = EvaluateConfig(**{**CONFIG.model_dump(exclude={"kinds"}), "n": 4})
     inputs = {"model": policy, "benchmark": synthetic / "benchmark.jsonl"}
     tmp_path.joinpath("out").mkdir()
     made = context(tmp_path / "out", server_urls=[url])
