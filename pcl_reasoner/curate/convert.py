@@ -54,7 +54,7 @@ class ConvertConfig(StageConfig):
     """Share of the source's rows that may be malformed; above it the stage fails."""
     filters: tuple[Filter, ...] = ()
     """Rows to drop: url (has a URL), image (refers to an image), table (has a table), non_letters
-    (has too large a share of them), no_answer (nothing by which a response is checked)."""
+    (has too large a share of them), no_answer (neither a ground truth nor checks)."""
     max_non_letters: float = Field(MAX_NON_LETTERS, ge=0, le=1)
     """Largest share of characters other than letters, digits, marks, blanks, ASCII punctuation and
     mathematical symbols. Only the filter non_letters uses it."""

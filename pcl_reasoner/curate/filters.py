@@ -98,7 +98,7 @@ def filtered(
 
     Args:
         problem: The problem.
-        answer: That by which a response is checked; blank if there is nothing.
+        answer: The ground truth or the checks; blank if there is neither.
         filters: The active filters; they are checked in the order url, image, table, non_letters,
             no_answer.
         max_non_letters: Largest share of non-letters with which a problem is kept.

@@ -36,7 +36,7 @@ class UniqueConfig(StageConfig):
 def unique(
     config: UniqueConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """For every problem, keep the first row by which a response can be graded.
+    """For every problem, keep the first row with a ground truth or checks.
 
     Such a row has a ground truth or checks, or its kind is chat.
 

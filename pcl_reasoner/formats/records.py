@@ -87,7 +87,7 @@ class Row:
 
     @property
     def checked_by(self) -> str:
-        """The text by which a response is graded; "" if there is none. A chat needs none."""
+        """The ground truth or the checks; "" if there is neither. A chat needs neither."""
         return self.ground_truth.strip() or self.checks or ("chat" if self.kind == "chat" else "")
 
 

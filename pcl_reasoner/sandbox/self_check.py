@@ -1,4 +1,4 @@
-"""A few attacks by which ``pclr-ms doctor`` finds out whether the sandbox holds on this machine.
+"""A few attacks; ``pclr-ms doctor`` runs them to see whether the sandbox holds on this machine.
 
 Each program reads what it may look for outside, as JSON on its standard input, and prints "out"
 if it found a way. They do no harm where they do: the process that they kill, the folder that they
