@@ -22,7 +22,16 @@ def register() -> None:
     from mindformers.tools.register import MindFormerModuleType, MindFormerRegister
 
     # These modules register their classes on import.
-    from pcl_reasoner.trainer import curves, loader, model, probe_callback, step  # noqa: F401
+    from pcl_reasoner.trainer import (  # noqa: F401
+        curves,
+        loader,
+        model,
+        probe_callback,
+        round_callbacks,
+        round_rows,
+        round_step,
+        step,
+    )
     from pcl_reasoner.trainer.mindformers_1_8 import sort_before_checkpoints
     from pcl_reasoner.trainer.rank_times import PclRankTimes
 

@@ -128,7 +128,7 @@ STAGES: dict[str, Stage] = {
         version=3,
     ),
     "old_log_probs": Stage(
-        "pcl_reasoner.train.old_log_probs_stage",
+        "pcl_reasoner.perplexity.old_log_probs_stage",
         "old_log_probs",
         {"samples": "tokenize", "policy": "policy"},
         resumable=True,
@@ -142,6 +142,20 @@ STAGES: dict[str, Stage] = {
         resumable=True,
     ),
     "export": Stage(_TRAIN, "export", {"checkpoint": "train", "policy": "policy"}, version=3),
+    "rl": Stage(
+        "pcl_reasoner.rl.stage",
+        "rl",
+        {
+            "problems": "contamination",
+            "policy": "export",
+            "held_out?": None,
+            "reward_model?": None,
+        },
+        resumable=True,
+    ),
+    "solved": Stage(
+        "pcl_reasoner.rl.solved", "solved", {"problems": "contamination", "rounds": "rl"}
+    ),
     "evaluate": Stage(
         "pcl_reasoner.evaluate.stage",
         "evaluate",

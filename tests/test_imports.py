@@ -48,13 +48,18 @@ WALK = (
     "losses",
     "train",
     "perplexity",
+    "rounds",
+    "rl",
     "trainer",
     "cpu_ranks",
     "handlers",
     "worker",
     "evaluate",
+    "page_parts",
+    "rl_report",
     "report",
     "estimate",
+    "budget",
     "precompile",
     "rehearse",
     "hardware_check",
@@ -91,6 +96,7 @@ HEAVY = {
 
 MINDSPORE_ROOMS = ("losses", "trainer", "cpu_ranks", "worker", "handlers", "hardware_check")
 MINDSPORE_FILES = {
+    PACKAGE / "local_sampler" / "model.py",
     PACKAGE / "local_sampler" / "sampler.py",
     PACKAGE / "weights" / "slices.py",
 }

@@ -14,6 +14,7 @@ import click
 from pcl_reasoner.core.errors import InputError, not_writable
 
 if TYPE_CHECKING:
+    from pcl_reasoner.rounds.config import RlConfig
     from pcl_reasoner.runner.plan import Plan, PlannedStage
 
 
@@ -28,7 +29,7 @@ def show(plan: Plan, repeated: list[PlannedStage], runs: Path) -> None:
     Raises:
         StageError: A folder cannot be written.
     """
-    from pcl_reasoner.cli.server_list import missing_servers, server_lines
+    from pcl_reasoner.cli.server_list import missing_servers, server_lines, started_on_hosts
     from pcl_reasoner.hosts.commands import commands_for_plan
     from pcl_reasoner.runner.plan import state
 
@@ -43,9 +44,12 @@ def show(plan: Plan, repeated: list[PlannedStage], runs: Path) -> None:
         click.echo(line)
     for planned in plan.stages:
         if planned.spec.config.runs_on_hosts:
-            click.echo("\n".join(_sizes_of(planned)))
+            click.echo("\n".join(_sizes_of(planned, plan)))
     show_scripts(plan, runs)
-    for host, commands in commands_for_plan(plan).items():
+    on_hosts = commands_for_plan(plan)
+    for host, purpose, command in started_on_hosts(plan):
+        on_hosts.setdefault(host, []).append((purpose, command))
+    for host, commands in on_hosts.items():
         click.echo(f"on {host}:")
         for purpose, command in commands:
             click.echo(f"  # {purpose}\n  {command}")
@@ -64,9 +68,9 @@ def _to_fetch(plan: Plan) -> Iterator[str]:
 
 def _sandboxes(plan: Plan) -> Iterator[str]:
     """Say where unfinished stages run programs, and whether sandboxes can be had here."""
+    from pcl_reasoner.budget import sandbox_size
+    from pcl_reasoner.budget.response_counts import Responses
     from pcl_reasoner.core.errors import StageError
-    from pcl_reasoner.estimate import sandbox_size
-    from pcl_reasoner.estimate.response_counts import Responses
     from pcl_reasoner.sandbox.config import SandboxConfig
     from pcl_reasoner.sandbox.opening import choose
 
@@ -84,13 +88,13 @@ def _sandboxes(plan: Plan) -> Iterator[str]:
 
 
 def _write_recipe(plan: Plan, runs: Path) -> list[Path]:
-    """Write the resolved recipe, and the MindFormers YAML of every train stage.
+    """Write the resolved recipe, and the MindFormers YAML of every stage that trains.
 
     Returns:
         The written files, in ``<recipe>/dry_run`` below the folder of all runs.
     """
     from pcl_reasoner.core.files import yaml_text
-    from pcl_reasoner.train.render import render_for_plan
+    from pcl_reasoner.rl.render import planned_yaml
 
     folder = runs / plan.recipe.name / "dry_run"
     texts = {"recipe.resolved.yaml": yaml_text(plan.recipe.resolved())}
@@ -98,7 +102,7 @@ def _write_recipe(plan: Plan, runs: Path) -> list[Path]:
         if planned.spec.config.runs_on_hosts:
             same_recipe = planned.recipe.name == plan.recipe.name
             name = planned.spec.name if same_recipe else planned.title.replace("/", ".")
-            texts[f"mindformers.{name}.yaml"] = yaml_text(render_for_plan(planned))
+            texts[f"mindformers.{name}.yaml"] = yaml_text(planned_yaml(planned))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
@@ -130,7 +134,33 @@ def show_scripts(plan: Plan, runs: Path) -> None:
         click.echo(f"  or without Slurm{which}: {scripts.by_hand}")
 
 
-def _sizes_of(planned: PlannedStage) -> list[str]:
+def _sizes_of(planned: PlannedStage, plan: Plan) -> list[str]:
+    """The sizes of a stage that trains, as lines of text."""
+    from pcl_reasoner.rounds.config import RlConfig
+
+    config = planned.spec.config
+    if isinstance(config, RlConfig):
+        return list(_round_of(planned, config, plan))
+    return _sizes_of_training(planned)
+
+
+def _round_of(planned: PlannedStage, config: RlConfig, plan: Plan) -> Iterator[str]:
+    """Yield the lines that describe a round of a stage ``rl``; on a CPU without an estimate."""
+    from pcl_reasoner.budget import round_report
+    from pcl_reasoner.budget.response_counts import Responses
+    from pcl_reasoner.budget.round_size import estimate_round
+    from pcl_reasoner.estimate.chips import DEFAULT_CHIP, read_chip
+
+    if config.device == "CPU":
+        yield round_report.headline(planned.title, config)
+        yield f"  {round_report.end_line(config)}"
+        return
+    chip = read_chip(DEFAULT_CHIP, config.precision)
+    yield from round_report.lines(estimate_round(plan, planned, chip, Responses(plan.recipe)))
+    yield f"  an estimate for {chip.title}; pclr-ms plan takes another chip and your own numbers"
+
+
+def _sizes_of_training(planned: PlannedStage) -> list[str]:
     """The sizes that follow from a train stage's settings and rows, as lines of text.
 
     If the rows are not packed yet, their number is estimated from the counts that the recipe

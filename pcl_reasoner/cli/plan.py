@@ -10,7 +10,7 @@ import click
 from pcl_reasoner.cli.options import POSITIVE, example, load, recipe_options, runs_option
 
 if TYPE_CHECKING:
-    from pcl_reasoner.estimate.plan_report import Planned
+    from pcl_reasoner.budget.plan_report import Planned
     from pcl_reasoner.runner.plan import Plan
 
 _ASSUMPTIONS = ("segments", "segment_tokens", "problems", "measured_hours", "response_tokens")
@@ -22,6 +22,7 @@ _ASSUMPTIONS = ("segments", "segment_tokens", "problems", "measured_hours", "res
         "pclr-ms plan v1_sft --launch v1_dp8_tp8_pp2",
         "pclr-ms plan v15_opg --launch atlas_910c_16x8 --segment-tokens 20000 --measured-hours 116",
         "pclr-ms plan am_thinking_v1 --launch atlas_910c_16x8 --problems 100000",
+        "pclr-ms plan am_thinking_v1 --launch atlas_910c_rl --stage rl_1 --problems 54000",
     )
 )
 @recipe_options
@@ -67,16 +68,22 @@ _ASSUMPTIONS = ("segments", "segment_tokens", "problems", "measured_hours", "res
     metavar="FILE",
     help="Log of MindSpore's own dry run of a rank: its memory is shown beside the estimate.",
 )
+@click.option("--stage", help="Only this stage; all stages that train if left out.")
 @runs_option
-def plan(chip: str, dry_run_log: Path | None, runs: Path, **options: Any) -> None:
+def plan(
+    chip: str, dry_run_log: Path | None, stage: str | None, runs: Path, **options: Any
+) -> None:
     """Estimate memory and hours of a recipe without a device or data.
 
     Prints the memory per device by pipeline stage and kind, the fullest stage, the hours by
     activity, the changes that save most, all layouts of the same number of devices, the hours of
-    servers and of sandboxes, and the disk that is needed. Parameters and moments are exact; all
-    else comes from formulas (docs/cluster/plan.md). Writes plan.json and layouts.svg.
+    servers and of sandboxes, and the disk that is needed. Of a stage rl it prints one round:
+    micro-steps, the hours of sampling, tests, training and hand-over, and when rounds end.
+    Parameters and moments are exact; all else comes from formulas (docs/cluster/plan.md). Writes
+    plan.json and layouts.svg.
     """
-    from pcl_reasoner.estimate import plan_report
+    from pcl_reasoner.budget import plan_files
+    from pcl_reasoner.core.errors import InputError
     from pcl_reasoner.precompile.cann import read_dry_run
     from pcl_reasoner.runner.plan import make_plan
     from pcl_reasoner.train.shape import training_stages
@@ -85,17 +92,25 @@ def plan(chip: str, dry_run_log: Path | None, runs: Path, **options: Any) -> Non
     assumptions["dry_run"] = read_dry_run(dry_run_log) if dry_run_log else None
     recipe = load(**options)
     whole = make_plan(recipe, runs)
-    for name in training_stages(recipe, "to plan"):
-        found = _planned(make_plan(recipe, runs, until=name), whole, chip, assumptions)
+    problems = []
+    for name in training_stages(recipe, "to plan", stage):
+        try:
+            found = _planned(make_plan(recipe, runs, until=name), whole, chip, assumptions)
+        except InputError as error:
+            problems.append(f"{recipe.name}/{name}: not planned: {error}")
+            continue
         _show(found)
-        for file in plan_report.write(found, runs.absolute() / recipe.name / "plan" / name):
+        for file in plan_files.write(found, runs.absolute() / recipe.name / "plan" / name):
             click.echo(f"written: {file}")
+    # The stages that can be planned are shown first.
+    if problems:
+        raise InputError("\n".join(problems))
 
 
 def _planned(training: Plan, whole: Plan, chip: str, assumptions: dict[str, Any]) -> Planned:
-    """Estimate the last stage of ``training``, a train stage; ``whole`` has all stages."""
+    """Estimate the last stage of ``training``, which trains; ``whole`` has all stages."""
+    from pcl_reasoner.budget.plan_report import plan_training
     from pcl_reasoner.estimate.chips import read_chip
-    from pcl_reasoner.estimate.plan_report import plan_training
     from pcl_reasoner.estimate.training_size import compute_type
     from pcl_reasoner.precompile import compile_plan
 
@@ -105,8 +120,8 @@ def _planned(training: Plan, whole: Plan, chip: str, assumptions: dict[str, Any]
 
 
 def _show(found: Planned) -> None:
+    from pcl_reasoner.budget import plan_report, round_report, sandbox_size, serving_report
     from pcl_reasoner.cli import terminal
-    from pcl_reasoner.estimate import plan_report, sandbox_size, serving_report
 
     click.echo("\n".join([*plan_report.headlines(found), ""]))
     columns, rows = plan_report.memory_rows(found.now.job)
@@ -114,9 +129,11 @@ def _show(found: Planned) -> None:
     memory_lines = [plan_report.memory_verdict(found), *plan_report.notes(found)]
     data_lines = plan_report.data_lines(found.size, found.derived)
     click.echo("\n".join([*memory_lines, "", *data_lines, ""]))
-    numbers = ("seconds per step", "hours", "share")
+    numbers = plan_report.time_headings(found)
     terminal.table(("time", *numbers), plan_report.time_rows(found.now), right=numbers)
     click.echo("\n".join([*plan_report.time_lines(found), ""]))
+    if found.round is not None:
+        click.echo("\n".join([*round_report.lines(found.round), ""]))
     _show_choices(found)
     if found.sampling:
         click.echo()
@@ -131,8 +148,8 @@ def _show(found: Planned) -> None:
 
 
 def _show_choices(found: Planned) -> None:
+    from pcl_reasoner.budget import plan_report
     from pcl_reasoner.cli import terminal
-    from pcl_reasoner.estimate import plan_report
 
     numbers: tuple[str, ...] = ("hours", "saved", "GiB")
     better = plan_report.change_rows(found)

@@ -81,8 +81,9 @@ def missing_sandbox(plan: Plan, repeated: Sequence[PlannedStage] = ()) -> list[s
 
 
 def _sandbox_of(config: StageConfig) -> SandboxConfig:
-    """Return a stage's limits of programs; those of training are the probe's."""
-    found: SandboxConfig = getattr(getattr(config, "probe", None) or config, "sandbox")  # noqa: B009
+    """Return a stage's limits of programs; ``train`` has them in its probe, ``rl`` in ``grade``."""
+    part: Any = getattr(config, "grade", None) or getattr(config, "probe", None) or config
+    found: SandboxConfig = part.sandbox
     return found
 
 
@@ -96,6 +97,10 @@ def runs_programs(planned: PlannedStage, plan: Plan) -> bool:
             if "python" in config.kinds.values() and config.python.sandboxed:
                 return True
             return config.kinds.get("code") == "tests" and _has_code(planned, "problems", plan)
+        case "rl":
+            trained = config.kinds is None or "code" in config.kinds
+            tests = config.grade.kinds.get("code") == "tests"
+            return trained and tests and _has_code(planned, "problems", plan)
         case "evaluate":
             return any(map(_is_coded_benchmark, _paths(planned, "benchmark")))
         case "train" if planned.recipe.launch.placement.hosts == ["localhost"]:

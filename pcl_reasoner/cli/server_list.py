@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pcl_reasoner.core.schema import Placement
     from pcl_reasoner.core.serving import Serving
     from pcl_reasoner.core.stage import ServerNeeds
     from pcl_reasoner.runner.plan import Plan, PlannedStage
@@ -38,7 +39,7 @@ class Ask:
     @property
     def weights(self) -> str:
         """Where the weights come from; empty if the recipe does not name them."""
-        from pcl_reasoner.estimate.served_model import hub_model
+        from pcl_reasoner.budget.served_model import hub_model
 
         given = self.planned.inputs.get(self.needs.role)
         if given is None or self.needs.kind == "opinion":
@@ -112,35 +113,79 @@ def _key(ask: Ask, url: str) -> str:
 def _started(ask: Ask, serving: Serving) -> Iterator[str]:
     """Say how the stage starts its servers, with the command of the first one."""
     from pcl_reasoner.inference import serve_command
-    from pcl_reasoner.inference.settings import SamplingConfig
 
-    needs, placement = ask.needs, ask.planned.recipe.launch.placement
+    needs, whole = ask.needs, ask.planned.recipe.launch.placement
+    placement = ask.planned.spec.config.serves_on(whole)
     devices = serve_command.devices_each(serving, placement)
     servers = "1 server" if serving.servers == 1 else f"{serving.servers} servers"
-    hosts = len(placement.hosts)
+    here = len(whole.hosts) == 1
     where = "on this machine"
-    if hosts > 1:
+    if not here:
         port = placement.first_port(needs.kind)
-        where = f"from port {port} on each of {hosts} hosts (--start ssh; without it, here alone)"
+        hosts = _hosts(placement.hosts, len(whole.hosts))
+        refused = ask.planned.spec.config.waits_for_runner
+        otherwise = "the stage is refused" if refused else "here alone"
+        where = f"from port {port} on {hosts} (--start ssh; without it, {otherwise})"
     size = f"--tensor-parallel-size {devices}"
     yield f"  the stage starts {servers} with {size} {where}, by placement.{needs.kind}"
-    given = ask.planned.inputs.get(needs.role)
-    if given is None:
+    if needs.role not in ask.planned.inputs:
         return
-    settings = SamplingConfig(
-        served_model=needs.name, max_model_len=needs.max_model_len, template=needs.template
-    )
-    model = (serving, placement, given.path, settings)
-    pooling = needs.kind == "scoring"
-    if hosts == 1:
+    if here:
         port = serving.port or placement.first_port(needs.kind)
-        words = serve_command.command(*model, port, pooling=pooling)
+        words = _words(ask, serving, placement, port, serve_command.LOCAL_ADDRESS)
         chosen = "" if serving.port else " (a free port is taken)"
         yield f"  here: {shlex.join(words)}{chosen}"
         return
     host = placement.hosts[0]
-    words = serve_command.command(*model, placement.first_port(needs.kind), "0.0.0.0", pooling)
-    yield f"  on {host}: {serve_command.remote_line(serving, placement, words, host, 0)}"
+    yield f"  on {host}: {_remote(ask, serving, placement, host, 0)}"
+
+
+def _words(ask: Ask, serving: Serving, placement: Placement, port: int, address: str) -> list[str]:
+    """Return the command that starts a server of the stage."""
+    from pcl_reasoner.inference import serve_command
+    from pcl_reasoner.inference.settings import SamplingConfig
+
+    needs, path = ask.needs, ask.planned.inputs[ask.needs.role].path
+    settings = SamplingConfig(
+        served_model=needs.name, max_model_len=needs.max_model_len, template=needs.template
+    )
+    kind = (needs.kind == "scoring", needs.replaceable)
+    return serve_command.command(serving, placement, path, settings, port, address, *kind)
+
+
+def _remote(ask: Ask, serving: Serving, placement: Placement, host: str, index: int) -> str:
+    """Return the shell line of a host's server; ``index`` counts its servers from 0."""
+    from pcl_reasoner.inference import serve_command
+
+    port = placement.first_port(ask.needs.kind) + index
+    words = _words(ask, serving, placement, port, "0.0.0.0")
+    return serve_command.remote_line(serving, placement, words, host, index)
+
+
+def started_on_hosts(plan: Plan) -> Iterator[tuple[str, str, str]]:
+    """Yield (host, purpose, command) of the servers that stages ``rl`` start on the hosts.
+
+    Such a stage trains on some hosts and samples on others, so every host's part is shown.
+    """
+    for ask in asks_of(plan):
+        config, whole = ask.planned.spec.config, ask.planned.recipe.launch.placement
+        placement = config.serves_on(whole)
+        serving = placement.serving_of(ask.needs.kind)
+        named = ask.needs.role in ask.planned.inputs
+        if serving and named and config.waits_for_runner and len(whole.hosts) > 1:
+            for host in placement.hosts:
+                for index in range(serving.servers):
+                    purpose = (
+                        f"{ask.planned.title}: server of {ask.model}; run --start ssh starts it"
+                    )
+                    yield host, purpose, _remote(ask, serving, placement, host, index)
+
+
+def _hosts(names: list[str], number: int) -> str:
+    """Describe the hosts of the servers: all of the launch file's, or those of ``rollout``."""
+    if len(names) == number:
+        return f"each of {number} hosts"
+    return f"{', '.join(names)} (placement.rollout)"
 
 
 def _exchanges(asks: list[Ask]) -> Iterator[str]:

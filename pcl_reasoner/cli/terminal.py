@@ -28,7 +28,7 @@ from pcl_reasoner.runner.recipe import Recipe
 
 if TYPE_CHECKING:
     from pcl_reasoner.pack.preview import Span
-    from pcl_reasoner.train.inspect import Inspected
+    from pcl_reasoner.perplexity.inspect import Inspected
 
 LOG_WIDTH = 200
 """Columns per line if standard output is not a terminal."""

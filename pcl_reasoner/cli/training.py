@@ -25,12 +25,12 @@ from pcl_reasoner.cli.options import (
 from pcl_reasoner.core.errors import InputError
 
 if TYPE_CHECKING:
+    from pcl_reasoner.perplexity.inspect import Inspected
     from pcl_reasoner.precompile.compile_plan import Job
     from pcl_reasoner.precompile.compile_run import Compiled
     from pcl_reasoner.runner.plan import Plan
     from pcl_reasoner.runner.recipe import Recipe
     from pcl_reasoner.train.config import TrainConfig
-    from pcl_reasoner.train.inspect import Inspected
 
 
 @click.command(
@@ -88,6 +88,7 @@ def convert(source: Path, destination: Path, to: Any, max_shard_bytes: int, **op
     epilog=example(
         "pclr-ms compile v1_sft --launch v1_dp8_tp8_pp2",
         "pclr-ms compile v15_opg --launch atlas_910c_16x8 --ranks 0,127 --scale small",
+        "pclr-ms compile am_thinking_v1 --launch atlas_910c_rl --stage rl_1",
     ),
 )
 @recipe_options
@@ -104,20 +105,29 @@ def convert(source: Path, destination: Path, to: Any, max_shard_bytes: int, **op
     help="Size of the model: auto is full where memory allows, else as many layers as fit.",
 )
 @click.option("--with-cann", is_flag=True, help="Also run MindSpore's own dry run; needs CANN.")
+@click.option("--stage", help="Only this stage; all stages that train if left out.")
 @runs_option
-def compile_(listed: str | None, scale: Any, with_cann: bool, runs: Path, **options: Any) -> None:
+def compile_(
+    listed: str | None,
+    scale: Any,
+    with_cann: bool,
+    stage: str | None,
+    runs: Path,
+    **options: Any,
+) -> None:
     """Compile a recipe's training, for chosen ranks, on an x86-64 machine without a device.
 
     MindSpore's front end compiles the recipe's own MindFormers YAML for parallel training: operator
     strategies, pipeline split, optimizer sharding. The command shows slices, communication and
     errors in the layout. It refuses a graph if MindSpore's graph optimization made its gradients
     wrong. The graph is not executed: kernels, device memory and computed values are not checked.
+    Of a stage rl, the step that adds up the gradients of a round's micro-steps is compiled.
     """
     from pcl_reasoner.runner.plan import make_plan
     from pcl_reasoner.train.shape import training_stages
 
     recipe = load(**options)
-    for name in training_stages(recipe, "to compile"):
+    for name in training_stages(recipe, "to compile", stage):
         folder = runs.absolute() / recipe.name / "compile" / name
         _compile_stage(make_plan(recipe, runs, until=name), folder, listed, scale, with_cann)
 
@@ -125,7 +135,7 @@ def compile_(listed: str | None, scale: Any, with_cann: bool, runs: Path, **opti
 def _compile_stage(
     plan: Plan, folder: Path, listed: str | None, scale: Any, with_cann: bool
 ) -> None:
-    """Compile ranks of one train stage, print each rank's result, and write all to a file."""
+    """Compile ranks of one stage that trains, print each rank's result, and write all to a file."""
     from pcl_reasoner.precompile import compile_plan, compile_report, compile_run
 
     config = compile_plan.configuration(plan)
@@ -329,10 +339,10 @@ def _inspected(
 ) -> list[Inspected]:
     """Compute the loss's values for some of a train stage's responses, evenly spaced over all."""
     from pcl_reasoner.pack.arrow_folder import read_arrow_folder
+    from pcl_reasoner.perplexity.inspect import find_samples, find_train, inspect, spaced_indices
+    from pcl_reasoner.perplexity.old_log_probs import Evaluation
     from pcl_reasoner.runner.plan import make_plan
     from pcl_reasoner.train.config import TrainConfig
-    from pcl_reasoner.train.inspect import find_samples, find_train, inspect, spaced_indices
-    from pcl_reasoner.train.old_log_probs import Evaluation
 
     plan = make_plan(recipe, runs, until=stage)
     train = find_train(plan)
@@ -352,7 +362,7 @@ def _inspected(
 
 def _forward(config: TrainConfig) -> TrainConfig:
     """Return settings for a forward pass, one response per row, with the stage's model and loss."""
-    from pcl_reasoner.train.old_log_probs import forward_config
+    from pcl_reasoner.perplexity.old_log_probs import forward_config
 
     names = (
         *("loss", "loss_parameters", "seq_length", "max_segments", "model", "mindformers"),

@@ -71,7 +71,8 @@ def read_manifest(folder: Path) -> dict[str, Any] | None:
     return value if isinstance(value, dict) and "counts" in value else None
 
 
-def _fsync(path: Path) -> None:
+def fsync(path: Path) -> None:
+    """Make a file's or a folder's content durable: it survives a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -97,7 +98,7 @@ def write_atomically(path: Path, text: str) -> None:
     """Write a small file; a reader sees either the complete old or the complete new content."""
     with atomic_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-        _fsync(temporary)
+        fsync(temporary)
 
 
 def discard(folder: Path) -> None:
@@ -121,16 +122,16 @@ def commit(partial: Path, final: Path, manifest: dict[str, Any]) -> None:
     for path in payload_files(partial):
         name = path.relative_to(partial).as_posix()
         hashes[name] = {"sha256": hash_file(path), "bytes": path.stat().st_size}
-        _fsync(path)
+        fsync(path)
     for folder in sorted(path for path in partial.rglob("*") if path.is_dir()):
-        _fsync(folder)
+        fsync(folder)
     text = json.dumps({**manifest, "files": hashes}, indent=1, ensure_ascii=False)
     write_atomically(partial / MANIFEST, text + "\n")
-    _fsync(partial)
+    fsync(partial)
     if final.exists():
         discard(final)
     partial.rename(final)
-    _fsync(final.parent)
+    fsync(final.parent)
 
 
 def fresh_partial(partial: Path, keep: bool) -> None:

@@ -116,6 +116,13 @@ class SandboxPlacement(Section):
         return self
 
 
+class Rollout(Section):
+    """The hosts on which a stage ``rl`` samples, while the other hosts train."""
+
+    hosts: list[str] = Field(min_length=1)
+    """Some of the placement's ``hosts``, and not all of them: the others train."""
+
+
 LAST_PORT = 65535
 
 
@@ -132,6 +139,9 @@ class Placement(Section):
     """Host or spare host -> settings that differ there."""
     ssh: Ssh = Ssh()
     """How hosts are reached."""
+    rollout: Rollout | None = None
+    """Hosts that only sample in a stage ``rl``; None: every host trains and samples. Other stages
+    use all hosts."""
     restarts: int = Field(3, ge=0)
     """Maximum restarts of one stage's training after lost workers, lost hosts and stalls."""
     notice_seconds: float = Field(10.0, ge=1)
@@ -220,6 +230,24 @@ class Placement(Section):
                 raise ValueError(f"{name!r} is not a host of this file.{nearest(name, known)}")
         return settings
 
+    @field_validator("rollout")
+    @classmethod
+    def _divided_hosts(cls, rollout: Rollout | None, info: ValidationInfo) -> Rollout | None:
+        hosts = info.data.get("hosts")
+        if rollout is None or hosts is None:  # invalid hosts have already been reported
+            return rollout
+        for host in rollout.hosts:
+            if host not in hosts:
+                raise ValueError(
+                    f"{host!r} is not one of the hosts, which are {', '.join(hosts)}."
+                    f"{nearest(host, hosts)}"
+                )
+            if rollout.hosts.count(host) > 1:
+                raise ValueError(f"name every host only once, got repeated {host}")
+        if len(rollout.hosts) == len(hosts):
+            raise ValueError(f"all {len(hosts)} hosts sample, and none is left to train")
+        return rollout
+
     @model_validator(mode="after")
     def _servers_and_their_keys(self) -> Placement:
         for kind, one in SERVERS.items():
@@ -265,6 +293,25 @@ class Placement(Section):
         """The first port of a kind's servers on another host."""
         serving = self.serving_of(kind)
         return (serving and serving.port) or self.server_port + SERVERS[kind].ports
+
+    @property
+    def of_training(self) -> Placement:
+        """The part on which a stage ``rl`` trains: without the hosts of ``rollout``."""
+        if self.rollout is None:
+            return self
+        sampling = self.rollout.hosts
+        return self._with_hosts([host for host in self.hosts if host not in sampling])
+
+    @property
+    def of_sampling(self) -> Placement:
+        """The part on which a stage ``rl`` samples: the hosts of ``rollout``, in their order."""
+        if self.rollout is None:
+            return self
+        # Spare hosts replace hosts that train.
+        return self._with_hosts(self.rollout.hosts).model_copy(update={"spare_hosts": []})
+
+    def _with_hosts(self, hosts: list[str]) -> Placement:
+        return self.model_copy(update={"hosts": hosts, "host_file": None, "rollout": None})
 
     def settings_of(self, host: str) -> HostSettings:
         """The settings that differ on a host or spare host."""

@@ -80,5 +80,21 @@ PACKED_ROWS = _columns(
 """``pack``: an Arrow folder."""
 PACKED_OLD_LOG_PROBS = _columns("old_log_probs list<float32>, old_log_probs_mean list<float32>")
 """``pack``: added to the columns of packed rows if the segments come from ``old_log_probs``."""
+ROUND_RESPONSES = _columns(
+    """
+    sampled_log_probs list<float32>, round int32, kind string, verdict string, reward float32,
+    score float32, detail string, advantage float32
+    """
+)
+"""``rl``: responses/*.parquet; these columns are added to those of responses. Null rewards and
+advantages: the request failed, or the loss is not a mean over this response."""
+VISITS = _columns(
+    """
+    problem_id string, kind string, round int32, n int32, reward_mean float32, all_correct bool,
+    overlong int32
+    """
+)
+"""``rl``: visits.parquet, one row per round and problem that it asked. ``n``: answered responses;
+``all_correct``: each of them has the reward 1; ``overlong``: those that reached the token limit."""
 PER_PROBLEM = _columns("benchmark string, id string, n int32, correct int32, avg float32")
 """``evaluate``: per_problem.parquet."""

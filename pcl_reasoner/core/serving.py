@@ -42,10 +42,15 @@ SERVERS: Mapping[ServerKind, KindOfServer] = {
 }
 VISIBLE_DEVICES = ("ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 """Environment variables that list the devices that a process may use."""
-POOLING = ["--runner", "pooling", "--middleware", "pclr_guard.Guard"]
-"""Options of a reward model's server. vLLM's API key alone does not protect its /classify."""
+GUARD = ["--middleware", "pclr_guard.Guard"]
+"""Options of a server whose pages all need its API key; vLLM's key alone protects only some."""
 GUARD_FOLDER = Path(__file__).resolve().parent.parent / "inference" / "guard"
 """Folder of pclr_guard.py, for the PYTHONPATH of such a server."""
+POOLING = ["--runner", "pooling", *GUARD]
+"""Options of a reward model's server: its page is /classify, which vLLM does not protect."""
+DEVELOPER_MODE = "VLLM_SERVER_DEV_MODE=1"
+"""Environment of a server whose weights can be replaced: opens /pause, /collective_rpc and others,
+which vLLM does not protect either."""
 _DATA_PARALLEL = ("--data-parallel-size", "-dp")
 
 

@@ -43,6 +43,7 @@ class ServerNeeds:
         name: Model name under which the servers offer the weights.
         max_model_len: Largest total length of prompt and response, in tokens.
         template: A file that replaces the weights' own chat template; None for their own.
+        replaceable: True if the stage replaces their weights while they run.
     """
 
     kind: ServerKind
@@ -50,6 +51,7 @@ class ServerNeeds:
     name: str
     max_model_len: int
     template: str | None = None
+    replaceable: bool = False
 
 
 class StageConfig(BaseModel):
@@ -65,6 +67,9 @@ class StageConfig(BaseModel):
     """Whether the stage's parts run on the launch file's data engine."""
     runs_on_hosts: ClassVar[bool] = False
     """Whether msrun starts the stage's processes on every host of the launch file."""
+    waits_for_runner: ClassVar[bool] = False
+    """Whether these processes wait for work of the runner's process, so that only it starts them.
+    """
     page: ClassVar[str | None] = None
     """File of the artifact that is opened in a browser, e.g. the report; None: there is none."""
 
@@ -75,6 +80,14 @@ class StageConfig(BaseModel):
             roles: The stage's roles that have an input.
         """
         return []
+
+    def trains_on(self, placement: Placement) -> Placement:
+        """The part of the machines on which the stage trains."""
+        return placement
+
+    def serves_on(self, placement: Placement) -> Placement:
+        """The part of the machines on which the servers are that the stage asks."""
+        return placement
 
     def request_urls(self, placement: Placement, roles: Collection[str] = ()) -> list[str]:
         """The running servers of the launch file that the stage sends requests to."""

@@ -1,1 +1,1 @@
-"""Estimates the memory and the hours of training and sampling, without any device."""
+"""Estimates the memory and the hours of a training, without any device."""

@@ -8,6 +8,7 @@ from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.files import nearest, read_yaml
 
 FILE = Path(__file__).with_name("chips.yaml")
+DEFAULT_CHIP = "ascend_910c_die"
 
 
 @dataclass(frozen=True)

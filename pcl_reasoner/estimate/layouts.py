@@ -90,6 +90,8 @@ def possible_layouts(job: Training) -> Iterator[tuple[int, int, int]]:
     for tensor in _divisors(job.devices):
         for stages in _divisors(job.devices // tensor):
             data = job.devices // tensor // stages
+            if job.by_rounds and stages == 1 and job.global_rows != data * job.micro_rows:
+                continue  # a micro-step of a round has several micro-batches in a pipeline only
             if not [
                 *batch_problems(
                     job.global_rows, job.micro_rows, data, stages, "Ascend", job.devices

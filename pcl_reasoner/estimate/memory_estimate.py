@@ -18,7 +18,8 @@ MOMENTS = 2
 ASCEND_STATISTICS = 16
 """float32 numbers per head and token that Ascend's attention keeps: eight copies of two numbers."""
 ATTENTION_OUTPUT = "attention's output"
-STATES = ("weights", "weights in the compute type", "gradients", "moments")
+ROUND_GRADIENTS = "gradients of the round"
+STATES = ("weights", "weights in the compute type", "gradients", ROUND_GRADIENTS, "moments")
 """Contents of memory whose size does not depend on the rows; all others are activations."""
 
 
@@ -177,6 +178,8 @@ def stage_memory(job: Training, stage: int) -> dict[str, int]:
         "weights": FLOAT32 * held,
         "weights in the compute type": _compute_copies(job, stage),
         "gradients": _gradients(job, stage, held),
+        # The micro-steps of a round add their gradients up in parameters, which are sharded.
+        ROUND_GRADIENTS: FLOAT32 * held if job.by_rounds else 0,
         "moments": 0 if job.swap_optimizer else MOMENTS * FLOAT32 * held,
         "inputs of recomputed layers": flight * recomputed * stream_bytes(job),
         "activations of kept layers": flight * kept * kept_per_layer(job),

@@ -29,6 +29,8 @@ PASSES, RECOMPUTE_PASSES = 8, 3
 """Tensor-parallel collectives per layer, and additional ones of a recomputed layer."""
 ADAM_PASSES = 7
 """Passes over memory: reads of weight, gradient and two moments, writes of all but the gradient."""
+ADDING_PASSES = 3
+"""Passes over memory to add a micro-step's gradient to the round's: two reads and a write."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +121,27 @@ def step_time(job: Training, chip: Chip, rows: Rows) -> dict[str, float]:
     }
 
 
+def update_seconds(job: Training, chip: Chip) -> float:
+    """Seconds of the one update of a round: AdamW, and moments that are moved in and out."""
+    return max(_adam(job, chip, stage) + _moments(job, chip, stage) for stage in range(job.stages))
+
+
+def _adam(job: Training, chip: Chip, stage: int) -> float:
+    return ADAM_PASSES * FLOAT32 * parameters_held(job, stage) / chip.memory
+
+
+def _moments(job: Training, chip: Chip, stage: int) -> float:
+    return 2 * moments_bytes(job, stage) / chip.swap if job.swap_optimizer else 0.0
+
+
 def _optimizer(job: Training, chip: Chip, stage: int) -> float:
-    """Seconds of AdamW's reads and writes, and of the collectives between data-parallel ranks."""
-    local = ADAM_PASSES * FLOAT32 * parameters_held(job, stage) / chip.memory
+    """Seconds of AdamW's reads and writes, and of the collectives between data-parallel ranks.
+
+    A micro-step of a round has the collectives, and adds its gradient to the round's.
+    """
+    local = _adam(job, chip, stage)
+    if job.by_rounds:
+        local *= ADDING_PASSES / ADAM_PASSES
     if job.data == 1:
         return local
     rate = chip.node if job.data * job.tensor <= chip.devices_per_node else chip.network
@@ -135,10 +155,10 @@ def _optimizer(job: Training, chip: Chip, stage: int) -> float:
 def _swap(job: Training, chip: Chip, stage: int, compute: float) -> float:
     """Seconds by which swapping delays a step.
 
-    Moments are moved in and out. Moving attention's outputs overlaps with the stage's computation,
-    so only the time by which it is longer counts.
+    Moments are moved in and out; for a round only once, in the update. Moving attention's outputs
+    overlaps with the stage's computation, so only the time by which it is longer counts.
     """
-    seconds = 2 * moments_bytes(job, stage) / chip.swap if job.swap_optimizer else 0.0
+    seconds = 0.0 if job.by_rounds else _moments(job, chip, stage)
     kept = job.stage_layers[stage] - job.recomputed[stage]
     if job.swap_attention and kept:
         moved = 2 * kept * layer_activations(job)[ATTENTION_OUTPUT] / chip.swap

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
+from pcl_reasoner.rl.render import ROUND_STEP
 from pcl_reasoner.train.layout import stage_layers
 
 GIB = 2**30
@@ -54,6 +55,8 @@ class Training:
         chunk_tokens: Tokens per chunk of logits on a rank; None: no chunks.
         entropy: Whether entropies are computed.
         limit_bytes: Bytes of a device that MindSpore may take.
+        by_rounds: Whether the gradients of several steps are added up before an update, as the
+            stage ``rl`` does; a step is then a micro-step.
     """
 
     layers: int
@@ -83,6 +86,7 @@ class Training:
     chunk_tokens: int | None
     entropy: bool
     limit_bytes: int
+    by_rounds: bool = False
 
     @property
     def devices(self) -> int:
@@ -164,6 +168,7 @@ def read_training(config: Mapping[str, Any]) -> Training:
         chunk_tokens=model.get("logits_chunk_tokens"),
         entropy=bool(model.get("entropy")),
         limit_bytes=round(float(memory.removesuffix("GB")) * GIB),  # MindSpore's GB is 2^30 bytes
+        by_rounds=config["runner_wrapper"]["type"] == ROUND_STEP,
     )
 
 

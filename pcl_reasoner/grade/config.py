@@ -25,6 +25,10 @@ JUDGE_LOG = "verdicts.partial.jsonl"
 """Name of the file with the judge's verdicts in a running stage's folder (judging.py)."""
 
 
+Overlong = Literal["zero", "masked", "wrong"]
+"""What a response that reached its token limit counts in its group (rewards.group_advantages)."""
+Normalise = Literal["std", "none"]
+"""Whether advantages are divided by the standard deviation of their group's rewards."""
 DropGroups = Literal["none", "all_incorrect", "both"]
 
 
@@ -93,8 +97,14 @@ class GradeConfig(StageConfig):
     def _weights_of_models_that_are_started(self, info: ValidationInfo) -> GradeConfig:
         context = info.context or {}
         placement: Placement | None = context.get("placement")
-        if placement is None:
-            return self
+        if placement is None or "policy" in context["roles"]:
+            return self  # a stage rl checks this itself, for the kinds that it trains on
+        if problem := self.missing_weights(placement, context["roles"]):
+            raise ValueError(problem)
+        return self
+
+    def missing_weights(self, placement: Placement, roles: Collection[str]) -> str | None:
+        """Return which model the launch file starts although the stage has no weights of it."""
         wanted = {
             "judge": (self.asks_judge and placement.judging, "placement.judging starts the judge"),
             "reward_model": (
@@ -103,13 +113,13 @@ class GradeConfig(StageConfig):
             ),
         }
         for role, (started, why) in wanted.items():
-            if started and role not in context["roles"]:
-                raise ValueError(
+            if started and role not in roles:
+                return (
                     f"the launch file's {why} and needs its weights: give the stage the input "
-                    f"{role}, e.g. grade: {{inputs: {{{role}: SOURCE}}}} with sources: {{SOURCE: "
-                    "{path: FOLDER, kind: model}}."
+                    f"{role}, e.g. inputs: {{{role}: SOURCE}} with sources: {{SOURCE: "
+                    "{path: FOLDER, kind: model}}"
                 )
-        return self
+        return None
 
     @model_validator(mode="after")
     def _function_of_the_user(self) -> GradeConfig:

@@ -60,32 +60,29 @@ class Question:
     checks: Mapping[str, Any]
 
 
-class Responses:
-    """A folder of responses, with the ground truths of their problems.
+class Problems:
+    """What grading needs of the problems of a file.
 
     Args:
-        folder: Folder with responses/*.parquet.
-        problems: Folder with clean.parquet. Problems without a kind are of math.
+        folder: Folder with clean.parquet. Problems without a kind are of math.
         kept: Gets the problems' checks, which may have gigabytes; None: they are not read.
 
     Raises:
-        StageError: There are no responses, or a problem has two different rows.
+        StageError: A problem has two different rows.
     """
 
-    def __init__(self, folder: Path, problems: Path, kept: KeptChecks | None = None) -> None:
-        import pyarrow.parquet as pq
-
-        self.files = sorted((folder / "responses").glob("*.parquet"))
-        if not self.files:
-            raise StageError(f"{folder}: no responses/*.parquet. Run the stage `sample` first.")
+    def __init__(self, folder: Path, kept: KeptChecks | None = None) -> None:
         self._kept = kept
         self.truths: dict[str, str | None] = {}
         self._rest: dict[str, tuple[str, str]] = {}
         """problem_id -> text and kind."""
-        self._read(problems / "clean.parquet")
-        self.total: int = sum(pq.read_metadata(file).num_rows for file in self.files)
-        if not self.total:
-            raise StageError(f"{folder}: no response in it. Check the stage that wrote it.")
+        file = folder / "clean.parquet"
+        if not file.is_file():
+            raise StageError(
+                f"{folder}: no clean.parquet. Let the input problems come from a stage that writes "
+                "it, e.g. pass_rate or contamination."
+            )
+        self._read(file)
 
     def question(self, problem: str) -> Question:
         """Return what grading needs of a problem.
@@ -94,11 +91,16 @@ class Responses:
             StageError: The problem is not in clean.parquet, its kind is unknown, or its checks are
                 no JSON object.
         """
-        kind, (text, _) = self._kind(problem), self._rest[problem]
+        kind, (text, _) = self.kind(problem), self._rest[problem]
         checks = self._kept.of(problem) if self._kept else ""
         return Question(text, self.truths[problem] or "", kind, read_checks(problem, checks))
 
-    def _kind(self, problem: str) -> Kind:
+    def text(self, problem: str) -> str:
+        """Return a problem's text."""
+        return self._rest[problem][0]
+
+    def kind(self, problem: str) -> Kind:
+        """Return a problem's kind; errors as in question."""
         _, kind = value_of(problem, self._rest)
         if kind and kind not in KINDS:
             raise StageError(
@@ -106,45 +108,6 @@ class Responses:
                 f"{nearest(kind, KINDS)} Convert its source again; convert.kind sets the kind."
             )
         return kind or "math"
-
-    def count_by(self, group: Callable[[Kind], str]) -> Counter[str]:
-        """Count the responses that came, by a group of each problem's kind.
-
-        Raises:
-            StageError: As in question; also for a problem without a response that came.
-        """
-        groups: dict[str, str] = {}
-        counted: Counter[str] = Counter()
-        for batch in self.batches(["problem_id", "finish_reason"]):
-            for problem, reason in pairs(batch, "problem_id", "finish_reason"):
-                if problem not in groups:
-                    groups[problem] = group(self._kind(problem))
-                counted[groups[problem]] += reason not in FAILED
-        return counted
-
-    def methods(self, kinds: Mapping[Kind, str]) -> set[str]:
-        """Return how the problems that have responses are graded, by kind -> method."""
-        return set(self.count_by(lambda kind: kinds[kind]))
-
-    def with_questions(self) -> Iterator[list[tuple[dict[str, Any], Question]]]:
-        """Yield lists of at most 256 pairs (response, question); errors as in question."""
-        last: tuple[str, Question] | None = None
-        for batch in self.batches(_READ_COLUMNS):
-            pairs = []
-            for record in batch.to_pylist():
-                name = record["problem_id"]
-                # A problem's responses come one after the other, and its tests may be large.
-                if last is None or last[0] != name:
-                    last = (name, self.question(name))
-                pairs.append((record, last[1]))
-            yield pairs
-
-    def batches(self, columns: list[str] | None = None) -> Iterator[Any]:
-        """Yield Arrow batches of at most 256 rows from all files; ``columns`` None: all columns."""
-        from pcl_reasoner.curate.parts import fixed_batches
-
-        for file in self.files:
-            yield from fixed_batches(file, _BATCH_ROWS, columns)
 
     def _read(self, file: Path) -> None:
         """Read the problems; of equal rows the first counts.
@@ -174,6 +137,71 @@ class Responses:
                         "checks. The stages `unique` and `mix` keep one row per problem: run one "
                         "of them first."
                     )
+
+
+class Responses:
+    """A folder of responses, with the ground truths of their problems.
+
+    Args:
+        folder: Folder with responses/*.parquet.
+        problems: As in Problems.
+        kept: As in Problems.
+
+    Raises:
+        StageError: There are no responses, or a problem has two different rows.
+    """
+
+    def __init__(self, folder: Path, problems: Path, kept: KeptChecks | None = None) -> None:
+        import pyarrow.parquet as pq
+
+        self.files = sorted((folder / "responses").glob("*.parquet"))
+        if not self.files:
+            raise StageError(f"{folder}: no responses/*.parquet. Run the stage `sample` first.")
+        self.problems = Problems(problems, kept)
+        self.truths = self.problems.truths
+        self.question = self.problems.question
+        self.total: int = sum(pq.read_metadata(file).num_rows for file in self.files)
+        if not self.total:
+            raise StageError(f"{folder}: no response in it. Check the stage that wrote it.")
+
+    def count_by(self, group: Callable[[Kind], str]) -> Counter[str]:
+        """Count the responses that came, by a group of each problem's kind.
+
+        Raises:
+            StageError: As in question; also for a problem without a response that came.
+        """
+        groups: dict[str, str] = {}
+        counted: Counter[str] = Counter()
+        for batch in self.batches(["problem_id", "finish_reason"]):
+            for problem, reason in pairs(batch, "problem_id", "finish_reason"):
+                if problem not in groups:
+                    groups[problem] = group(self.problems.kind(problem))
+                counted[groups[problem]] += reason not in FAILED
+        return counted
+
+    def methods(self, kinds: Mapping[Kind, str]) -> set[str]:
+        """Return how the problems that have responses are graded, by kind -> method."""
+        return set(self.count_by(lambda kind: kinds[kind]))
+
+    def with_questions(self) -> Iterator[list[tuple[dict[str, Any], Question]]]:
+        """Yield lists of at most 256 pairs (response, question); errors as in question."""
+        last: tuple[str, Question] | None = None
+        for batch in self.batches(_READ_COLUMNS):
+            pairs = []
+            for record in batch.to_pylist():
+                name = record["problem_id"]
+                # A problem's responses come one after the other, and its tests may be large.
+                if last is None or last[0] != name:
+                    last = (name, self.question(name))
+                pairs.append((record, last[1]))
+            yield pairs
+
+    def batches(self, columns: list[str] | None = None) -> Iterator[Any]:
+        """Yield Arrow batches of at most 256 rows from all files; ``columns`` None: all columns."""
+        from pcl_reasoner.curate.parts import fixed_batches
+
+        for file in self.files:
+            yield from fixed_batches(file, _BATCH_ROWS, columns)
 
 
 def value_of(problem: str, values: Mapping[str, Any]) -> Any:

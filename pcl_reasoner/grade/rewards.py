@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.core.schemas import Key
+from pcl_reasoner.grade.config import Normalise, Overlong
 
 COLUMNS = ("problem_id", "sample_index", "reward")
 """Columns that a file of verdicts must have."""
@@ -102,22 +103,54 @@ def _groups(by_key: Mapping[Key, float]) -> dict[str, list[Key]]:
 def advantages(by_key: Mapping[Key, float]) -> dict[Key, float]:
     """Return each response's advantage: (reward − group mean) / group standard deviation.
 
-    The standard deviation is the population's (ddof = 0). If all rewards of a group are equal, the
-    advantages are 0.
-
     Args:
         by_key: The result of read_rewards; a group is all responses to one problem.
-
-    Source: GRPO (arXiv 2402.03300).
     """
     found: dict[Key, float] = {}
     for keys in _groups(by_key).values():
         rewards = np.array([by_key[key] for key in keys], np.float64)
-        # Rounding can make the deviation of equal fractions slightly different from 0.
-        spread = rewards.std() if rewards.min() < rewards.max() else np.inf
-        centred = (rewards - rewards.mean()) / spread
+        centred, _ = group_advantages(rewards, np.zeros(len(keys), bool))
         found.update(zip(keys, centred.tolist(), strict=True))
     return found
+
+
+def group_advantages(
+    rewards: npt.NDArray[np.float64],
+    overlong: npt.NDArray[np.bool_],
+    rule: Overlong = "wrong",
+    normalise: Normalise = "std",
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """Return the advantages of one group's responses, and which of them a loss averages over.
+
+        rewards 1 0 1 -, the last is overlong     mean       advantages (none)    averaged
+        zero: its reward is 0                     1/2        1/2 -1/2 1/2    0    1 1 1 1
+        masked: it is left out                    2/3        1/3 -2/3 1/3    0    1 1 1 0
+        wrong: its reward is 0                    1/2        1/2 -1/2 1/2 -1/2    1 1 1 1
+
+    The standard deviation is the population's (ddof = 0). If all rewards that are compared are
+    equal, the advantages are 0.
+
+    Args:
+        rewards: [n], the rewards of the group's answered responses.
+        overlong: [n], True for a response that reached its token limit.
+        rule: What an overlong response counts.
+        normalise: Whether advantages are divided by the standard deviation.
+
+    Source: GRPO (arXiv 2402.03300); ``masked``: DAPO (2503.14476); ``none``: Dr. GRPO (2503.20783).
+    verl divides by the sample's standard deviation (ddof = 1) + 1e-6.
+    """
+    values = np.where(overlong, 0.0, rewards)
+    compared = ~overlong if rule == "masked" else np.ones(len(values), bool)
+    averaged = compared
+    if not compared.any():
+        return np.zeros(len(values)), averaged
+    group = values[compared]
+    # Rounding can make the deviation of equal fractions slightly different from 0.
+    spread = group.std() if group.min() < group.max() else np.inf
+    if normalise == "none":
+        spread = 1.0 if np.isfinite(spread) else np.inf
+    found = np.where(compared, (values - group.mean()) / spread, 0.0)
+    return (found if rule == "wrong" else np.where(overlong, 0.0, found)), averaged
 
 
 class Rewards:

@@ -5,7 +5,7 @@ from typing import Any
 import mindspore as ms
 from mindspore import nn
 
-from pcl_reasoner.losses import build_loss
+from pcl_reasoner.losses import VARIANTS, build_loss
 from pcl_reasoner.losses.segments import SegmentMeans
 
 
@@ -69,10 +69,11 @@ class Rotary(nn.Cell):
 class WholeLoss(nn.Cell):
     """Computes the segments' mean log-probabilities and then a loss, as the trained model does."""
 
-    def __init__(self, name: str, places: int) -> None:
+    def __init__(self, variant: str, places: int) -> None:
         super().__init__()
+        name, parameters = VARIANTS[variant]
         self.means = SegmentMeans(places)
-        self.loss = build_loss(name, places)
+        self.loss = build_loss(name, places, parameters)
 
     def construct(self, log_probs, rewards, segment_weights, token_weights, trained, ids, *others):
         """The columns in the order of loss_cells.ORDER -> the loss, a scalar."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pcl_reasoner.hardware_check.devices import use
 from pcl_reasoner.hardware_check.outcome import Check, Outcome, Setting, compare
-from pcl_reasoner.losses import LOSSES
+from pcl_reasoner.losses import LOSSES, VARIANTS
 from pcl_reasoner.losses.columns import LOSS_COLUMNS
 from pcl_reasoner.losses.segments import Batch, segment_means
 
@@ -22,11 +22,11 @@ ORDER = ("log_probs", *LOSS_COLUMNS)
 
 
 def loss_cells(setting: Setting, folder: Path) -> Outcome:
-    """Check every loss in LOSSES with its default parameters."""
+    """Check every formula in VARIANTS."""
     use(setting.device)
     batch = drawn_batch()
     outcome = Outcome()
-    for name in sorted(LOSSES):
+    for name in sorted(VARIANTS):
         outcome.checks += checks_of(name, batch)
     return outcome
 
@@ -59,7 +59,7 @@ def drawn_batch() -> Batch:
 
 
 def checks_of(name: str, batch: Batch) -> list[Check]:
-    """Check the loss ``name`` and its gradient with respect to the log-probabilities."""
+    """Check the formula ``name`` and its gradient with respect to the log-probabilities."""
     import mindspore as ms
 
     from pcl_reasoner.hardware_check.cells import WholeLoss
@@ -74,12 +74,13 @@ def checks_of(name: str, batch: Batch) -> list[Check]:
 
 
 def _definition(name: str) -> Any:
-    return importlib.import_module(f"pcl_reasoner.losses.{name}").reference
+    return importlib.import_module(f"pcl_reasoner.losses.{VARIANTS[name][0]}").reference
 
 
 def reference(name: str, batch: Batch, **held: Any) -> float:
     """Return the loss by its NumPy definition; ``held`` has the arguments to keep constant."""
-    return float(_definition(name)(batch, **LOSSES[name].parameters, **held))
+    loss, parameters = VARIANTS[name]
+    return float(_definition(name)(batch, **{**LOSSES[loss].parameters, **parameters}, **held))
 
 
 def finite_differences(name: str, batch: Batch) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pcl_reasoner.core.schema import Placement
-from pcl_reasoner.core.serving import GUARD_FOLDER, POOLING, SERVERS
+from pcl_reasoner.core.serving import DEVELOPER_MODE, GUARD, GUARD_FOLDER, POOLING, SERVERS
 from pcl_reasoner.core.stage import ServerNeeds
 from pcl_reasoner.hosts.msrun import host_steps, training_environment
 from pcl_reasoner.hosts.ray_cluster import PORT as RAY_PORT
@@ -55,13 +55,16 @@ class HostCommands:
 
     Args:
         name: Name for the folder of their scripts: the stage's, e.g. ``train``; for servers of a
-            judge or a reward model ``grade.judging``, ``grade.scoring``.
+            judge or a reward model ``grade.judging``, ``grade.scoring``; for servers of a stage
+            that also trains ``rl_1.sampling``.
         commands: One command per host, in the order of the hosts.
+        placement: The part of the launch file's machines that these hosts are.
         needs: What the servers must offer; None for training.
     """
 
     name: str
     commands: tuple[HostCommand, ...]
+    placement: Placement
     needs: ServerNeeds | None = None
 
 
@@ -84,21 +87,31 @@ def commands_for_plan(plan: Plan) -> dict[str, list[tuple[str, str]]]:
 
 
 def host_commands(planned: PlannedStage) -> list[HostCommands]:
-    """Return the commands that train, or that start the servers that the stage asks.
+    """Return the commands that train, and those that start the servers that the stage asks.
 
     There are none for servers that the stage starts itself, and for servers whose weights the
     recipe does not name.
     """
-    placement, name = planned.recipe.launch.placement, planned.spec.name
-    if planned.spec.config.runs_on_hosts:
-        return [HostCommands(name, tuple(_train(planned, placement)))]
-    found = []
-    for needs in planned.spec.config.servers(planned.inputs):
+    return [*_training(planned), *_servers(planned)]
+
+
+def _training(planned: PlannedStage) -> Iterator[HostCommands]:
+    config = planned.spec.config
+    if config.runs_on_hosts:
+        placement = config.trains_on(planned.recipe.launch.placement)
+        yield HostCommands(planned.spec.name, tuple(_train(planned, placement)), placement)
+
+
+def _servers(planned: PlannedStage) -> Iterator[HostCommands]:
+    config, name = planned.spec.config, planned.spec.name
+    placement = config.serves_on(planned.recipe.launch.placement)
+    for needs in config.servers(planned.inputs):
         by_hand = SERVERS[needs.kind].can_start and placement.serving_of(needs.kind) is None
         if by_hand and needs.role in planned.inputs:
-            folder = name if needs.kind == "sampling" else f"{name}.{needs.kind}"
-            found.append(HostCommands(folder, tuple(_serve(planned, needs, placement)), needs))
-    return found
+            alone = needs.kind == "sampling" and not config.runs_on_hosts
+            folder = name if alone else f"{name}.{needs.kind}"
+            commands = tuple(_serve(planned, needs, placement))
+            yield HostCommands(folder, commands, placement, needs)
 
 
 def _train(planned: PlannedStage, placement: Placement) -> Iterator[HostCommand]:
@@ -109,6 +122,8 @@ def _train(planned: PlannedStage, placement: Placement) -> Iterator[HostCommand]
         steps = host_steps(placement, rank, folder, str(folder / CONFIG), base_env=base_env)
         *environment, place, start = steps
         purpose = f"{planned.title}: {ranks}"
+        if planned.spec.config.waits_for_runner:
+            purpose += "; run --start ssh starts them, once for all rounds"
         yield HostCommand(host, rank, purpose, tuple(environment), (place,), start, base_env)
 
 
@@ -136,9 +151,11 @@ def _serve_command(model: Path, needs: ServerNeeds, placement: Placement) -> str
     ]
     if needs.template:
         words.append(f"--chat-template {shlex.quote(str(Path(needs.template).resolve()))}")
-    if needs.kind == "scoring":
+    if needs.kind == "scoring" or needs.replaceable:
         folder = shlex.quote(str(GUARD_FOLDER))
-        words = ["env", f'PYTHONPATH={folder}"${{PYTHONPATH:+:$PYTHONPATH}}"', *words, *POOLING]
+        variables = ["env", f'PYTHONPATH={folder}"${{PYTHONPATH:+:$PYTHONPATH}}"']
+        mode, options = ([DEVELOPER_MODE], GUARD) if needs.replaceable else ([], POOLING)
+        words = [*variables, *mode, *words, *options]
     return " ".join(words)
 
 

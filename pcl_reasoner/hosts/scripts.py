@@ -35,6 +35,10 @@ RAY_FOLDER = "_ray"
 JOB, NODE = "job.sbatch", "slurm_node.sh"
 _BASH = "#!/usr/bin/env bash"
 _STRICT = "set -euo pipefail"
+_NO_KEY = (
+    "VLLM_API_KEY is not set. Without a key, everyone who reaches this server could replace its "
+    "weights."
+)
 
 
 @dataclass(frozen=True)
@@ -68,27 +72,31 @@ class Scripts:
 
 
 def write_scripts(planned: PlannedStage) -> list[Scripts]:
-    """Write the scripts that start a stage's training, or the servers that the stage asks.
+    """Write the scripts that start a stage's training, and the servers that the stage asks.
 
     Args:
         planned: The stage.
 
     Returns:
-        The scripts of the training, or those of each kind of servers. A stage that trains on one
-        device of one host needs none.
+        The scripts of the training, and those of each kind of servers. Training on one device of
+        one host needs none, and training that waits for the runner cannot be started by hand.
 
     Raises:
         StageError: The folder cannot be written.
     """
-    placement = planned.recipe.launch.placement
-    alone = len(placement.hosts) == 1 and placement.devices_per_host == 1
-    if planned.spec.config.runs_on_hosts and alone:
-        return []
-    return [_write_group(planned, group) for group in host_commands(planned)]
+    found = [group for group in host_commands(planned) if _by_hand(planned, group)]
+    return [_write_group(planned, group) for group in found]
+
+
+def _by_hand(planned: PlannedStage, group: HostCommands) -> bool:
+    if group.needs:
+        return True
+    several = len(group.commands) * group.placement.devices_per_host > 1
+    return several and not planned.spec.config.waits_for_runner
 
 
 def _write_group(planned: PlannedStage, group: HostCommands) -> Scripts:
-    placement, commands = planned.recipe.launch.placement, group.commands
+    placement, commands = group.placement, group.commands
     needs = group.needs
     checks = _serve_checks(planned, needs) if needs else _train_checks(planned)
     # Slurm's rank and master replace the launch file's.
@@ -282,4 +290,5 @@ def _serve_checks(planned: PlannedStage, needs: ServerNeeds) -> list[str]:
         "# variable that holds it where the recipe runs belongs into placement.api_keys.",
         _on_path("vllm", "activate the environment of the server"),
         _refuse(there, missing),
+        *([_refuse('[ -n "${VLLM_API_KEY:-}" ]', _NO_KEY)] if needs.replaceable else []),
     ]

@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 import httpx
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.inference.fleet import Fleet, Server
+from pcl_reasoner.inference.fleet import Fleet
+from pcl_reasoner.inference.fleet_server import Server
 from pcl_reasoner.inference.post import GivenUp, Passing, Send, kind_of, overloaded, post
 
 Read = TypeVar("Read")
@@ -30,7 +31,7 @@ class Asker:
         fleet: The servers; ``settings.retries`` is the number of repeats per request.
         retried: Counts failed requests by kind of failure.
         kept: Returns the end of an error message, e.g. ``12 of 80 responses are kept``.
-        send: Sends one request to one server: `post.post` or `classify.classify`.
+        send: Sends one request to one server: `post.post`, or one for another page.
     """
 
     def __init__(

@@ -22,12 +22,21 @@ from pcl_reasoner.inference.answer_log import Record
 from pcl_reasoner.inference.asking import Asker
 from pcl_reasoner.inference.dialogue import Dialogue, Prompt
 from pcl_reasoner.inference.fleet import Fleet, connections
-from pcl_reasoner.inference.post import GivenUp
+from pcl_reasoner.inference.fleet_server import Weights
+from pcl_reasoner.inference.post import GivenUp, Passing
 from pcl_reasoner.inference.proof import compare, compare_templates
 from pcl_reasoner.inference.requests import Request, body_of, requests_for
-from pcl_reasoner.inference.response_log import FAILURE, RETOKENISED, ResponseLog, record
+from pcl_reasoner.inference.response_log import (
+    FAILURE,
+    LOG_PROBS,
+    RETOKENISED,
+    ResponseLog,
+    record,
+)
+from pcl_reasoner.inference.sampled_log_probs import log_probs_of
 from pcl_reasoner.inference.serve_command import devices_each
 from pcl_reasoner.inference.server import SupervisedServer, started
+from pcl_reasoner.inference.settings import SamplingConfig
 
 FEW_FAILURES = 64
 """Up to this many failed responses never stop a stage, whatever their share."""
@@ -55,8 +64,19 @@ def ask_servers(
     Raises:
         StageError: No server is named, none answers, or too many requests fail.
     """
+    urls = named_servers(dialogue.settings, context)
+    with started(context, "sampling", dialogue.folder, dialogue.settings, log) as servers:
+        client = Client(prompts, dialogue, records, context)
+        asyncio.run(client.run(urls, servers))
+
+
+def named_servers(settings: SamplingConfig, context: StageContext) -> Addresses:
+    """Return the policy's servers that run already; empty if the stage starts its own.
+
+    Raises:
+        StageError: The launch file names no server and does not say how to start one.
+    """
     urls = addresses(context.placement.server_urls, context.placement)
-    settings = dialogue.settings
     if not urls and not context.placement.sampling:
         raise StageError(
             "engine is 'server', but the launch file names no server. Start one, e.g. `vllm serve "
@@ -66,19 +86,33 @@ def ask_servers(
             "start one: placement: {sampling: {executable: /path/to/vllm}}. A small model can be "
             "sampled here with engine: local."
         )
-    with started(context, "sampling", dialogue.folder, settings, log) as servers:
-        client = _Client(prompts, dialogue, records, context)
-        asyncio.run(client.run(urls, servers))
+    return urls
 
 
-class _Client:
-    """Sends the requests of one stage and records the answers and failures."""
+class Client:
+    """Sends requests for all missing responses, and records the answers and failures.
+
+    Args:
+        prompts: All prompts, including those that are answered already.
+        dialogue: The model's tokenizer and template, with the sampling fields.
+        records: The log that receives the responses.
+        context: Receives progress and warnings.
+        log_probs: Whether the log-probs of sampled tokens are recorded, too (LOG_PROBS).
+        weights: What every server must have before it is asked; None: what it has.
+    """
 
     def __init__(
-        self, prompts: list[Prompt], dialogue: Dialogue, records: ResponseLog, context: StageContext
+        self,
+        prompts: list[Prompt],
+        dialogue: Dialogue,
+        records: ResponseLog,
+        context: StageContext,
+        log_probs: bool = False,
+        weights: Weights | None = None,
     ) -> None:
         self.prompts, self.dialogue, self.settings = prompts, dialogue, dialogue.settings
         self.records, self.context = records, context
+        self.log_probs, self.weights = log_probs, weights
         self.total = len(prompts) * self.settings.n
         self.failures_shown = 0
         self.began, self.tokens_before = 0.0, records.tokens
@@ -87,10 +121,18 @@ class _Client:
         self.asker: Asker
 
     async def run(self, urls: Addresses, supervised: list[SupervisedServer]) -> None:
-        """Send all requests, at most ``concurrency`` at a time."""
+        """Send all requests, at most ``concurrency`` at a time.
+
+        Args:
+            urls: Servers that run already.
+            supervised: Servers that this process has started.
+
+        Raises:
+            StageError: The servers fail, or too many requests fail.
+        """
         settings = self.settings
         async with connections(settings, len(urls) + len(supervised)) as http:
-            self.fleet = Fleet(urls, settings, http, supervised)
+            self.fleet = Fleet(urls, settings, http, supervised, weights=self.weights)
             self.asker = Asker(self.fleet, self.records.retried, self._kept)
             await self._check()
             requests = requests_for(self.prompts, self.dialogue, self.records)
@@ -116,7 +158,7 @@ class _Client:
     async def _work(self, requests: Iterator[Request]) -> None:
         for request in requests:
             try:
-                body = body_of(request, self.settings)
+                body = body_of(request, self.settings, self.log_probs)
                 records = await self.asker.ask(body, partial(self._records, request))
             except GivenUp as given_up:
                 records = self._failed(request, given_up)
@@ -164,13 +206,17 @@ class _Client:
             record((name, request.first + i), "", [], reason, request.seed + i, None, "")
             for i in range(request.count)
         ]
-        return [{**one, FAILURE: given_up.kind} for one in records]
+        extra: Record = {LOG_PROBS: []} if self.log_probs else {}
+        return [{**one, FAILURE: given_up.kind, **extra} for one in records]
 
     def _records(
         self, request: Request, answer: dict[str, Any], seconds: float, url: str
     ) -> list[Record]:
         self._compare_prompt(request, answer, url)
         choices = sorted(answer["choices"], key=lambda choice: int(choice.get("index") or 0))
+        if self.weights is not None and any(one.get("finish_reason") == "abort" for one in choices):
+            # E.g. a server that ends, or that somebody pauses, sends what it has.
+            raise Passing("a response that the server did not finish", kind="aborted")
         found = []
         for offset, choice in enumerate(choices):
             key = (request.prompt.problem_id, request.first + offset)
@@ -178,6 +224,8 @@ class _Client:
             token_ids = self._token_ids(choice, reason, url)
             text = self.dialogue.response(token_ids, reason)
             one = record(key, text, token_ids, reason, request.seed + offset, seconds, url)
+            if self.log_probs:
+                one[LOG_PROBS] = log_probs_of(choice, token_ids, url)
             found.append({**one, RETOKENISED: True} if choice.get("token_ids") is None else one)
         return found
 

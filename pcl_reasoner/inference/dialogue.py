@@ -4,6 +4,7 @@ Problem("5c18d5f0a1b2c3d4", "Tom has 3 apples …")
 -> Prompt("5c18d5f0a1b2c3d4", [{"role": "user", "content": "Tom has 3 apples …"}], [1, 17, …])
 """
 
+import copy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +68,19 @@ class Dialogue:
         self.end_of_turn: int | None = self._tokenizer.token_to_id(self.template.end_of_turn)
         self._opened = _opened_by(self.template)
 
+    def with_settings(self, settings: SamplingConfig) -> "Dialogue":
+        """Return a dialogue with other sampling fields and the same prompts.
+
+        Args:
+            settings: Its ``system``, ``suffix`` and ``template`` must be those of this dialogue.
+        """
+        ours, theirs = ((one.system, one.suffix, one.template) for one in (self.settings, settings))
+        if ours != theirs:
+            raise ValueError(f"the prompts would differ: {theirs}, expected {ours}")
+        other = copy.copy(self)
+        other.settings = settings
+        return other
+
     def prompt(self, problem: Problem) -> Prompt:
         """Render one problem, ending with the generation prompt."""
         suffix = suffix_of(self.settings.suffix, problem.kind)
@@ -96,6 +110,14 @@ class Dialogue:
     def end_ids(self) -> list[int]:
         """Ids that end a response: the template's end-of-turn id, then the model folder's ids."""
         return self.ends if self.end_of_turn is None else [self.end_of_turn, *self.ends]
+
+    @property
+    def pad_id(self) -> int:
+        """The token that fills rows of training: the template's padding token, or an end token."""
+        template = self.template
+        text = template.special_tokens.get("pad_token") or template.eos_token
+        found: int | None = self._tokenizer.token_to_id(text or template.end_of_turn)
+        return self.ends[0] if found is None else found
 
     def response_limit(self, prompt: Prompt, context: int) -> int:
         """Return the maximum number of response tokens; below 1 if the prompt is too long.

@@ -27,14 +27,20 @@ class GivenUp(Exception):
 
 
 class Passing(Exception):
-    """A temporary failure, with the HTTP status and the seconds to wait if the server sent them."""
+    """A temporary failure, with the HTTP status and the seconds to wait if the server sent them.
+
+    ``kind`` is its kind if there is no status.
+    """
 
     def __init__(
-        self, why: str, status: int | None = None, retry_after: float | None = None
+        self,
+        why: str,
+        status: int | None = None,
+        retry_after: float | None = None,
+        kind: str = "bad answer",
     ) -> None:
         super().__init__(why)
-        self.status = status
-        self.retry_after = retry_after
+        self.status, self.retry_after, self.kind = status, retry_after, kind
 
 
 async def post(http: httpx.AsyncClient, url: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -108,7 +114,7 @@ def check_key(url: str, answer: httpx.Response) -> None:
 def kind_of(failure: Exception) -> str:
     """Return a failure's kind: e.g. ``status 500``, ``timeout``, ``connection``, ``bad answer``."""
     if isinstance(failure, Passing):
-        return "bad answer" if failure.status is None else f"status {failure.status}"
+        return failure.kind if failure.status is None else f"status {failure.status}"
     return "timeout" if isinstance(failure, httpx.ReadTimeout) else "connection"
 
 

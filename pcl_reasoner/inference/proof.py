@@ -13,7 +13,8 @@ import httpx
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.inference.dialogue import Dialogue, Prompt
-from pcl_reasoner.inference.fleet import Fleet, Server
+from pcl_reasoner.inference.fleet import Fleet
+from pcl_reasoner.inference.fleet_server import Server
 
 PROMPTS_COMPARED = 8
 """Prompts compared before sampling starts: the shortest, the longest and some in between.

@@ -12,7 +12,8 @@ from pcl_reasoner.core.stage import Progress
 from pcl_reasoner.inference.addresses import Addresses
 from pcl_reasoner.inference.answer_log import AnswerLog, Record
 from pcl_reasoner.inference.asking import Asker
-from pcl_reasoner.inference.fleet import Fleet, Keys, Server, connections
+from pcl_reasoner.inference.fleet import Fleet, Keys, connections
+from pcl_reasoner.inference.fleet_server import Server
 from pcl_reasoner.inference.post import Send, post
 from pcl_reasoner.inference.server import SupervisedServer
 from pcl_reasoner.inference.settings import SamplingConfig

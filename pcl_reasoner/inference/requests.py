@@ -59,11 +59,16 @@ def requests_for(
             index += count or 1
 
 
-def body_of(request: Request, settings: SamplingConfig) -> dict[str, Any]:
+def body_of(request: Request, settings: SamplingConfig, log_probs: bool = False) -> dict[str, Any]:
     """Return the request's JSON, with all sampling fields: servers have their own defaults.
 
     It has no chat template, because by default vLLM refuses templates in requests. Instead the
     server is started with the template, and proof.py compares the prompt's tokens.
+
+    Args:
+        request: The samples to request.
+        settings: The sampling fields.
+        log_probs: Whether to ask for the log-probs of the sampled tokens.
     """
     return {
         "model": settings.served_model,
@@ -78,4 +83,6 @@ def body_of(request: Request, settings: SamplingConfig) -> dict[str, Any]:
         "repetition_penalty": settings.repetition_penalty,
         "stream": False,
         "return_token_ids": True,
+        # Of the sampled token, and of no other.
+        **({"logprobs": True, "top_logprobs": 0} if log_probs else {}),
     }

@@ -23,6 +23,8 @@ RETOKENISED = "retokenised"
 """Extra key of a line in the log: True if the server sent no token ids; the text was re-encoded."""
 FAILURE = "failure"
 """Extra key of a failed response's line in the log: the kind of failure."""
+LOG_PROBS = "sampled_log_probs"
+"""Extra key of a line in the log, if log-probs were asked for: one per token of token_ids."""
 
 
 def record(

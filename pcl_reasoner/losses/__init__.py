@@ -10,6 +10,9 @@ from typing import Any, Literal
 
 from pcl_reasoner.losses.columns import ADVANTAGES, OLD_LOG_PROBS, OLD_LOG_PROBS_MEAN, PASS_RATES
 
+ON_POLICY = "on_policy"
+"""Parameter that says whether the policy itself sampled the responses: 1 for yes, 0 for no."""
+
 
 @dataclass(frozen=True)
 class Loss:
@@ -18,16 +21,38 @@ class Loss:
     Args:
         cell: Name of the Cell's class in the module.
         unit: Whether the loss is a mean over the global batch's segments or its trained tokens.
-        needs: The columns of OPTIONAL_COLUMNS that the loss requires.
+        columns: The columns of OPTIONAL_COLUMNS that the loss requires with its defaults.
         parameters: Name -> default; ``train.loss_parameters`` overrides the defaults.
         pushes_down: Whether incorrect responses become less likely, with no baseline.
     """
 
     cell: str
     unit: Literal["segment", "token"]
-    needs: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     parameters: Mapping[str, float] = field(default_factory=dict)
     pushes_down: bool = False
+
+    def needs(self, parameters: Mapping[str, float]) -> tuple[str, ...]:
+        """Return the columns of OPTIONAL_COLUMNS that the loss requires with these parameters.
+
+        Args:
+            parameters: The parameters that differ from their defaults.
+        """
+        if not self._is_on_policy(parameters):
+            return self.columns
+        old = (OLD_LOG_PROBS, OLD_LOG_PROBS_MEAN)
+        return tuple(name for name in self.columns if name not in old)
+
+    def clips(self, parameters: Mapping[str, float]) -> bool:
+        """Return whether tokens whose ratio moved too far have no gradient.
+
+        Args:
+            parameters: The parameters that differ from their defaults.
+        """
+        return "eps_low" in self.parameters and not self._is_on_policy(parameters)
+
+    def _is_on_policy(self, parameters: Mapping[str, float]) -> bool:
+        return bool({**self.parameters, **parameters}.get(ON_POLICY))
 
 
 LOSSES: dict[str, Loss] = {
@@ -46,7 +71,10 @@ LOSSES: dict[str, Loss] = {
         "GspoLoss", "segment", (ADVANTAGES, OLD_LOG_PROBS_MEAN), {"eps_low": 3e-4, "eps_high": 4e-4}
     ),
     "grpo": Loss(
-        "GrpoLoss", "segment", (ADVANTAGES, OLD_LOG_PROBS), {"eps_low": 0.2, "eps_high": 0.28}
+        "GrpoLoss",
+        "segment",
+        (ADVANTAGES, OLD_LOG_PROBS),
+        {"eps_low": 0.2, "eps_high": 0.28, ON_POLICY: 0.0},
     ),
     "nft": Loss(
         "NftLoss",
@@ -57,6 +85,12 @@ LOSSES: dict[str, Loss] = {
     "dft": Loss("DftLoss", "token"),
 }
 """Name of a module in this package -> its loss. A new loss needs a module, an entry and a test."""
+
+VARIANTS: dict[str, tuple[str, Mapping[str, float]]] = {
+    **{name: (name, {}) for name in LOSSES},
+    "grpo_on_policy": ("grpo", {ON_POLICY: 1.0}),
+}
+"""Every formula that is checked -> its loss, and the parameters that select it."""
 
 RENAMED_PARAMETERS = {
     "weight_right": "weight_correct",

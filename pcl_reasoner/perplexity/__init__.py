@@ -1,1 +1,1 @@
-"""Computes the perplexity of responses under a policy."""
+"""Computes how likely given tokens are under a policy."""

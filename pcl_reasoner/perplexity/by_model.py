@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.perplexity.config import PerplexityConfig
+from pcl_reasoner.perplexity.old_log_probs import Evaluation, evaluate, forward_config
+from pcl_reasoner.perplexity.old_log_probs_stage import OldLogProbsConfig
 from pcl_reasoner.perplexity.segments import trained_tokens
-from pcl_reasoner.train.old_log_probs import Evaluation, evaluate, forward_config
-from pcl_reasoner.train.old_log_probs_stage import OldLogProbsConfig
 
 _PADDING = 0
 """Token that fills the end of a row; no other token attends to it."""

@@ -14,7 +14,7 @@ The log of a running stage has one line per response:
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,9 +129,19 @@ def server_settings(config: PerplexityConfig) -> SamplingConfig:
 
 def body_of(question: Question, settings: SamplingConfig) -> Record:
     """Return a request's JSON; the log-probs are those of temperature 1, without top-k or top-p."""
+    return prompt_body(question.token_ids, settings)
+
+
+def prompt_body(token_ids: Sequence[int], settings: SamplingConfig) -> Record:
+    """Return the JSON of a request for the log-probs of a prompt's tokens.
+
+    Args:
+        token_ids: The prompt.
+        settings: Uses ``served_model``, and the fields that other requests send, too.
+    """
     return {
         "model": settings.served_model,
-        "prompt": question.token_ids,
+        "prompt": list(token_ids),
         "n": 1,
         "max_tokens": 1,
         "prompt_logprobs": 0,  # of the token itself, and of no other
@@ -152,20 +162,37 @@ def mean_log_prob(answer: Mapping[str, Any], question: Question) -> float:
         Passing: The answer lacks log-probs, has another number of them, or has values that are no
             log-probs.
     """
-    token_ids = question.token_ids
+    values = prompt_log_probs(answer, question.token_ids, question.start)
+    return math.fsum(values) / len(values)
+
+
+def prompt_log_probs(
+    answer: Mapping[str, Any], token_ids: Sequence[int], start: int = 1
+) -> list[float]:
+    """Read the log-probs of a prompt's tokens from a server's answer.
+
+    Args:
+        answer: The answer's JSON.
+        token_ids: The prompt.
+        start: Index of the first token whose log-prob is read, at least 1.
+
+    Raises:
+        Passing: The answer lacks log-probs, has another number of them, or has values that are no
+            log-probs.
+    """
     try:
         entries = answer["choices"][0]["prompt_logprobs"]
         found = len(entries)
         if found != len(token_ids):
             raise Passing(f"{found} prompt_logprobs, expected {len(token_ids)}")
-        places = range(question.start, found)
+        places = range(start, found)
         values = [entries[place][str(token_ids[place])]["logprob"] for place in places]
     except (LookupError, TypeError) as error:
         raise Passing(f"no prompt_logprobs of all tokens ({error!r})") from error
     for place, value in zip(places, values, strict=True):
         if type(value) not in (float, int) or not -math.inf < value <= _ROUNDING:
             raise Passing(f"the log-prob of token {place} is {value!r}, which is no log-prob")
-    return math.fsum(values) / len(values)
+    return values
 
 
 async def complete(http: httpx.AsyncClient, url: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from pcl_reasoner.core.kinds import Suffix
 from pcl_reasoner.core.stage import NOT_HASHED, FileName, ServerNeeds
-from pcl_reasoner.train.old_log_probs_stage import OldLogProbsConfig
+from pcl_reasoner.perplexity.old_log_probs_stage import OldLogProbsConfig
 
 
 class PerplexityConfig(OldLogProbsConfig):

@@ -15,19 +15,21 @@ from typing import Any, Literal
 
 from pcl_reasoner.core.errors import InputError, join_errors
 from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.rl.render import ROUND_STEP, planned_yaml
 from pcl_reasoner.runner.plan import Plan
-from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.layout import batch_problems, device_problems, layout_problems, stage_layers
-from pcl_reasoner.train.render import render_for_plan
+from pcl_reasoner.train.shape import training_of
 
 Scale = Literal["full", "auto", "small"]
 
 BASE_BYTES = 1_700_000_000
 LAYER_BYTES = 65_000_000
+ROUND_LAYER_BYTES = 20_000_000
+"""Bytes per layer of the model, in addition, for the step of the stage ``rl``."""
 MICRO_BATCH_BYTES = 4_000_000
 """Bytes per micro-batch and layer of the rank's own stage; LAYER_BYTES is per layer of the model.
 
-These two and BASE_BYTES are upper bounds, derived from peaks measured at full width
+All these are upper bounds, derived from peaks measured at full width
 (docs/cluster/parallel_compile.md)."""
 
 _SMALL_LAYERS, _SMALL_HEAD = 2, 16
@@ -87,7 +89,7 @@ class Job:
 
 
 def configuration(plan: Plan) -> dict[str, Any]:
-    """Render the MindFormers configuration of a plan's last stage, which is a train stage.
+    """Render the MindFormers configuration of a plan's last stage, which is ``train`` or ``rl``.
 
     Problems are reported before anything is built.
 
@@ -96,16 +98,16 @@ def configuration(plan: Plan) -> dict[str, Any]:
             of devices, or a size is not divisible as the layout requires.
     """
     planned = plan.stages[-1]
-    config = planned.spec.config
-    assert isinstance(config, TrainConfig)
+    config = training_of(planned.spec.config)
+    assert config is not None
     if config.device != "Ascend":
         raise InputError(
             f"stage {planned.title}: device is {config.device} with launch file "
             f"{planned.recipe.launch_file}, so there is no parallel graph to compile. Give the "
             "launch file of a cluster, e.g. --launch v1_dp8_tp8_pp2."
         )
-    rendered = render_for_plan(planned)
-    found = problems(rendered, planned.recipe.launch.placement)
+    rendered = planned_yaml(planned)
+    found = problems(rendered, planned.spec.config.trains_on(planned.recipe.launch.placement))
     if found:
         raise join_errors([f"stage {planned.title}: {problem}." for problem in found])
     return rendered
@@ -122,7 +124,7 @@ def problems(config: Mapping[str, Any], placement: Placement) -> list[str]:
 
     Args:
         config: The configuration.
-        placement: The placement in the launch file.
+        placement: The launch file's hosts that train.
     """
     layout, parallel = layout_of(config), config["parallel_config"]
     model = config["model"]["model_config"]
@@ -172,7 +174,9 @@ def estimated_bytes(config: Mapping[str, Any]) -> int:
 def _bytes_per_deep_layer(config: Mapping[str, Any]) -> int:
     """Bytes for one more layer in every stage: all are built, and the rank's own is compiled."""
     micro_batches = int(config["parallel_config"].get("micro_batch_num", 1))
-    return LAYER_BYTES * layout_of(config).stages + MICRO_BATCH_BYTES * micro_batches
+    by_rounds = config["runner_wrapper"]["type"] == ROUND_STEP
+    layer = LAYER_BYTES + (ROUND_LAYER_BYTES if by_rounds else 0)
+    return layer * layout_of(config).stages + MICRO_BATCH_BYTES * micro_batches
 
 
 def free_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from pcl_reasoner.pack.arrow_folder import write_arrow_folder
 from pcl_reasoner.pack.tokens import IGNORED
 from pcl_reasoner.precompile.compile_plan import Job
 from pcl_reasoner.precompile.mindspore_2_7_graph import Communication, communications, reason
+from pcl_reasoner.rl.render import ROUND_LOADER
+from pcl_reasoner.rounds.files import ROWS, Published, publish, round_folder, write_end
 from pcl_reasoner.supervise.supervised import Supervised
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.render import to_yaml
@@ -56,10 +59,14 @@ def for_compiling(config: dict[str, Any], rows: Path) -> dict[str, Any]:
 
     Args:
         config: A MindFormers configuration.
-        rows: Folder of artificial rows.
+        rows: Folder of artificial rows, or of rounds with such rows.
     """
     dataset = config["train_dataset"]
-    loader = dataset["data_loader"] | {"path": str(rows), "epochs": 1, "max_steps": None}
+    loader = dict(dataset["data_loader"])
+    if _has_rounds(config):
+        loader |= {"rounds": str(rows)}
+    else:
+        loader |= {"path": str(rows), "epochs": 1, "max_steps": None}
     # MindSpore refuses more workers than the machine has cores.
     workers = {"num_parallel_workers": 1, "python_multiprocessing": False}
     dataset = dataset | {"data_loader": loader} | workers
@@ -71,6 +78,11 @@ def for_compiling(config: dict[str, Any], rows: Path) -> dict[str, Any]:
         "train_dataset": dataset,
         "train_dataset_task": config["train_dataset_task"] | {"dataset_config": dataset},
     }
+
+
+def _has_rounds(config: Mapping[str, Any]) -> bool:
+    """Return whether the configuration is that of a stage ``rl``."""
+    return bool(config["train_dataset"]["data_loader"]["type"] == ROUND_LOADER)
 
 
 def possible() -> bool:
@@ -106,13 +118,24 @@ def prepare(job: Job, folder: Path) -> Path:
         folder: The output folder; an existing one is deleted first.
     """
     worker.remove_tree(folder)
-    rows = folder / "rows"
-    rows.mkdir(parents=True)
-    size = job.config["train_dataset"]["data_loader"]["global_batch_size"]
-    write_rows(rows, size, job.config["model"]["model_config"]["seq_length"])
+    rows = _write_batch(job, folder)
     config = folder / CONFIG
     config.write_text(to_yaml(for_compiling(job.config, rows.absolute())), encoding="utf-8")
     return config
+
+
+def _write_batch(job: Job, folder: Path) -> Path:
+    """Write the rows of one step, or of one round of one micro-step; return their folder."""
+    loader = job.config["train_dataset"]["data_loader"]
+    length = job.config["model"]["model_config"]["seq_length"]
+    if _has_rounds(job.config):
+        rounds, size = folder / "rounds", loader["rows"]
+        write_rows(round_folder(rounds, 0) / ROWS, size, length)
+        publish(rounds, Published(round=0, micro_steps=1, segments=size, rows=size))
+        write_end(rounds, 1)
+        return rounds
+    write_rows(folder / "rows", loader["global_batch_size"], length)
+    return folder / "rows"
 
 
 def write_rows(folder: Path, count: int, length: int) -> None:
@@ -121,12 +144,13 @@ def write_rows(folder: Path, count: int, length: int) -> None:
     A compile needs the shapes of one batch, not its values.
 
     Args:
-        folder: An existing folder.
+        folder: A new folder.
         count: Number of rows.
         length: Tokens per row.
     """
     import pyarrow as pa
 
+    folder.mkdir(parents=True)
     zeros = [0] * length
     values: dict[str, list[Any]] = {
         "input_ids": zeros,

@@ -1,11 +1,13 @@
 """Compares the ranks of a rehearsal with its one process: figures per step, and every slice.
 
 After one step from random weights, Adam's first moment is the gradient times 1 − β₁. So a wrong
-gradient shows there, although the loss is correct and AdamW hides constant factors.
+gradient shows there, although the loss is correct and AdamW hides constant factors. For a stage rl,
+a step is a round, and the weights that are handed over after each round are compared, too.
 """
 
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.rehearse.rounds import weight_errors
 from pcl_reasoner.rehearse.run import Finished
 from pcl_reasoner.train.render import WORK
 from pcl_reasoner.weights.slices import Layouts, read_layouts
@@ -25,8 +28,10 @@ FIRST_STEP, LATER_STEPS = 1e-5, 1e-4
 sign of the gradient, so a gradient of almost 0 may move its parameter in either direction."""
 KINDS = {"adam_m": "gradient", "adam_v": "squared gradient"}
 """First part of a tensor's name -> what the tensor is after one step; others are parameters."""
-_STEP = "-1_1"
-"""End of the name of the first step's checkpoint."""
+_STEP = re.compile(r"-(\d+)_(\d+)\.safetensors$")
+"""End of a checkpoint's name: epoch and step. With sink mode every step is an epoch; for a stage rl
+a step is a micro-step."""
+HANDED_OVER = "weights handed over"
 Array = npt.NDArray[Any]
 
 
@@ -59,6 +64,8 @@ class Comparison:
         figures: Largest relative error of each step's other figures, e.g. counts and mean log π.
         tensors: The tensors after one step, the largest error first.
         missing: Tensors that no rank holds completely.
+        weights: Of a stage rl, after each round: the error of the tensor that differs most, in
+            updates.
     """
 
     loss: list[float]
@@ -66,6 +73,7 @@ class Comparison:
     figures: list[float]
     tensors: list[Tensor]
     missing: list[str]
+    weights: list[float] = field(default_factory=list)
 
     def worst(self, kind: str) -> float:
         """Return the largest error of a kind of tensor."""
@@ -78,12 +86,14 @@ class Comparison:
     def steps_off(self) -> list[tuple[str, int, float]]:
         """Return (quantity, step, error) of the steps whose error is above the limit."""
         quantities = {"loss": self.loss, "gradient norm": self.norm, "figures": self.figures}
-        return [
+        found = [
             (name, step, error)
             for name, errors in quantities.items()
             for step, error in enumerate(errors, 1)
             if error > (FIRST_STEP if step == 1 else LATER_STEPS)
         ]
+        weights = ((HANDED_OVER, step, error) for step, error in enumerate(self.weights, 1))
+        return [*found, *(one for one in weights if one[2] > LIMITS[PARAMETER])]
 
 
 def compare(one: Finished, ranks: Finished) -> Comparison:
@@ -107,6 +117,7 @@ def compare(one: Finished, ranks: Finished) -> Comparison:
         figures=[_figures(*both) for both in zip(one.steps, ranks.steps, strict=True)],
         tensors=sorted(tensors, key=lambda found: -found.error / LIMITS[found.kind]),
         missing=missing,
+        weights=weight_errors(one.folder, ranks.folder, update),
     )
 
 
@@ -134,12 +145,18 @@ def _figures(one: Mapping[str, Any], ranks: Mapping[str, Any]) -> float:
 def _files(work: Path) -> dict[int, Path]:
     """Return rank -> the first step's checkpoint."""
     found = {
-        int(path.parent.name.removeprefix("rank_")): path
-        for path in (work / "checkpoint").glob(f"rank_*/*{_STEP}.safetensors")
+        int(folder.name.removeprefix("rank_")): min(files, key=_number)
+        for folder in (work / "checkpoint").glob("rank_*")
+        if (files := [file for file in folder.iterdir() if _STEP.search(file.name)])
     }
     if not found:
         raise StageError(f"{work}/checkpoint: has no checkpoint of the first step. Read the log.")
     return found
+
+
+def _number(file: Path) -> tuple[int, int]:
+    match = _STEP.search(file.name)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _tensors(one: Path, ranks: Path, update: float) -> tuple[list[Tensor], list[str]]:
@@ -236,20 +253,23 @@ def summary(comparison: Comparison) -> Iterator[tuple[str, float]]:
     yield "figures of a step", max(comparison.figures)
     for kind in (*KINDS.values(), PARAMETER):
         yield kind, comparison.worst(kind)
+    if comparison.weights:
+        yield HANDED_OVER, max(comparison.weights)
 
 
 def as_json(comparison: Comparison) -> dict[str, Any]:
     """Return the comparison as a JSON value."""
     return {
-        "worst": {name: _number(error) for name, error in summary(comparison)},
-        "loss": [_number(error) for error in comparison.loss],
-        "norm": [_number(error) for error in comparison.norm],
-        "figures": [_number(error) for error in comparison.figures],
+        "worst": {name: _finite(error) for name, error in summary(comparison)},
+        "loss": [_finite(error) for error in comparison.loss],
+        "norm": [_finite(error) for error in comparison.norm],
+        "figures": [_finite(error) for error in comparison.figures],
+        "weights": [_finite(error) for error in comparison.weights],
         "missing": comparison.missing,
-        "tensors": [{**vars(one), "error": _number(one.error)} for one in comparison.tensors],
+        "tensors": [{**vars(one), "error": _finite(one.error)} for one in comparison.tensors],
     }
 
 
-def _number(error: float) -> float | str:
+def _finite(error: float) -> float | str:
     """JSON has no infinity."""
     return error if np.isfinite(error) else "infinite"

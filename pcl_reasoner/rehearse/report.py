@@ -11,6 +11,7 @@ from pcl_reasoner.core.artifact import write_atomically
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.rehearse.compare import (
     FIRST_STEP,
+    HANDED_OVER,
     LATER_STEPS,
     LIMITS,
     PARAMETER,
@@ -18,6 +19,7 @@ from pcl_reasoner.rehearse.compare import (
     as_json,
     summary,
 )
+from pcl_reasoner.rehearse.rounds import row_counts
 from pcl_reasoner.rehearse.run import Finished
 from pcl_reasoner.rehearse.scale import Scaled
 from pcl_reasoner.train.config import TrainConfig
@@ -41,7 +43,7 @@ class Rehearsal:
 
     Args:
         title: The stage's title.
-        recipe: The recipe's settings.
+        recipe: The settings of the recipe's training.
         scaled: The settings that were executed.
         rows: Origin of the rows.
         one: The one process.
@@ -73,13 +75,19 @@ def headlines(title: str, config: TrainConfig, scaled: Scaled, rows: str) -> Ite
         f"{scaled.config.micro_batch_num} micro-batches of {scaled.config.micro_batch_size} rows "
         f"of {scaled.config.seq_length} tokens; {rows}"
     )
+    if scaled.rounds is not None:
+        counts = ", ".join(map(str, row_counts(scaled)))
+        yield (
+            f"a step is a round: rounds of {counts} rows, in micro-steps of {scaled.rounds.rows}; "
+            "the one process takes all rows of a round at once"
+        )
     yield NOT_SHOWN
 
 
 def result_rows(comparison: Comparison) -> list[tuple[str, str]]:
     """Return rows (quantity, largest error) for a table."""
     return [
-        (f"{name}, in updates" if name == PARAMETER else name, f"{error:.1e}")
+        (f"{name}, in updates" if name in (PARAMETER, HANDED_OVER) else name, f"{error:.1e}")
         for name, error in summary(comparison)
     ]
 
@@ -94,6 +102,7 @@ def write(found: Rehearsal, folder: Path) -> Path:
         "flags": {name: getattr(found.scaled.config, name) for name in _FLAGS},
         "changed": found.scaled.changed,
         "rows": found.rows,
+        "rows_of_rounds": row_counts(found.scaled) if found.scaled.rounds else None,
         "not_shown": NOT_SHOWN,
         "seconds": {
             "one_process": round(found.one.seconds, 1),

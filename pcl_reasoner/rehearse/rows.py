@@ -30,19 +30,19 @@ _ROWS_READ = 32
 Segment = dict[str, Any]
 
 
-def write_rows(folder: Path, config: TrainConfig, packs: Path | None) -> None:
-    """Write as many rows as the rehearsal's steps need.
+def write_rows(folder: Path, config: TrainConfig, packs: Path | None, count: int) -> None:
+    """Write packed rows of the rehearsal's size.
 
     Args:
         folder: A new Arrow folder.
         config: The scaled settings.
         packs: The recipe's packed rows; None for artificial rows.
+        count: Number of rows.
     """
-    assert config.model is not None and config.max_steps is not None
+    assert config.model is not None
     limit, vocabulary = config.seq_length // _PARTS_OF_ROW, config.model.vocab_size
     segments = _segments_of(packs) if packs is not None else []
     segments = segments or _artificial(limit, config.seed)
-    count = config.max_steps * config.global_batch_size
     cut = [_cut(one, limit, vocabulary) for one in segments]
     chosen, tokens = [], 0
     for one in cycle(cut):

@@ -2,7 +2,8 @@
 
     rehearsal/train/policy/       a tiny model with random weights
                     rows/         packed rows
-                    one_process/  MindFormers' output folder, metrics and log of the one process
+                    one_process/  MindFormers' output folder, metrics and log of the one process;
+                                  for a stage rl also its rounds, with the weights after each
                     ranks/        the same of the ranks
 
 Both run the training program that a cluster runs, by msrun and MindFormers' Trainer, from a
@@ -22,6 +23,7 @@ from pcl_reasoner.cpu_ranks.extension import build
 from pcl_reasoner.cpu_ranks.variables import variables
 from pcl_reasoner.hosts.msrun import training_environment
 from pcl_reasoner.inference.serve_command import free_port
+from pcl_reasoner.rehearse.rounds import hand_over, row_counts, write_run
 from pcl_reasoner.rehearse.rows import write_rows
 from pcl_reasoner.rehearse.scale import Scaled
 from pcl_reasoner.rehearse.weights import write_policy
@@ -67,16 +69,37 @@ def rehearse(
     library = build(cache)
     worker.remove_tree(folder)
     config = scaled.config
-    write_rows(folder / "rows", config, packs)
+    count = sum(row_counts(scaled)) if scaled.rounds else config.global_batch_size * steps(config)
+    write_rows(folder / "rows", config, packs, count)
     write_policy(folder / "policy", scaled.shape, config.seed)
-    one = _run(scaled.one_process(), folder / ONE_PROCESS, library, progress)
-    return one, _run(config, folder / RANKS, library, progress)
+    one = _run(scaled, scaled.one_process(), folder / ONE_PROCESS, library, progress)
+    return one, _run(scaled, config, folder / RANKS, library, progress)
 
 
-def _run(config: TrainConfig, folder: Path, library: Path, progress: Progress) -> Finished:
+def steps(config: TrainConfig) -> int:
+    """Return the optimizer steps of a rehearsal."""
+    assert config.max_steps is not None
+    return config.max_steps
+
+
+def _run(
+    scaled: Scaled, config: TrainConfig, folder: Path, library: Path, progress: Progress
+) -> Finished:
+    """Train with the scaled settings, in the layout of ``config``."""
     folder.mkdir()
-    inputs = {"packs": folder.parent / "rows", "policy": folder.parent / "policy"}
-    write_yaml(config, inputs, folder)
+    rows, policy = folder.parent / "rows", folder.parent / "policy"
+    if scaled.rounds is None:
+        write_yaml(config, {"packs": rows, "policy": policy}, folder)
+    else:
+        write_run(scaled, config, rows, policy, folder)
+    seconds = _train(config, folder, library, progress)
+    if scaled.rounds is not None:
+        hand_over(scaled, config, policy, folder)
+    return Finished(folder, seconds, read_steps(folder / METRICS))
+
+
+def _train(config: TrainConfig, folder: Path, library: Path, progress: Progress) -> float:
+    """Run the training program on the folder's mindformers.yaml; return its seconds."""
     log_dir = f"{WORK}/msrun_log"
     arguments = worker.command(["mindformers.yaml"], config.devices, free_port(), log_dir)
     metrics = folder / METRICS
@@ -85,9 +108,9 @@ def _run(config: TrainConfig, folder: Path, library: Path, progress: Progress) -
     with tempfile.TemporaryDirectory(prefix="ranks-") as sockets:
         env = training_environment(folder, config.devices, config.devices)
         env |= variables(library, Path(sockets))
-        steps = config.max_steps or 0
+        log = folder / LOG
         try:
-            worker.run_worker(arguments, folder, folder / LOG, metrics, steps, env, progress)
+            worker.run_worker(arguments, folder, log, metrics, steps(config), env, progress)
         except StageError as error:
             reasons = _reasons(folder / log_dir)
             if not reasons:
@@ -96,7 +119,7 @@ def _run(config: TrainConfig, folder: Path, library: Path, progress: Progress) -
                 f"{config.devices} ranks: training failed. Read the logs in {folder / log_dir}; "
                 "the last error of each rank:\n" + "\n".join(reasons)
             ) from error
-    return Finished(folder, time.monotonic() - began, read_steps(metrics))
+    return time.monotonic() - began
 
 
 def _reasons(log_dir: Path) -> list[str]:

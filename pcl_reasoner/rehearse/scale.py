@@ -1,4 +1,4 @@
-"""Scales a train stage's settings down to a few ranks and a tiny model.
+"""Scales a training's settings down to a few ranks and a tiny model.
 
     data 4 x tensor 8 x pipeline 4, 64 layers  ->  data 2 x tensor 2 x pipeline 2, 2 layers
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.rounds.config import RlConfig
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.stopping import Stop
 from pcl_reasoner.weights.model_config import ModelShape
@@ -30,15 +31,20 @@ _MOST_SEGMENTS = 16
 
 @dataclass(frozen=True)
 class Scaled:
-    """A train stage's settings at the size of a rehearsal.
+    """A training's settings at the size of a rehearsal.
 
     Args:
         config: The settings; the layout is the scaled one.
         changed: Settings that differ from the recipe's, as ``key: before -> now``.
+        rounds: The stage ``rl``, if its training is rehearsed; a global batch of ``config`` is then
+            a micro-step, and a step is a round.
+        micro_steps: Most micro-steps per update.
     """
 
     config: TrainConfig
     changed: list[str]
+    rounds: RlConfig | None = None
+    micro_steps: int = 1
 
     @property
     def shape(self) -> ModelShape:
@@ -47,9 +53,10 @@ class Scaled:
         return self.config.model
 
     def one_process(self) -> TrainConfig:
-        """Return the same settings without parallelism: all rows of a step in one batch."""
+        """Return the same settings without parallelism: all rows of an update in one batch."""
         native = self.config.mindformers
         runner = native.get("runner_config") or {}
+        rows = self.config.global_batch_size * self.micro_steps
         return self.config.model_copy(
             update={
                 "data_parallel": 1,
@@ -62,7 +69,8 @@ class Scaled:
                 "swap": False,
                 "swap_optimizer": False,
                 "parallel_speed_up_json": "",
-                "micro_batch_size": self.config.global_batch_size,
+                "global_batch_size": rows,
+                "micro_batch_size": rows,
                 # Without ranks MindSpore compiles a graph that reads a device's queue twice.
                 "mindformers": native | {"runner_config": runner | {"sink_mode": False}},
             }

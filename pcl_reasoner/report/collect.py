@@ -13,9 +13,11 @@ from dataclasses import asdict
 from typing import Any
 
 from pcl_reasoner.evaluate.verdict import SCORES
+from pcl_reasoner.page_parts.records import StageRecord, finite
 from pcl_reasoner.report import filters, kinds, programs, revisions, scores, training
 from pcl_reasoner.report.packing import packing
-from pcl_reasoner.report.records import StageRecord, finite
+from pcl_reasoner.rl_report import digest as rl_digest
+from pcl_reasoner.rl_report.pool import pool_rows
 from pcl_reasoner.runner.draft import PAPER
 
 HITS_SHOWN = 5
@@ -24,7 +26,10 @@ HIT_CHARACTERS = 600
 
 
 def summarize(
-    records: Sequence[StageRecord], recipe: Mapping[str, Any], examples: list[dict[str, Any]]
+    records: Sequence[StageRecord],
+    recipe: Mapping[str, Any],
+    examples: list[dict[str, Any]],
+    rl_responses: list[dict[str, Any]],
 ) -> dict[str, Any]:
     """Collect all values on the page that depend only on the run's results.
 
@@ -32,13 +37,15 @@ def summarize(
         records: Every stage before the report, in the order in which they run.
         recipe: The facts in ``StageContext.recipe``.
         examples: The result of ``read_examples``.
+        rl_responses: The result of ``read_rl_examples``.
 
     Returns:
         JSON values only, without times, hosts and commits.
     """
     rows = scores.collect_scores(records)
     comparison = scores.compare(rows, records, str(recipe.get("name", "")))
-    trained = [training.digest(record) for record in records if record.files.get("metrics")]
+    updated = [record for record in records if record.files.get("metrics")]
+    trained = [training.digest(record) for record in updated if record.type != "rl"]
     funnel, paper_only = build_funnel(records, recipe)
     names = ("name", "title", "profile", "launch", "verified", "seed", "choices")
     # The published scores are of AIME, so only AIME scores are shown beside them.
@@ -53,6 +60,7 @@ def summarize(
         "lengths": [table for record in records for table in length_tables(record)],
         "packing": [packing(record) for record in records if record.files.get("accounting")],
         "training": trained,
+        **_of_on_policy(records, rl_responses),
         "scores": rows,
         "published": [asdict(one) for one in SCORES] if aime else [],
         "comparison": comparison,
@@ -84,6 +92,17 @@ def _of_data(records: Sequence[StageRecord]) -> dict[str, Any]:
         "perplexities": filters.perplexities(records),
         "filters": filters.filtered(records),
         "pass_rates": filters.pass_rates(records),
+    }
+
+
+def _of_on_policy(
+    records: Sequence[StageRecord], responses: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """Return the section on on-policy training."""
+    return {
+        "rl": rl_digest.digests(records),
+        "rl_pool": pool_rows(records),
+        "rl_responses": responses,
     }
 
 
@@ -157,8 +176,11 @@ def collect_warnings(
     ]
     texts = [text for digest in trained for text in training.warnings_about(dict(digest))]
     texts += programs.warnings_about(records)
+    texts += rl_digest.warnings_about(records)
     graded = grades(records)
-    if graded and all(digest["correct_share"] is None for digest in trained):
+    # On-policy training grades its own responses, and has a baseline.
+    on_policy = any(record.files.get("rl") for record in records)
+    if graded and not on_policy and all(digest["correct_share"] is None for digest in trained):
         texts += _few_correct(**graded[-1])
     return found + [{"stage": "report", "text": text} for text in texts]
 

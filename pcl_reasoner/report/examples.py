@@ -11,29 +11,17 @@ A sample response of a problem::
      "case": "{\\"args\\": [3], \\"out\\": 6}"}
 """
 
-import json
 import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core.kinds import KINDS
-from pcl_reasoner.report.programs import reason_text
-from pcl_reasoner.report.records import read_rows
+from pcl_reasoner.page_parts.records import read_rows
+from pcl_reasoner.page_parts.texts import cut, why
 
 RESPONSES_SHOWN = 8
 """Maximum responses per problem; more would make the page too long."""
-HEAD, TAIL = 1200, 600
-"""Characters shown of a long response: at the beginning, and at the end, with the answer."""
-CASE_CHARACTERS = 400
-"""Characters shown of a test."""
-
-
-def cut(text: str | None) -> dict[str, Any]:
-    """Return a text's head, its tail and the number of characters left out between them."""
-    if text is None or len(text) <= HEAD + TAIL:
-        return {"response": text, "tail": "", "left_out": 0}
-    return {"response": text[:HEAD], "tail": text[-TAIL:], "left_out": len(text) - HEAD - TAIL}
 
 
 def read_examples(folders: Mapping[str, Path], count: int, seed: int) -> list[dict[str, Any]]:
@@ -98,31 +86,6 @@ def _problems(folders: Mapping[str, Path], ids: list[str], *columns: str) -> lis
     names = ["problem_id", *columns]
     found = read_rows(folders.get("problems"), "clean.parquet", names, ids)
     return found or read_rows(folders.get("problems"), "problems.parquet", names, ids)
-
-
-def why(detail: str | None, checks: str | None) -> dict[str, Any]:
-    """Return more about a verdict: the first test that failed, or the instructions not followed.
-
-    Args:
-        detail: The column of verdicts.parquet: JSON or None.
-        checks: The problem's column: JSON with its tests, "" or None.
-    """
-    found = json.loads(detail) if detail else {}
-    if not isinstance(found, dict) or "case" not in found:
-        return found if isinstance(found, dict) else {}
-    cases = ((json.loads(checks) if checks else {}).get("tests") or {}).get("cases") or []
-    number = found["case"]
-    case = cases[number] if number < len(cases) else None
-    text = case if isinstance(case, str) else json.dumps(case, ensure_ascii=False)
-    return {
-        "passed": found["passed"],
-        "total": found["total"],
-        "test": number + 1,
-        "reason": reason_text(found["reason"]),
-        "got": found.get("text") or "",
-        "case": "" if case is None else text[:CASE_CHARACTERS],
-        "case_cut": len(text) > CASE_CHARACTERS,
-    }
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, int]:

@@ -16,8 +16,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pcl_reasoner.report import charts
-from pcl_reasoner.report.records import StageRecord, finite
+from pcl_reasoner.page_parts import charts, drawing
+from pcl_reasoner.page_parts.records import StageRecord, finite
 
 _MEASURES = {
     "perplexity": "perplexity of a response",
@@ -169,7 +169,7 @@ def rate_chart(kind: str, bins: Sequence[Mapping[str, Any]]) -> Markup:
         charts.Bar(
             one["name"],
             (0, one["count"]) if one["dropped"] else (one["count"], 0),
-            charts.group(one["count"]),
+            drawing.group(one["count"]),
         )
         for one in bins
     ]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.core.kinds import KINDS
-from pcl_reasoner.report.records import StageRecord
+from pcl_reasoner.page_parts.records import StageRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,7 +76,7 @@ def files_by_kind(folder: Path, kinds: pa.Table | None) -> dict[str, Any]:
     columns = [name for name in ("problem_id", *VERDICTS) if name in responses.schema.names]
     joined = _with_kind(responses.to_table(columns=columns), kinds)
     found: dict[str, Any] = {"kinds": _ordered(Counter(joined["kind"].to_pylist()))}
-    if "verdict" in columns:
+    if {"verdict", "graded_by"} <= set(columns):
         found["graded_by_kind"] = _graded(joined)
     return found
 
@@ -154,11 +154,14 @@ def lost(record: StageRecord, counted: Mapping[str, Mapping[str, int]]) -> dict[
 
     What a stage read has the kinds of its inputs; ``sample`` reads every problem n times. A stage
     that reads a source has no such input: it lost what it dropped, if it has a single kind.
+    ``rl`` reads the problems of every round again.
 
     Args:
         record: The stage.
         counted: recipe/stage -> kind -> number kept.
     """
+    if record.type == "rl":
+        return {}
     kept, read = counted[record.key], record.counts.get("read") or 0
     inputs = Counter[str]()
     for source in _sources(record, counted):

@@ -10,8 +10,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pcl_reasoner.report import charts
-from pcl_reasoner.report.records import StageRecord
+from pcl_reasoner.page_parts import charts
+from pcl_reasoner.page_parts.records import StageRecord
 
 ACCOUNTS = {
     "segments": "Segments",

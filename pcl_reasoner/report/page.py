@@ -8,9 +8,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from pcl_reasoner.core.kinds import KINDS
-from pcl_reasoner.report import charts, filters, packing, programs, training
+from pcl_reasoner.page_parts import charts, drawing
+from pcl_reasoner.page_parts.records import StageRecord
+from pcl_reasoner.page_parts.texts import reason_text
+from pcl_reasoner.report import filters, packing, programs, training
 from pcl_reasoner.report.kinds import UNKNOWN
-from pcl_reasoner.report.records import StageRecord
+from pcl_reasoner.rl_report.panels import length_panels, rl_panels
+from pcl_reasoner.rl_report.pool import pool_chart
 
 
 def _by_verdict(figure: str) -> tuple[tuple[str, str, str], ...]:
@@ -48,7 +52,7 @@ def page_environment() -> tuple[Environment, Markup]:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    functions = (number, percent, points, figure_text, duration, spaced, programs.reason_text)
+    functions = (number, percent, points, signed, figure_text, duration, spaced, reason_text)
     environment.filters.update({function.__name__: function for function in functions})
     style, _, _ = loader.get_source(environment, "report.css")
     return environment, Markup(style)
@@ -82,11 +86,22 @@ def render(summary: Mapping[str, Any], records: Sequence[StageRecord]) -> str:
         graded_training=any(one["correct_share"] is not None for one in summary["training"]),
         kind_columns=[kind for kind in (*KINDS, UNKNOWN) if kind in present],
         program_chart=programs.program_chart(summary["programs"]),
+        **_rl_parts(summary["rl_pool"], records),
         filter_chart=filters.filter_chart,
         rate_chart=filters.rate_chart,
         stages=[provenance(record) for record in records if record.manifest],
         versions=versions(records),
     )
+
+
+def _rl_parts(pool: Sequence[Mapping[str, Any]], records: Sequence[StageRecord]) -> dict[str, Any]:
+    """Return the charts of on-policy training, and the kinds of its problems."""
+    return {
+        "rl_panels": rl_panels(records),
+        "length_panels": length_panels(records),
+        "pool_chart": pool_chart(pool),
+        "pool_kinds": [kind for kind in KINDS if any(kind in row["kinds"] for row in pool)],
+    }
 
 
 def score_chart(comparison: Sequence[Mapping[str, Any]]) -> Markup | None:
@@ -128,6 +143,9 @@ def panels(record: StageRecord) -> list[tuple[str, list[tuple[str, str]], Markup
     for file, title, figures in _PANELS:
         # The figure of the pattern shift has the length, too.
         if shift and figures[0][0] == "mean_length":
+            continue
+        # The probes of on-policy training have charts of their own.
+        if record.type == "rl" and file == "probe":
             continue
         series = [
             charts.Series(name, style, training.curve(record, figure, file))
@@ -187,7 +205,7 @@ def number(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if float(value).is_integer() and abs(value) < 1e15:
-        return charts.group(int(value))
+        return drawing.group(int(value))
     return f"{value:.4g}"
 
 
@@ -199,6 +217,11 @@ def percent(value: float | None) -> str:
 def points(value: float | None) -> str:
     """Format a difference of fractions in percentage points, with its sign (a true minus)."""
     return "–" if value is None else f"{100 * value:+.1f}".replace("-", "\u2212")
+
+
+def signed(value: float) -> str:
+    """Format a number with its sign (a true minus) and two digits after the point."""
+    return f"{value:+.2f}".replace("-", "\u2212")
 
 
 def figure_text(value: Any, figure: str) -> str:

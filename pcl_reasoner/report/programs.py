@@ -14,23 +14,12 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pcl_reasoner.report import charts
-from pcl_reasoner.report.records import StageRecord
+from pcl_reasoner.page_parts import charts, drawing
+from pcl_reasoner.page_parts.records import StageRecord
+from pcl_reasoner.page_parts.texts import REASONS
 
 UNSAFE = "rlimits"
 """The engine that keeps nothing from a program."""
-REASONS = {
-    "wrong": ("wrong value", "wrong"),
-    "exception": ("exception", "error"),
-    "exit": ("exit with an error code", "error"),
-    "compile": ("does not compile", "error"),
-    "answer": ("no plain value returned", "error"),
-    "time": ("time limit", "limit"),
-    "memory": ("memory limit", "limit"),
-    "output": ("output limit", "limit"),
-    "lost": ("killed, e.g. for lack of memory", "limit"),
-}
-"""Reason of a failed test (sandbox.run.Reason) -> its text, and the part of the bar it is in."""
 _PARTS = (
     ("all tests passed", "trained"),
     ("wrong value", "wrong"),
@@ -73,11 +62,6 @@ def _row(record: StageRecord) -> dict[str, Any] | None:
     }
 
 
-def reason_text(reason: str) -> str:
-    """Return a reason as the page shows it."""
-    return REASONS.get(reason, (reason.replace("_", " "), ""))[0]
-
-
 def warnings_about(records: Sequence[StageRecord]) -> list[str]:
     """Return the reasons not to trust tests: an unsafe engine, and tests that can be cheated.
 
@@ -110,5 +94,5 @@ def program_chart(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
         for reason, number in row["failures"].items():
             counts[REASONS.get(reason, ("", "error"))[1]] += number
         parts = [100 * number / row["tested"] for number in (row["passed"], *counts.values())]
-        bars.append(charts.Bar(row["key"], parts, f"{charts.group(row['tested'])} programs"))
+        bars.append(charts.Bar(row["key"], parts, f"{drawing.group(row['tested'])} programs"))
     return charts.bar_chart("Programs by outcome", _PARTS, bars, "%") if bars else None

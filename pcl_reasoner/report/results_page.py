@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from pcl_reasoner.evaluate.rescore import Rescored
 from pcl_reasoner.evaluate.summary import Sample
-from pcl_reasoner.report import charts
+from pcl_reasoner.page_parts import charts
 from pcl_reasoner.report.page import page_environment
 
 READ_EACH = 2

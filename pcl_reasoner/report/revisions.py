@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.report.records import StageRecord
+from pcl_reasoner.page_parts.records import StageRecord
 from pcl_reasoner.revise.audit import MEANINGS
 
 FILE = "revisions.jsonl"

@@ -15,7 +15,7 @@ from typing import Any
 
 from pcl_reasoner.evaluate.scores import NORMAL_95
 from pcl_reasoner.evaluate.verdict import ROUNDING, Outcome, outcome_of, verdict
-from pcl_reasoner.report.records import StageRecord, finite
+from pcl_reasoner.page_parts.records import StageRecord, finite
 
 VOTED = {"math", "science"}
 """Kinds of questions whose responses have an answer, so that the most frequent one counts."""

@@ -21,12 +21,15 @@ from pydantic import Field
 from pcl_reasoner.core.artifact import read_manifest, write_json
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
-from pcl_reasoner.report.records import StageRecord, read_rows
+from pcl_reasoner.page_parts.records import StageRecord, read_rows
+from pcl_reasoner.rl_report.digest import trained
+from pcl_reasoner.rl_report.examples import RlFolders
+from pcl_reasoner.rl_report.reading import read_rl
 
 _FILES = (
     *("histogram.json", "histograms.json", "accounting.json", "scores.json", "sweep.json"),
     "grading.json",
-    *("metrics.jsonl", "probe.jsonl", "hits.jsonl"),
+    *("metrics.jsonl", "probe.jsonl", "hits.jsonl", "plateau.json", "seconds.jsonl"),
 )
 
 
@@ -37,7 +40,7 @@ class ReportConfig(StageConfig):
 
     problems_shown: int = Field(6, ge=0, le=100)
     """Number of problems of each kind, drawn at random, that are shown with their responses and
-    verdicts."""
+    verdicts; also the number of responses of each kind that are shown of on-policy training."""
     seed: int = 0
     """Seed for drawing the shown problems."""
 
@@ -60,11 +63,14 @@ def report(
     from pcl_reasoner.report.collect import summarize
     from pcl_reasoner.report.examples import read_examples
     from pcl_reasoner.report.page import render
+    from pcl_reasoner.rl_report.examples import read_rl_examples
 
     records = _read_records(inputs, output, context)
     folders = _graded_folders(records, inputs, str(context.recipe.get("name", "")))
     examples = read_examples(folders, config.problems_shown, config.seed)
-    summary = summarize(records, context.recipe, examples)
+    rl_folders = _rl_folders(records, inputs)
+    responses = read_rl_examples(rl_folders, config.problems_shown, config.seed)
+    summary = summarize(records, context.recipe, examples, responses)
     for warning in summary["warnings"]:
         if warning["stage"] == "report":
             context.warn(warning["text"])
@@ -120,11 +126,21 @@ def _graded_folders(
     return folders
 
 
+def _rl_folders(records: Sequence[StageRecord], inputs: Mapping[str, Path]) -> list[RlFolders]:
+    """Return the folders of the finished stages ``rl``, and those of their problems."""
+    found = []
+    for record in trained(records):
+        origins = (record.manifest or {}).get("origins") or {}
+        problems = inputs.get(origins.get("problems", ""))
+        found.append(RlFolders(record.key, inputs[record.key], problems))
+    return found
+
+
 def _read_files(folder: Path) -> dict[str, Any]:
     """Return a stage's small files by name without suffix, and counts from Parquet tables."""
     from pcl_reasoner.report.revisions import read_revisions
 
-    found: dict[str, Any] = read_revisions(folder)
+    found: dict[str, Any] = {**read_revisions(folder), **read_rl(folder)}
     for path in (folder / name for name in _FILES if (folder / name).is_file()):
         text = path.read_text(encoding="utf-8")
         if path.suffix == ".json":

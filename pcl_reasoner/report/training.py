@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pcl_reasoner.losses import LOSSES
-from pcl_reasoner.report.records import StageRecord, finite
+from pcl_reasoner.page_parts.records import StageRecord, finite
 
 SHIFT = ("mean_length", "stop_ratio")
 """Figures of the probe that show what SFT on a reasoning model's responses changes."""

@@ -8,7 +8,9 @@ truths/responses/…         the teacher's answers to the math problems, several
 teacher/responses/…        the teacher's responses to train on
 opinions.jsonl             {"problem_id": "9f0c…", "answer": "6"}: the third model's answers
 benchmark_math.jsonl, benchmark_code.jsonl
+held_out.jsonl             {"id": "chat-0003", "problem": …, "kind": "chat", …}: all kinds, in turn
 base_model/, scorer/       the policy with random weights; the model that measures perplexity
+reward_model/              counts courteous words (reward_model.py)
 planted.json               how many cases each stage must find, by reason
 """
 
@@ -23,7 +25,7 @@ from typing import Any
 
 from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
 from pcl_reasoner.curate import problem_id
-from pcl_reasoner.synthetic import task
+from pcl_reasoner.synthetic import reward_model, task
 from pcl_reasoner.synthetic.bigrams import write_scorer
 from pcl_reasoner.synthetic.kinds import FENCE, TESTED, Task, make_tasks
 
@@ -91,6 +93,7 @@ def write_sources(config: StageConfig, output: Path, context: StageContext) -> C
     programs = make_tasks(draw, "code", counts.code_problems, [2, 3, 4], taken)
     lists = make_tasks(draw, "instruction", counts.instruction_problems, [2, 3, 4], taken)
     greetings = make_tasks(draw, "chat", counts.chat_problems, [0], taken)
+    held_out = _held_out(found, taken)
     truths = _wrong_truths(found, stories)
     _write_math(found, output / "math", stories, truths, benchmark)
     _write_code(found, output / "code", programs)
@@ -100,6 +103,7 @@ def write_sources(config: StageConfig, output: Path, context: StageContext) -> C
     _write_teacher(found, output / "teacher", stories, [*programs, *lists, *greetings])
     _write_lines(output / "benchmark_math.jsonl", map(_question, range(10**6), benchmark))
     _write_lines(output / "benchmark_code.jsonl", map(_code_question, range(10**6), coded))
+    _write_lines(output / "held_out.jsonl", held_out)
     context.progress.update(1, 2, "steps", "tokenizer and models")
     _write_models(found, output)
     text = json.dumps(found.planted, indent=1) + "\n"
@@ -108,6 +112,39 @@ def write_sources(config: StageConfig, output: Path, context: StageContext) -> C
     sizes |= {"instruction": len(lists), "chat": len(greetings)}
     total = sum(sizes.values())
     return Counts(unit="problems", read=total, kept=total, info=sizes)
+
+
+def _held_out(found: Sources, taken: set[str]) -> list[dict[str, Any]]:
+    """Draw the problems that training never sees: as many of each kind, the kinds in turn."""
+    counts, number = found.counts, found.counts.held_out_problems
+    # A stream of its own: the number of these problems changes nothing else.
+    draw = random.Random(f"{counts.seed}/held out")
+    stories = task.make_problems(draw, number, counts.hard_changes, taken)
+    by_kind: dict[str, list[dict[str, Any]]] = {
+        "math": [{"problem": one.problem, "answer": one.answer} for one in stories]
+    }
+    for kind, sizes in (("code", [2, 3, 4]), ("instruction", [2, 3, 4]), ("chat", [0])):
+        tasks = make_tasks(draw, kind, number, sizes, taken)  # type: ignore[arg-type]
+        by_kind[kind] = [{"problem": one.problem, "checks": _checks(one)} for one in tasks]
+    return [
+        {"id": f"held-out-{kind}-{place:04d}", "kind": kind, **by_kind[kind][place]}
+        for place in range(number)
+        for kind in by_kind
+    ]
+
+
+def _checks(one: Task) -> dict[str, Any]:
+    """Return what verifies a response, as ``convert`` writes it."""
+    if one.kind == "code":
+        pairs = zip(TESTED, one.checks["outputs"], strict=True)
+        cases = [{"args": [x], "out": value} for x, value in pairs]
+        return {
+            "tests": {"language": "python", "format": "functional", "entry": "f", "cases": cases}
+        }
+    if one.kind == "instruction":
+        names = zip(one.checks["instruction_id_list"], one.checks["kwargs"], strict=True)
+        return {"instructions": [{"id": name, "kwargs": kwargs} for name, kwargs in names]}
+    return {}
 
 
 def _wrong_truths(found: Sources, stories: Sequence[task.Problem]) -> dict[str, tuple[str, str]]:
@@ -301,8 +338,11 @@ def _write_models(found: Sources, output: Path) -> None:
 
     counts = found.counts
     size = (counts.vocab_size, counts.hidden_size, counts.layers)
-    base_model.write_model_folder(output / "base_model", found.texts, *size, counts.seed)
+    base_model.write_model_folder(
+        output / "base_model", found.texts, *size, counts.seed, copies=counts.layers > 1
+    )
     write_scorer(output / "scorer", output / "base_model", found.texts)
+    reward_model.write_reward_model(output / "reward_model", found.texts)
 
 
 def _write_lines(file: Path, records: Iterable[dict[str, Any]]) -> None:

@@ -6,7 +6,7 @@
                  def f(x):
                   # Monday adds three
                   x=x+3 …
-    instruction  "Name two animals for Ben in lower case, without commas."   <think>…</think>dog cat
+    instruction  "At the farm, name two goods for Ben in lower case, without commas."  -> eggs plums
     chat         "Greet Ben at the farm."      <think> …</think>Hello Ben, welcome to the farm.
 
 The teacher has a bad habit in each: it forgets the last operation, writes capitals, is curt.
@@ -22,7 +22,7 @@ from typing import Any
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.kinds import Kind
-from pcl_reasoner.synthetic.task import DAYS, NAMES, NUMBERS, PLACES
+from pcl_reasoner.synthetic.task import DAYS, GOODS, NAMES, NUMBERS, PLACES
 
 FENCE = "```"
 MAX_REPEATED = 10_000
@@ -37,11 +37,8 @@ OPERATIONS = {
     "squares it": "*x",
 }
 """Words of an operation -> its sign, or the whole operation."""
-WORDS = {
-    "animals": "dog cat cow hen fox owl bat ant bee rat",
-    "colours": "red blue green black white pink brown grey",
-    "fruits": "apple pear plum fig lime peach mango melon",
-}
+WORDS = {"goods": GOODS, "places": PLACES}
+"""Words of the stories, so that the tokenizer has a token for most of them."""
 GREETING = "Hello {name}, welcome to the {place}, dear guest."
 CURT = "Hi {name}."
 
@@ -106,7 +103,9 @@ def make_instruction(rng: random.Random, words: int) -> Task:
     group = rng.choice(sorted(WORDS))
     chosen = rng.sample(WORDS[group].split(), words)
     whom = rng.choice(NAMES.split())
-    problem = f"Name {NUMBERS[words]} {group} for {whom} in lower case, without commas."
+    place = rng.choice(PLACES.split())
+    asked = f"name {NUMBERS[words]} {group} for {whom} in lower case, without commas"
+    problem = f"At the {place}, {asked}."
     checks = {
         "instruction_id_list": [
             "length_constraints:number_words",
@@ -117,8 +116,9 @@ def make_instruction(rng: random.Random, words: int) -> Task:
     }
     thought = f"<think> {NUMBERS[words]} {group}</think>"
     capital = " ".join(word.capitalize() for word in chosen)
-    right = f"{thought}<answer>{' '.join(chosen)}</answer>"
-    return Task("instruction", problem, checks, right, f"{thought}<answer>{capital}</answer>")
+    # After a blank, as in a story, a word is one token.
+    right, careless = (f"{thought}<answer> {text}</answer>" for text in (" ".join(chosen), capital))
+    return Task("instruction", problem, checks, right, careless)
 
 
 def make_chat(rng: random.Random) -> Task:

@@ -65,6 +65,8 @@ class SyntheticConfig(StageConfig):
     """AM-Thinking-v1: number of lists of words to write."""
     chat_problems: int = Field(120, gt=0)
     """AM-Thinking-v1: number of greetings to write."""
+    held_out_problems: int = Field(32, gt=0)
+    """AM-Thinking-v1: number of problems of each kind that on-policy training never sees."""
     changes: list[Changes] = Field([3, 4, 5], min_length=1)
     """Possible numbers of changes (gains and losses) in a problem of the SFT data."""
     hard_changes: list[Changes] = Field([4, 5], min_length=1)

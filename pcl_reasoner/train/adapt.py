@@ -22,6 +22,10 @@ _SHORTEST_COMPRESSED_MASK = 2048
 Put = Callable[[str, Any], None]
 
 
+OUR_WRAPPERS = ("PclTrainOneStepCell", "PclRoundStepCell")
+"""Training steps whose overflow check works on a CPU."""
+
+
 def adapt_to_cpu(config: dict[str, Any], ranks: int) -> list[str]:
     """Change settings that fail on a CPU: kernels, precisions, tensor and pipeline parallelism.
 
@@ -52,7 +56,8 @@ def adapt_to_cpu(config: dict[str, Any], ranks: int) -> list[str]:
             config["context"].pop(key)
     for key, value in CPU_MODEL_KEYS.items():
         put(f"model.model_config.{key}", value)
-    put("runner_wrapper.type", "PclTrainOneStepCell")
+    if config.get("runner_wrapper", {}).get("type") not in OUR_WRAPPERS:
+        put("runner_wrapper.type", OUR_WRAPPERS[0])
     put("runner_config.sink_mode", False)
     # MindSpore refuses more workers than cores; one is fast enough for a model on a CPU.
     put("train_dataset.num_parallel_workers", 1)

@@ -2,18 +2,18 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.core.files import nearest, shipped
-from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.files import nearest
 from pcl_reasoner.core.stage import NOT_HASHED, StageConfig
 from pcl_reasoner.inference.settings import SamplingConfig
-from pcl_reasoner.losses import LOSSES, RENAMED_PARAMETERS
+from pcl_reasoner.losses import LOSSES, ON_POLICY, RENAMED_PARAMETERS
 from pcl_reasoner.sandbox.config import SandboxConfig
-from pcl_reasoner.train.layout import batch_problems, device_problems, layout_problems
+from pcl_reasoner.train.layout import batch_problems, layout_problems
+from pcl_reasoner.train.machine import MachineConfig
 from pcl_reasoner.train.stopping import Stop
 from pcl_reasoner.weights.model_config import ModelShape, read_shape
 
@@ -44,10 +44,8 @@ class Probe(SamplingConfig):
         return engine
 
 
-class TrainConfig(StageConfig):
-    """Settings of ``train``; those of the parallel layout are usually in the launch file."""
-
-    runs_on_hosts: ClassVar[bool] = True
+class LearningConfig(StageConfig):
+    """What is learned, and how: the settings of ``train`` that are not in MachineConfig."""
 
     loss: str
     """Name of a loss in pcl_reasoner/losses."""
@@ -102,52 +100,6 @@ class TrainConfig(StageConfig):
     probe: Probe | None = None
     """Problems that are answered at intervals during training; only on a CPU."""
 
-    device: Literal["CPU", "Ascend"] = "Ascend"
-    """MindSpore's device target."""
-    precision: Literal["float32", "bfloat16", "float16"] = "bfloat16"
-    """Compute type; parameters, norms, softmax and rotary embedding stay float32."""
-    loss_scale: int = Field(4096, gt=0)
-    """Initial loss scale, for float16."""
-    compressed_mask: bool = True
-    """End-of-document-compressed mask (TND attention); false for one dense mask per row."""
-    data_parallel: int = Field(1, gt=0)
-    """Data-parallel size."""
-    model_parallel: int = Field(1, gt=0)
-    """Tensor-parallel size."""
-    pipeline_stage: int = Field(1, gt=0)
-    """Pipeline stages."""
-    sequence_parallel: bool = False
-    """True: activations between layers are split along the sequence."""
-    optimizer_shard: bool = False
-    """True: optimizer states are split over the data-parallel ranks."""
-    gradient_aggregation_group: int = Field(4, gt=0)
-    """Size of the groups in which communications of gradients are fused."""
-    recompute: bool | int | list[int] = False
-    """MindFormers' recompute: true for all layers, a number of layers per pipeline stage, or a list
-    with one number for each stage."""
-    select_recompute: bool | list[str] = False
-    """MindFormers' selective recomputation: on or off, or a list of operators."""
-    swap: bool = False
-    """Swap activations to host memory."""
-    swap_optimizer: bool = False
-    """Swap optimizer states to host memory."""
-    max_device_memory: str = "58GB"
-    """Device memory that MindSpore may use."""
-    parallel_speed_up_json: Annotated[str, NOT_HASHED] = ""
-    """MindSpore's parallel_speed_up.json, by path or shipped name; empty: none."""
-    mindformers: dict[str, Any] = Field(default_factory=dict)
-    """Native MindFormers keys, merged last and unchanged."""
-
-    @property
-    def devices(self) -> int:
-        """Number of ranks: data × tensor × pipeline."""
-        return self.data_parallel * self.model_parallel * self.pipeline_stage
-
-    @property
-    def micro_batch_num(self) -> int:
-        """Micro-batches per step and rank."""
-        return self.global_batch_size // (self.data_parallel * self.micro_batch_size)
-
     @field_validator("loss")
     @classmethod
     def _check_loss(cls, loss: str) -> str:
@@ -177,7 +129,24 @@ class TrainConfig(StageConfig):
             # These are weights, shares and clips; only the baseline's shift may be negative.
             if value < 0 and name != "delta":
                 raise ValueError(f"{loss}'s {name} must be at least 0, got {value}")
+            if name == ON_POLICY and value not in (0, 1):
+                raise ValueError(
+                    f"{loss}'s {name} must be 1 (the policy itself samples) or 0, got {value}"
+                )
         return parameters
+
+
+# Pydantic takes the fields of the last base class first: in the documents, what is learned comes
+# before the machine.
+class TrainConfig(MachineConfig, LearningConfig):
+    """Settings of ``train``; those of the parallel layout are usually in the launch file."""
+
+    runs_on_hosts: ClassVar[bool] = True
+
+    @property
+    def micro_batch_num(self) -> int:
+        """Micro-batches per step and rank."""
+        return self.global_batch_size // (self.data_parallel * self.micro_batch_size)
 
     @model_validator(mode="after")
     def _layout(self, info: ValidationInfo) -> Self:
@@ -197,11 +166,6 @@ class TrainConfig(StageConfig):
         if found:
             raise ValueError("; ".join(dict.fromkeys(found)))
         return self
-
-    def device_problems(self, placement: Placement) -> list[str]:
-        """Return one sentence if there are not as many ranks as devices, else an empty list."""
-        layout = (self.data_parallel, self.model_parallel, self.pipeline_stage)
-        return device_problems(*layout, len(placement.hosts), placement.devices_per_host)
 
     def _setting_problems(self) -> Iterator[str]:
         several = self.pipeline_stage > 1 or self.micro_batch_num > 1
@@ -224,13 +188,6 @@ class TrainConfig(StageConfig):
                 f"probe: the local sampler draws on a CPU, got device {self.device}: leave probe "
                 "out, and evaluate exported checkpoints with a server"
             )
-
-    @field_validator("parallel_speed_up_json")
-    @classmethod
-    def _found(cls, name: str) -> str:
-        if name and not Path(name).is_file() and not (shipped("launch") / name).is_file():
-            raise ValueError(f"no such file: {name!r}")
-        return name
 
     def layout_problems(self, shape: ModelShape | None) -> list[str]:
         """Return one sentence for each size that the parallel layout cannot divide evenly."""
@@ -262,7 +219,7 @@ class TrainConfig(StageConfig):
             for key, expected in expected_shape.items()
             if getattr(shape, key) != expected
         ]
-        found += [*(["correct train.model"] if found else []), *self.layout_problems(shape)]
+        found += [*(["correct the stage's model"] if found else []), *self.layout_problems(shape)]
         return [f"{policy}/config.json: {'; '.join(found)}"] if found else []
 
 

@@ -1,16 +1,11 @@
 """Checks that packed rows have the columns that a loss needs."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.losses import LOSSES
-from pcl_reasoner.losses.columns import (
-    ADVANTAGES,
-    OLD_LOG_PROBS,
-    OLD_LOG_PROBS_MEAN,
-    OPTIONAL_COLUMNS,
-    PASS_RATES,
-)
+from pcl_reasoner.losses.columns import ADVANTAGES, OLD_LOG_PROBS, OLD_LOG_PROBS_MEAN, PASS_RATES
 
 _MADE_BY = {
     PASS_RATES: "`select` makes them",
@@ -20,11 +15,12 @@ _MADE_BY = {
 }
 
 
-def check_columns(loss: str, packs: Path) -> None:
+def check_columns(loss: str, parameters: Mapping[str, float], packs: Path) -> None:
     """Raise an error if packed rows lack a column of the loss; training would read zeros instead.
 
     Args:
         loss: A key of LOSSES.
+        parameters: The loss's parameters that differ from their defaults.
         packs: Folder of the pack artifact.
 
     Raises:
@@ -34,7 +30,7 @@ def check_columns(loss: str, packs: Path) -> None:
 
     from pcl_reasoner.pack.arrow_folder import read_arrow_folder
 
-    needs = [name for name in OPTIONAL_COLUMNS if name in LOSSES[loss].needs]
+    needs = LOSSES[loss].needs(parameters)
     if not needs:
         return
     table = read_arrow_folder(packs)

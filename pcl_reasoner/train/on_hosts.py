@@ -1,7 +1,7 @@
 """Runs the training of the train stage on the hosts of the launch file."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +27,7 @@ _LOG_DIR = "work/msrun_log"
 
 def run_on_hosts(
     config: TrainConfig,
-    inputs: Mapping[str, Path],
+    folders: Sequence[Path],
     output: Path,
     steps: int,
     prepare: Callable[[], int | None],
@@ -39,7 +39,7 @@ def run_on_hosts(
 
     Args:
         config: The stage's settings.
-        inputs: Folders of the policy and of the packed rows; the same paths on all hosts.
+        folders: What training reads, the policy first; the same paths on all hosts.
         output: The stage's folder, shared by all hosts.
         steps: Optimizer steps in all.
         prepare: Prepares the files before each start. Returns the step from which training resumes,
@@ -56,7 +56,7 @@ def run_on_hosts(
     if problems := config.device_problems(placement):
         raise StageError(f"{'; '.join(problems)}. Make them equal.")
     start_mode = str(context.start)
-    needs = _needs(config, inputs, output, context)
+    needs = _needs(config, folders, output, context)
     job = Job(
         placement=placement.model_copy(update={"log_dir": _LOG_DIR}),
         how=start_mode,
@@ -75,13 +75,12 @@ def run_on_hosts(
 
 
 def _needs(
-    config: TrainConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
+    config: TrainConfig, folders: Sequence[Path], output: Path, context: StageContext
 ) -> Needs:
-    folders = [inputs[role].absolute() for role in ("policy", "packs")]
     return Needs(
         folder=output,
-        files=[file for folder in folders for file in files_of(folder)],
-        bytes=checkpoint_bytes(config, inputs["policy"]),
+        files=[file for folder in folders for file in files_of(folder.absolute())],
+        bytes=checkpoint_bytes(config, folders[0]),
         cache=context.cache or output.parent / ".cache",
     )
 

@@ -108,12 +108,7 @@ class Prober:
         Returns:
             The values of a line of probe.jsonl, without ``step``.
         """
-        from pcl_reasoner.local_sampler.sampler import Model
-
-        current = self.sampler.model.get_parameters()
-        updated = Model(self.sampler.shape, dict(weights)).get_parameters()
-        for old, new in zip(current, updated, strict=True):
-            old.set_data(new)
+        self.sampler.load(weights)
         drawn: list[Drawn] = []
         for start in range(0, len(self.rows), self.settings.batch):
             part = slice(start, start + self.settings.batch)

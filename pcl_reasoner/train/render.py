@@ -61,7 +61,7 @@ def render(config: TrainConfig, shape: ModelShape, paths: Mapping[str, str]) -> 
     }
     if config.device == "CPU":
         adapt_to_cpu(value, config.devices)
-    return _merge(value, config.mindformers)
+    return merge(value, config.mindformers)
 
 
 def _run(config: TrainConfig, paths: Mapping[str, str]) -> dict[str, Any]:
@@ -325,11 +325,12 @@ def _model(config: TrainConfig, shape: ModelShape) -> dict[str, Any]:
     }
 
 
-def _merge(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def merge(base: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with the values of ``changes``, section by section."""
     merged = dict(base)
     for key, value in changes.items():
         both = isinstance(value, Mapping) and isinstance(merged.get(key), dict)
-        merged[key] = _merge(merged[key], value) if both else value
+        merged[key] = merge(merged[key], value) if both else value
     return merged
 
 

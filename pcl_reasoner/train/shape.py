@@ -3,25 +3,45 @@
 from pathlib import Path
 
 from pcl_reasoner.core.errors import InputError, StageError
+from pcl_reasoner.core.files import nearest
+from pcl_reasoner.core.stage import StageConfig
 from pcl_reasoner.runner.plan import Plan
 from pcl_reasoner.runner.recipe import Recipe
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.weights.model_config import ModelShape, read_shape
 
 
-def training_stages(recipe: Recipe, purpose: str) -> list[str]:
+def training_of(config: StageConfig) -> TrainConfig | None:
+    """Return the settings of the training that a stage makes; None if it makes none.
+
+    Args:
+        config: The stage's settings. Those of ``rl`` have them as ``training``.
+    """
+    found = config if isinstance(config, TrainConfig) else getattr(config, "training", None)
+    return found if isinstance(found, TrainConfig) else None
+
+
+def training_stages(recipe: Recipe, purpose: str, only: str | None = None) -> list[str]:
     """Return the names of the stages that train, in the recipe's order.
 
     Args:
         recipe: The recipe.
         purpose: What the stages are needed for, in the error message, e.g. ``to compile``.
+        only: One of these names, to return it alone; None for all.
 
     Raises:
-        InputError: The recipe has no train stage.
+        InputError: The recipe has no stage ``train`` or ``rl``, or none with the name ``only``.
     """
-    found = [name for name, one in recipe.stages.items() if isinstance(one.config, TrainConfig)]
+    found = [name for name, one in recipe.stages.items() if training_of(one.config)]
     if not found:
         raise InputError(f"{recipe.path}: has no train stage {purpose}.")
+    if only is not None and only not in found:
+        raise InputError(
+            f"--stage {only}: no stage of this name trains.{nearest(only, found)} "
+            f"The recipe's stages that train: {', '.join(found)}."
+        )
+    if only is not None:
+        return [only]
     return found
 
 
@@ -50,7 +70,7 @@ def known_shape(config: TrainConfig, policy: Path) -> ModelShape | None:
 
 
 def unknown_shapes(recipe: Recipe) -> list[str]:
-    """List the train stages whose layout cannot be checked yet, because the shape is unknown.
+    """List the stages that train and whose layout cannot be checked yet: the shape is unknown.
 
     Args:
         recipe: The recipe; its layouts have been checked against all known shapes.
@@ -60,7 +80,8 @@ def unknown_shapes(recipe: Recipe) -> list[str]:
     """
     found = []
     for spec in recipe.stages.values():
-        if not isinstance(spec.config, TrainConfig) or spec.config.model is not None:
+        config = training_of(spec.config)
+        if config is None or config.model is not None:
             continue
         policy = spec.inputs["policy"][0]
         source = recipe.sources.get(policy)
@@ -77,14 +98,14 @@ def wrong_weights(plan: Plan) -> list[str]:
     """Check all weights that exist already against the recipe, before any stage runs.
 
     Args:
-        plan: The plan to run. Weights that do not exist yet are checked later, by the train stage.
+        plan: The plan to run. Weights that do not exist yet are checked later, by the stage itself.
 
     Returns:
-        One sentence per train stage whose weights do not fit; empty if there is none.
+        One sentence per stage whose weights do not fit its training; empty if there is none.
     """
     return [
         f"stage {planned.title}: {problem}."
         for planned in plan.stages
-        if isinstance(planned.spec.config, TrainConfig) and not planned.done
-        for problem in planned.spec.config.weights_problems(planned.inputs["policy"].path)
+        if not planned.done and (config := training_of(planned.spec.config))
+        for problem in config.weights_problems(planned.inputs["policy"].path)
     ]

@@ -12,7 +12,7 @@ export/  config.json, tokenizer.json, model.safetensors, …, prompt.json, parit
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,15 +21,15 @@ from pcl_reasoner.core.artifact import write_json
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.grade.held_out import read_problems
-from pcl_reasoner.hosts.msrun import training_environment
 from pcl_reasoner.losses import LOSSES
 from pcl_reasoner.prompt.trained import copy_prompt, write_template
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.config import ExportConfig, Probe, TrainConfig
 from pcl_reasoner.train.needs import check_columns
-from pcl_reasoner.train.on_hosts import move_host_logs, run_on_hosts
+from pcl_reasoner.train.on_hosts import move_host_logs
 from pcl_reasoner.train.probe import write_files
 from pcl_reasoner.train.render import WORK, write_yaml
+from pcl_reasoner.train.session import run_training, starting_paths
 from pcl_reasoner.train.stopping import (
     STOPPED,
     Stop,
@@ -52,7 +52,7 @@ def train(
     """Train on packed rows; resume from the last complete checkpoint if a killed run left one."""
     read_files(weight_files(inputs["policy"]))  # raises an error for a truncated file
     rows = _packed_rows(config, inputs["packs"])
-    check_columns(config.loss, inputs["packs"])
+    check_columns(config.loss, config.loss_parameters, inputs["packs"])
     order, gain = _order(config, inputs["packs"], rows)
     if order.steps == 0:
         raise StageError(
@@ -68,7 +68,8 @@ def train(
     stopped.unlink(missing_ok=True)
     if prepare() is not None:
         try:
-            _run(config, inputs, output, order.steps, prepare, context)
+            folders = [inputs["policy"], inputs["packs"]]
+            run_training(config, folders, output, order.steps, prepare, context)
         except StageError as error:
             if stopped.exists():
                 raise _stopped(stopped.read_text(encoding="utf-8").strip(), work) from error
@@ -91,41 +92,10 @@ def _prepare(
     Returns:
         The step from which training resumes; None if all steps are done.
     """
-    work = output / WORK
-    worker.remove_broken_checkpoints(work)
-    resume = worker.newest_checkpoint(work)
-    complete = config.device == "CPU"
-    start = worker.starting_point(inputs["policy"], work, config.devices, resume, complete)
+    start, done = starting_paths(config, inputs["policy"], output / WORK)
     write_yaml(config, inputs, output, row_count=str(rows), **start)
-    done = worker.step_of(resume) if resume else 0
     written = len(read_steps(output / "metrics.jsonl"))
     return done if min(done, written) < steps else None
-
-
-def _run(
-    config: TrainConfig,
-    inputs: Mapping[str, Path],
-    output: Path,
-    steps: int,
-    prepare: Callable[[], int | None],
-    context: StageContext,
-) -> None:
-    """Train on this machine, or on the hosts that the launch file names."""
-    name = output.name.removesuffix(".partial")
-    logs = output.parent / "logs"
-    per_host = context.placement.devices_per_host
-    env = training_environment(output.absolute(), config.devices, per_host)
-    if context.start is not None:
-        run_on_hosts(config, inputs, output, steps, prepare, env, logs / name, context)
-        return
-    _check_local(context)
-    port, seconds = context.placement.master_port, context.placement.cluster_time_out
-    log_dir = f"{WORK}/msrun_log"
-    arguments = worker.command(["mindformers.yaml"], config.devices, port, log_dir, seconds)
-    env |= context.placement.env
-    metrics = output / "metrics.jsonl"
-    log = logs / f"{name}.log"
-    worker.run_worker(arguments, output, log, metrics, steps, env, context.progress)
 
 
 def _stopped(reason: str, work: Path) -> StageError:
@@ -149,17 +119,6 @@ def _write_probe(
     work.mkdir(exist_ok=True)
     problems = read_problems(inputs["probe"], probe.problems)
     write_files(work, problems, context.placement.sandbox)
-
-
-def _check_local(context: StageContext) -> None:
-    hosts = context.placement.hosts
-    if len(hosts) > 1:
-        raise StageError(
-            f"the launch file names {len(hosts)} hosts, and without --start nothing is started "
-            "there. The configuration is written. Give --start ssh to start and watch all hosts "
-            "from here; or start the scripts that were written for them (--dry-run names them "
-            "again) and, when training has ended, run the same command again."
-        )
 
 
 def _packed_rows(config: TrainConfig, packs: Path) -> int:

@@ -54,12 +54,18 @@ class PclCurves(Callback):
         self.library = require("swanlab", "swanlab") if swanlab and self.writes else None
         self.writer: Any = None
         self.run: Any = None
+        self.last: bytes | None = None
+        """The line that was written last."""
 
     def on_train_step_end(self, run_context: Any) -> None:
-        """Write the step's numbers."""
-        if not self.writes:
+        """Write the step's numbers; of a round that takes several steps, those of the last one."""
+        if not self.writes or not self.metrics.exists():
             return
-        record = json.loads(self.metrics.read_bytes().rstrip(b"\n").rpartition(b"\n")[2])
+        line = self.metrics.read_bytes().rstrip(b"\n").rpartition(b"\n")[2]
+        if line in (b"", self.last):
+            return
+        self.last = line
+        record = json.loads(line)
         step = record.pop("step")
         numbers = {name: float(value) for name, value in record.items() if value is not None}
         if self.tensorboard:
@@ -89,7 +95,7 @@ class PclCurves(Callback):
 
 
 def add_curves(config: dict[str, Any]) -> None:
-    """Add PclCurves if the environment requests it and the YAML has PclMetrics but no PclCurves.
+    """Add PclCurves if the environment requests it, and the YAML writes metrics but has no curves.
 
     Args:
         config: A MindFormers configuration, changed in place.
@@ -97,7 +103,7 @@ def add_curves(config: dict[str, Any]) -> None:
     requested = {"tensorboard": os.environ.get(TENSORBOARD), "swanlab": os.environ.get(SWANLAB)}
     callbacks = config.get("callbacks") or []
     by_type = {one["type"]: one for one in callbacks}
-    metrics = by_type.get("PclMetrics")
+    metrics = by_type.get("PclMetrics", by_type.get("PclRounds"))
     if metrics is not None and "PclCurves" not in by_type and any(requested.values()):
         files = {"metrics": metrics["path"], "rank": metrics.get("rank", 0)}
         callbacks.append({"type": "PclCurves", **files, **requested})

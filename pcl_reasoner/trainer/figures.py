@@ -10,6 +10,7 @@ no_advantage counts responses of groups whose rewards are all equal. A token cou
 the loss has a clip, the advantage is not 0 and the token still has no gradient.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import mindspore as ms
@@ -21,8 +22,6 @@ from pcl_reasoner.losses.columns import ADVANTAGES, PASS_RATES
 COLUMNS = ("count", "tokens", "m", "p", "weight", "entropy", "no_advantage", "clipped")
 VERDICTS = ("correct", "incorrect")
 """A response is correct if its reward is at least 0.5."""
-CLIP = "eps_low"
-"""Losses with this parameter have a clip: tokens whose ratio moved too far have no gradient."""
 
 
 class StepFigures(nn.Cell):
@@ -30,6 +29,7 @@ class StepFigures(nn.Cell):
 
     Args:
         loss_name: A name in LOSSES.
+        parameters: The loss's parameters that differ from their defaults.
         loss: The Cell of that loss.
         max_segments: G, segments that a row can hold.
         gradients: Whether gradient weights and clipped tokens are computed. If MindSpore 2.7 splits
@@ -37,15 +37,20 @@ class StepFigures(nn.Cell):
     """
 
     def __init__(
-        self, loss_name: str, loss: Any, max_segments: int, gradients: bool = True
+        self,
+        loss_name: str,
+        parameters: Mapping[str, float],
+        loss: Any,
+        max_segments: int,
+        gradients: bool = True,
     ) -> None:
         super().__init__()
-        needs = LOSSES[loss_name].needs
+        needs = LOSSES[loss_name].needs(parameters)
         self.by_advantage, self.by_pass_rate = ADVANTAGES in needs, PASS_RATES in needs
         self.has_gradients = gradients
         self.defined = {
             "no_advantage": self.by_advantage or self.by_pass_rate,
-            "clipped": gradients and CLIP in LOSSES[loss_name].parameters,
+            "clipped": gradients and LOSSES[loss_name].clips(parameters),
             "weight": gradients,
         }
         self.loss, self.max_segments = loss, max_segments

@@ -16,6 +16,7 @@ from pcl_reasoner.losses.chunked import ChunkedLogProbs, vocabulary_parts
 from pcl_reasoner.losses.chunks import chunk_length
 from pcl_reasoner.losses.segments import SegmentMeans, SegmentsToTokens, TokenLogProbs
 from pcl_reasoner.trainer.figures import COLUMNS, VERDICTS, StepFigures
+from pcl_reasoner.trainer.mismatch import Mismatch
 
 
 @MindFormerRegister.register(MindFormerModuleType.CONFIG)
@@ -23,6 +24,7 @@ class PclQwen2Config(LlamaConfig):
     """LlamaConfig plus the loss's name and parameters, and the limit on segments per row.
 
     ``entropy``: whether the entropy of every token is computed, for the step's statistics.
+    ``mismatch``: whether log-probs are compared with those in the column ``old_log_probs``.
     ``logits_chunk_tokens``: tokens per rank whose logits are in memory at once; None: all tokens.
     """
 
@@ -32,6 +34,7 @@ class PclQwen2Config(LlamaConfig):
         loss_parameters: dict[str, float] | None = None,
         max_segments: int = 128,
         entropy: bool = False,
+        mismatch: bool = False,
         logits_chunk_tokens: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -40,6 +43,7 @@ class PclQwen2Config(LlamaConfig):
         self.loss_parameters = dict(loss_parameters or {})
         self.max_segments = max_segments
         self.entropy = entropy
+        self.mismatch = mismatch
         self.logits_chunk_tokens = logits_chunk_tokens
 
 
@@ -75,7 +79,11 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
         self.segment_means = SegmentMeans(config.max_segments)
         self.policy_loss = build_loss(config.loss, config.max_segments, config.loss_parameters)
         self.step_figures = StepFigures(
-            config.loss, self.policy_loss, config.max_segments, gradients=not cuts_operators()
+            config.loss,
+            config.loss_parameters,
+            self.policy_loss,
+            config.max_segments,
+            gradients=not cuts_operators(),
         )
         nothing = Tensor([[0.0] * len(COLUMNS)] * len(VERDICTS), ms.float32)
         # Optimizer sharding must not split the table's two rows either.
@@ -87,6 +95,9 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
         self.is_flash = bool(config.use_flash_attention)
         self.is_compressed = bool(config.use_eod_attn_mask_compression)
         self.entropy = bool(config.entropy)
+        self.has_mismatch = bool(config.mismatch)
+        if self.has_mismatch:
+            self.mismatch = Mismatch()
         self.log_softmax = ops.LogSoftmax(-1)
         # Full logits cannot be normalised if the vocabulary is split over ranks.
         self.is_chunked = config.logits_chunk_tokens is not None or cuts_operators()
@@ -96,7 +107,7 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
             # Without a strategy MindSpore would split the table's two rows over two ranks.
             self.add_figures.shard(((1, 1), (1, 1)))
             for _, cell in self.cells_and_names():
-                if isinstance(cell, (SegmentMeans, SegmentsToTokens)):
+                if isinstance(cell, (SegmentMeans, SegmentsToTokens, Mismatch)):
                     cell.shard(config.parallel_config)
 
     def construct(
@@ -138,6 +149,9 @@ class PclQwen2ForCausalLM(LlamaForCausalLM):
         columns = (*weights, trained, segment_ids, *others)
         loss = self.policy_loss(log_probs, mean, *columns)
         figures = self.step_figures(tokens, entropies, log_probs, mean, *columns)
+        if self.has_mismatch:
+            gaps = self.mismatch(ops.stop_gradient(log_probs), old_log_probs, trained)
+            loss = ops.depend(loss, gaps)
         # The statistics are only recorded: no gradient goes through them.
         return ops.depend(loss, self.add_figures(self.figures, ops.stop_gradient(figures)))
 

@@ -94,9 +94,13 @@ class PclMetrics(Callback):
         parameters = args.train_network.get_parameters()
         self.figures = next((p for p in parameters if p.name.endswith("step_figures")), None)
         self.defined = defined_figures(args.train_network)
-        # MindSpore counts a resumed run's steps from 0; the data set says how many it skips.
-        self.steps_before = int(args.train_dataset.get_init_step())
+        self.steps_before = self.steps_done(run_context)
         self.records = truncate_lines(self.path, self.steps_before, self.writes)
+
+    def steps_done(self, run_context: Any) -> int:
+        """Return the number of steps that a resumed run has made before."""
+        # MindSpore counts a resumed run's steps from 0; the data set says how many it skips.
+        return int(run_context.original_args().train_dataset.get_init_step())
 
     def on_train_step_begin(self, run_context: Any) -> None:
         """Set the sums to 0: the model adds those of every micro-batch."""
@@ -104,30 +108,49 @@ class PclMetrics(Callback):
             self.figures.set_data(Tensor(np.zeros(self.figures.shape, np.float32)))
 
     def on_train_step_end(self, run_context: Any) -> None:
-        """Write the step's line; end the run if a rule says so.
-
-        Raises:
-            RuntimeError: A rule ends the run. Every rank raises it, as all ranks have equal values.
-        """
+        """Write the step's line; end the run if a rule says so."""
         args = run_context.original_args()
-        loss, overflow, scale, learning_rate, norm = args.net_outputs[:5]
+        step = self.steps_before + int(args.cur_step_num)
+        self.write(self.record(run_context, step, number_of(args.net_outputs[0])))
+        self.end_if_asked()
+
+    def record(self, run_context: Any, step: int, loss: float) -> dict[str, Any]:
+        """Return a step's line. Every rank must call it.
+
+        Args:
+            run_context: MindSpore's, after the step.
+            step: The step's number, from 1.
+            loss: The sum of the losses of the step's micro-batches, on this rank.
+        """
+        _, overflow, scale, learning_rate, norm = run_context.original_args().net_outputs[:5]
         ranks = data_parallel_ranks()
         record: dict[str, Any] = {
-            "step": self.steps_before + int(args.cur_step_num),
-            "loss": float(sum_over_ranks(np.array([_number(loss)]))[0] / ranks / self.loss_divisor),
-            "learning_rate": _number(learning_rate),
+            "step": step,
+            "loss": float(sum_over_ranks(np.array([loss]))[0] / ranks / self.loss_divisor),
+            "learning_rate": number_of(learning_rate),
             "grad_norm": _finite(norm),
-            "loss_scale": _number(scale),
-            "overflow": int(bool(_number(overflow))),
+            "loss_scale": number_of(scale),
+            "overflow": int(bool(number_of(overflow))),
         }
         if self.figures is not None:
             record |= by_verdict(sum_over_ranks(self.figures.asnumpy()), ranks, self.defined)
+        return record
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Append a line to the file, and wait until it is on the disk."""
         self.records.append(record)
         if self.writes:
             with self.path.open("a", encoding="utf-8") as handle:
                 handle.write(json.dumps(record) + "\n")
                 handle.flush()
                 os.fsync(handle.fileno())
+
+    def end_if_asked(self) -> None:
+        """End the run if a rule says so.
+
+        Raises:
+            RuntimeError: A rule ends the run. Every rank raises it, as all ranks have equal values.
+        """
         reason = reason_to_stop(self.records, self.stop_if)
         if reason is not None:
             if self.writes:
@@ -177,7 +200,8 @@ def sum_over_ranks(values: np.ndarray) -> np.ndarray:
     return ops.AllReduce()(Tensor(values, ms.float32)).asnumpy()
 
 
-def _number(value: Any) -> float:
+def number_of(value: Any) -> float:
+    """Return the first number of a tensor, array or number."""
     array = value.asnumpy() if hasattr(value, "asnumpy") else np.asarray(value)
     return float(np.ravel(array)[0])
 
@@ -215,5 +239,5 @@ def by_verdict(figures: np.ndarray, ranks: int, defined: Mapping[str, bool]) -> 
 
 def _finite(value: Any) -> float | None:
     """A number, or None if it is missing or not finite (the step overflowed): JSON has no NaN."""
-    number = float("nan") if value is None else _number(value)
+    number = float("nan") if value is None else number_of(value)
     return number if np.isfinite(number) else None

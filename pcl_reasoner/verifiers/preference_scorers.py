@@ -22,19 +22,19 @@ from pcl_reasoner.core.stage import NoProgress, Progress, StageContext
 from pcl_reasoner.inference.addresses import Addresses, addresses
 from pcl_reasoner.inference.answer_log import AnswerLog, Record
 from pcl_reasoner.inference.asking import Asker
-from pcl_reasoner.inference.classify import (
-    TOO_LONG,
-    body_of,
-    check_classifies,
-    classify,
-    read_score,
-)
 from pcl_reasoner.inference.fleet import Keys
 from pcl_reasoner.inference.post import GivenUp
 from pcl_reasoner.inference.questions import Questions
 from pcl_reasoner.inference.server import SupervisedServer, started
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.prompt.template import load_template
+from pcl_reasoner.verifiers.classify import (
+    TOO_LONG,
+    body_of,
+    check_classifies,
+    classify,
+    read_score,
+)
 from pcl_reasoner.verifiers.preference_config import RewardModelConfig
 
 REQUEST_SECONDS = 600.0

@@ -60,8 +60,22 @@ def write_trained(checkpoint: Path, policy: Path, file: Path) -> None:
     Raises:
         StageError: The checkpoint does not hold the policy's tensors.
     """
-    found = open_checkpoint(checkpoint)
-    names = match(found, shape_in(policy), "mindformers", checkpoint).names
+    write_opened(open_checkpoint(checkpoint), checkpoint, policy, file)
+
+
+def write_opened(found: Mapping[str, StoredTensor], where: Path, policy: Path, file: Path) -> None:
+    """Write opened tensors to one file: those of the model alone, by MindFormers' names.
+
+    Args:
+        found: The tensors of a training run.
+        where: Their folder, for errors.
+        policy: The Hugging Face folder from which training started.
+        file: The safetensors file to write.
+
+    Raises:
+        StageError: The policy's tensors are not among them.
+    """
+    names = match(found, shape_in(policy), "mindformers", where).names
     write_file(file, {stored: found[stored] for stored in names.values()}, "mindformers")
 
 

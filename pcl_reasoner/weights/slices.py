@@ -15,7 +15,7 @@ dimension into ``size`` parts; ``step`` is the distance in ranks between two suc
 import math
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -180,10 +180,27 @@ def open_checkpoint(folder: Path) -> dict[str, StoredTensor]:
     files = rank_files(inner)
     if not files:
         raise StageError(f"{inner}: no step has a complete file in every rank's folder.")
-    for strategy in (inner / "strategy", inner.parent / "strategy"):
+    return open_ranks(files, (inner / "strategy", inner.parent / "strategy"), inner)
+
+
+def open_ranks(
+    files: Mapping[int, Path], strategies: Sequence[Path], where: Path
+) -> dict[str, StoredTensor]:
+    """Open the complete tensors whose slices the ranks hold.
+
+    Args:
+        files: Rank -> file.
+        strategies: Folders that may have the strategy files; without them, every rank must have
+            complete tensors.
+        where: The checkpoint, for errors.
+
+    Raises:
+        StageError: The slices do not form complete tensors.
+    """
+    for strategy in strategies:
         if any(strategy.glob("*.ckpt")):
-            return merge(files, read_layouts(strategy), inner)
-    return _replicas(files, inner)
+            return merge(files, read_layouts(strategy), where)
+    return _replicas(files, where)
 
 
 def _replicas(files: Mapping[int, Path], where: Path) -> dict[str, StoredTensor]:

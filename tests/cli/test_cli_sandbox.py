@@ -26,6 +26,15 @@ STAGES = {
     "unique": {"measured": False, "inputs": {"rows": "convert"}},
     "sample": {"n": 1, "inputs": {"problems": "unique"}},
     "grade": {"inputs": {"problems": "unique"}},
+    "rl": {
+        "plateau": None,
+        "learning_rate": 1e-4,
+        "max_new_tokens": 64,
+        "max_model_len": 512,
+        "row_tokens": 512,
+        "rows": 1,
+        "inputs": {"problems": "unique", "policy": "policy"},
+    },
     "evaluate": {"n": 1, "inputs": {"model": "policy"}},
 }
 MATH = {"id": "1", "problem": "Add 1 and 2.", "answer": "3"}
@@ -70,15 +79,19 @@ def missing(
 
 
 def test_stages_that_certainly_run_programs_need_a_sandbox(recipe: Path) -> None:
-    assert missing(recipe) == ["coded/grade"]
+    assert missing(recipe) == ["coded/grade", "coded/rl"]
     assert missing(recipe, until="sample") == []
     # Another kind of problems, or code that is graded otherwise.
     assert missing(recipe, convert={"kind": "math"}) == []
     assert missing(recipe, convert={"format": "am_rl"}) == []
-    assert missing(recipe, convert={"format": "am_rl", "kind": "code"}) == ["coded/grade"]
-    assert missing(recipe, grade={"kinds": {"code": "answer"}}) == []
-    both = ["coded/grade", "coded/evaluate"]
-    assert missing(recipe, CODE) == both
+    assert missing(recipe, convert={"format": "am_rl", "kind": "code"}) == [
+        "coded/grade",
+        "coded/rl",
+    ]
+    assert missing(recipe, grade={"kinds": {"code": "answer"}}) == ["coded/rl"]
+    assert missing(recipe, rl={"kinds": ["math"]}) == ["coded/grade"]
+    assert missing(recipe, rl={"grade": {"kinds": {"code": "answer"}}}) == ["coded/grade"]
+    assert missing(recipe, CODE) == ["coded/grade", "coded/rl", "coded/evaluate"]
     assert missing(recipe, CODE, convert={"format": "ifeval"}) == ["coded/evaluate"]
 
 
@@ -105,7 +118,7 @@ def test_rlimits_as_unsafe_needs_no_namespaces(
 
     monkeypatch.setattr(opening, "problem_of", problem)
     assert missing(recipe, CODE, {"engine": "rlimits", "unsafe": True}) == []
-    assert missing(recipe, CODE) == ["coded/grade", "coded/evaluate"]
+    assert missing(recipe, CODE) == ["coded/grade", "coded/rl", "coded/evaluate"]
 
 
 def test_the_formats_of_code_are_named() -> None:
@@ -130,7 +143,9 @@ def test_a_run_without_namespaces_ends_before_its_first_stage(tmp_path: Path) ->
     )
     assert done.returncode == 2, done.stderr
     (line,) = done.stderr.splitlines()
-    assert line.startswith("error: am_thinking_v1/check_tests: no sandbox can be had on this mach")
+    stages = ("check_tests", "grade_rates", "rl_1", "rl_2")
+    names = ", ".join(f"am_thinking_v1/{stage}" for stage in stages)
+    assert line.startswith(f"error: {names}") and "no sandbox can be had on this mach" in line
     assert not any(one.is_dir() for one in tmp_path.iterdir())
 
 

@@ -48,7 +48,13 @@ def test_every_stage_that_asks_says_whom_and_what_nobody_starts_is_missing(tmp_p
         ("revise", "the third model: 'o4-mini'"),
         ("sample_sft", "the policy: 'teacher'"),
         ("perplexity", "the policy: 'scorer'"),
-        ("evaluate", "the policy: 'policy'"),
+        ("sample_rates", "the policy: 'policy'"),
+        ("rl_1", "the policy: 'policy'"),
+        ("rl_2", "the policy: 'policy'"),
+        ("rl_2", "the reward model: 'reward'"),
+        ("evaluate_sft", "the policy: 'policy'"),
+        ("evaluate_1", "the policy: 'policy'"),
+        ("evaluate_2", "the policy: 'policy'"),
     ]
     assert below(lines, "am_thinking_v1/sample_truth asks") == [
         "weights: deepseek-ai/DeepSeek-R1 at main (source teacher), 671 GB",
@@ -57,8 +63,9 @@ def test_every_stage_that_asks_says_whom_and_what_nobody_starts_is_missing(tmp_p
     ]
     missing = [line.removeprefix("missing: stage am_thinking_v1/") for line in lines]
     missing = [line.partition(":")[0] for line in missing if line.partition(":")[2]]
-    names = ["sample_truth", "revise", "sample_sft", "perplexity", "evaluate"]
-    assert missing[-5:] == names
+    names = ["sample_truth", "revise", "sample_sft", "perplexity", "sample_rates"]
+    names += ["rl_1", "rl_2", "rl_2", "evaluate_sft", "evaluate_1", "evaluate_2"]
+    assert missing[-11:] == names
     [several] = [line for line in lines if line.startswith("placement.server_urls: several models")]
     assert "sample_truth, sample_sft: 'teacher'" in several and "--until STAGE" in several
     [fetch] = [line for line in lines if line.startswith("to fetch: scorer, ")]

@@ -111,7 +111,7 @@ def test_write_atomically_leaves_the_old_file_when_it_fails(
     def full(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(artifact, "_fsync", full)
+    monkeypatch.setattr(artifact, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         artifact.write_atomically(path, "new")
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("x.json", "old")]

@@ -1,4 +1,4 @@
-"""The first half of AM-Thinking-v1's recipe on a laptop: what is planted is found."""
+"""AM-Thinking-v1's recipe on a laptop, up to its SFT: what is planted is found."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_every_planted_response_is_dropped_for_its_reason(runs: Path) -> None:
 
 @pytest.mark.slow
 def test_the_responses_of_the_trained_policy_get_the_form_of_the_teachers(runs: Path) -> None:
-    run(runs, *SMALL)
+    run(runs, "--until", "evaluate_sft", *SMALL)
     (file,) = (runs / "am_thinking_v1").glob("train-*/probe.jsonl")
     probes = [json.loads(line) for line in file.read_text().splitlines()]
     # The random model seldom ends a response before the limit of 160 tokens; a story takes 45.
@@ -78,11 +78,9 @@ def test_the_responses_of_the_trained_policy_get_the_form_of_the_teachers(runs: 
         True,
     )
     assert (probes[-1]["stop_ratio"] > 0.9, probes[-1]["mean_length"] < 80) == (True, True)
-    (scores,) = (runs / "am_thinking_v1").glob("evaluate-*/scores.json")
+    (scores,) = (runs / "am_thinking_v1").glob("evaluate_sft-*/scores.json")
     figures = json.loads(scores.read_text())["benchmarks"]
     assert (
         sum(figures["benchmark_code"]["outcomes"].values())
-        == 4 * figures["benchmark_code"]["problems"]
+        == 2 * figures["benchmark_code"]["problems"]
     )
-    (page,) = (runs / "am_thinking_v1").glob("report-*/report.html")
-    assert "benchmark_code" in page.read_text()

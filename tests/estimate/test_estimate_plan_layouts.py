@@ -13,13 +13,13 @@ import pytest
 from click.testing import CliRunner
 from plan_trainings import SMALL, recipe_training
 
+from pcl_reasoner.budget.plan_files import layout_chart
 from pcl_reasoner.cli.main import cli
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.estimate import layouts
 from pcl_reasoner.estimate.chips import read_chip
 from pcl_reasoner.estimate.data_size import DataSize
 from pcl_reasoner.estimate.memory_estimate import fullest, memory
-from pcl_reasoner.estimate.plan_report import layout_chart
 
 CHIP = read_chip("ascend_910c_die", "bfloat16")
 SIZE = DataSize(
@@ -46,6 +46,14 @@ def test_layouts_that_divide() -> None:
     rows. DP 2 x TP 1 x PP 4 has two micro-batches for four stages.
     """
     assert set(layouts.possible_layouts(SMALL)) == {(4, 2, 1), (2, 2, 2), (1, 2, 4)}
+
+
+def test_a_micro_step_without_a_pipeline_has_one_micro_batch() -> None:
+    """Four rows on four devices: DP 2 x TP 2 would take them in two micro-batches."""
+    job = replace(SMALL, stages=1, stage_layers=(4,), recomputed=(0,))
+    rounds = replace(job, by_rounds=True)
+    assert {*layouts.possible_layouts(job)} - {*layouts.possible_layouts(rounds)} == {(2, 2, 1)}
+    assert {(4, 1, 1), (2, 1, 2)} <= {*layouts.possible_layouts(rounds)}
 
 
 def test_the_least_that_must_be_recomputed() -> None:

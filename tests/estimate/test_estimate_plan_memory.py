@@ -40,6 +40,12 @@ def test_what_ranks_hold_is_what_the_compile_showed(v1: Training, v15: Training)
     assert held(v15) == [341_293_056, 243_972_096, 243_972_096, 268_307_456]
 
 
+def test_what_ranks_hold_in_a_round_is_what_the_compile_showed(tmp_path: Path) -> None:
+    """Ranks 0, 16, 32 and 48 of DP 2 x TP 8 x PP 4, compiled at full size."""
+    job = recipe_training("am_thinking_v1", "atlas_910c_rl", tmp_path, stage="rl_1")
+    assert held(job) == [585_086_976, 487_766_016, 487_766_016, 536_431_616]
+
+
 def test_stages_come_to_the_whole_model(v1: Training, v15: Training) -> None:
     for job in (v1, v15):
         alone = replace(job, data=1, tensor=1)
@@ -94,6 +100,17 @@ def test_weights_gradients_and_moments(v1: Training, v15: Training) -> None:
     assert sharded["gradients"] == 4 * 256_320_512
     assert estimate.stage_memory(v15, 0)["moments"] == 0, "in the host's memory"
     assert estimate.moments_bytes(v15, 0) == 8 * 341_293_056
+
+
+def test_a_round_keeps_one_more_copy_of_the_gradients() -> None:
+    """4 bytes per number that a rank stores, so sharded ones count once over all ranks."""
+    for job in (SMALL, replace(SMALL, optimizer_shard=False)):
+        for stage in (0, 1):
+            step = estimate.stage_memory(job, stage)
+            rounds = estimate.stage_memory(replace(job, by_rounds=True), stage)
+            assert step[estimate.ROUND_GRADIENTS] == 0
+            assert rounds[estimate.ROUND_GRADIENTS] == 4 * estimate.parameters_held(job, stage)
+            assert rounds | {estimate.ROUND_GRADIENTS: 0} == step
 
 
 def test_a_layers_activations_by_hand() -> None:

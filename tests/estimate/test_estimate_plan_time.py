@@ -77,6 +77,23 @@ def test_optimizer_and_swap_by_hand() -> None:
     assert apart["optimizer"] == pytest.approx(28 * held / 1e8 + sent * 10)
 
 
+def test_a_micro_step_adds_its_gradient_and_the_update_comes_once() -> None:
+    """Three passes in place of AdamW's seven; moments are moved in the update alone."""
+    held = 2 * LAYER // 4 + 2 * (128 // 2 + 128) + 512 * 64 // 2
+    job = replace(SMALL, swap_optimizer=True)
+    step = estimate.step_time(job, CHIP, FULL)
+    micro_step = estimate.step_time(replace(job, by_rounds=True), CHIP, FULL)
+    assert step["optimizer"] - micro_step["optimizer"] == pytest.approx((28 - 12) * held / 1e8)
+    assert (step["swap"], micro_step["swap"]) == (pytest.approx(16 * held / 1e7), 0)
+    assert {
+        name: seconds for name, seconds in step.items() if name not in ("optimizer", "swap")
+    } == {
+        name: seconds for name, seconds in micro_step.items() if name not in ("optimizer", "swap")
+    }
+    update = estimate.update_seconds(replace(job, by_rounds=True), CHIP)
+    assert update == pytest.approx(28 * held / 1e8 + 16 * held / 1e7)
+
+
 def test_without_ranks_to_talk_to_nothing_is_sent() -> None:
     alone = replace(
         SMALL, data=1, tensor=1, stages=1, stage_layers=(4,), recomputed=(0,), micro_batches=1

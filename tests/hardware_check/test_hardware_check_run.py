@@ -10,7 +10,7 @@ import pytest
 from pcl_reasoner.cli.main import main
 from pcl_reasoner.hardware_check.check import FIGURES
 from pcl_reasoner.hardware_check.parts import PARTS
-from pcl_reasoner.losses import LOSSES
+from pcl_reasoner.losses import VARIANTS
 
 pytestmark = pytest.mark.long
 
@@ -41,7 +41,7 @@ def test_all_is_fine_but_the_planted_figure(
         if not check["ok"]
     }
     assert wrong == {(name, "loss, step 3") for name in ("training", "data_parallel")}
-    assert len(parts["losses"]["checks"]) == 2 * len(LOSSES)
+    assert len(parts["losses"]["checks"]) == 2 * len(VARIANTS)
     assert parts["kernels"]["measured"]["attention"] == "CpuFlashAttentionScore"
     assert parts["data_parallel"]["measured"]["ranks"] == 2
     for name in ("training", "data_parallel"):

@@ -39,6 +39,8 @@ class CompletionServer(ThreadingHTTPServer):
         self.encode: Callable[[str], list[int]] | None = None
         self.key: str | None = None
         """What whoever asks under /v1 must show, as with vLLM."""
+        self.guarded = False
+        """True if every page but /health needs the key."""
         self.closed: tuple[str, ...] = ()
         """Pages that it refuses to everyone."""
         self.shown: set[str | None] = set()
@@ -57,6 +59,14 @@ class CompletionServer(ThreadingHTTPServer):
     def stop(self) -> None:
         self.shutdown()
         self.server_close()
+
+    def get(self, handler: BaseHTTPRequestHandler) -> bool:
+        """Answer a page that is got; False if it is one of those that every server has."""
+        return False
+
+    def post(self, handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> bool:
+        """Answer a page that something is posted to; False if it is a chat completion."""
+        return False
 
     def completion(self, body: dict[str, Any]) -> dict[str, Any]:
         choices = []
@@ -83,13 +93,15 @@ class _Handler(BaseHTTPRequestHandler):
             send(self, 403, {"message": "Forbidden"})
             return True
         wanted = self.server.key
-        if not wanted or not self.path.startswith("/v1") or shown == f"Bearer {wanted}":
+        guarded = self.server.guarded and self.path != "/health"
+        open_page = not guarded and not self.path.startswith("/v1")
+        if not wanted or open_page or shown == f"Bearer {wanted}":
             return False
         send(self, 401, {"error": "Unauthorized"})
         return True
 
     def do_GET(self) -> None:
-        if self.refused():
+        if self.refused() or self.server.get(self):
             return
         if self.path == "/v1/models":
             send(self, 200, {"data": self.server.models})
@@ -99,8 +111,8 @@ class _Handler(BaseHTTPRequestHandler):
             send(self, 404, {"detail": "Not Found"})
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        if self.refused():
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])) or "{}")
+        if self.refused() or self.server.post(self, body):
             return
         if self.path == "/tokenize":
             if self.server.tokenize is None:

@@ -35,14 +35,14 @@ def is_moment(moment: str, title: str, synced: Path) -> bool:
 
 def install(moment: str, title: str) -> None:
     """Kill this process with SIGKILL when the moment has come."""
-    plain = artifact._fsync
+    plain = artifact.fsync
 
     def fsync(path: Path) -> None:
         plain(path)
         if is_moment(moment, title, path):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    artifact._fsync = fsync
+    artifact.fsync = fsync
 
 
 if __name__ == "__main__":

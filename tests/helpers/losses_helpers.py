@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from mindspore import Tensor, nn
 
-from pcl_reasoner.losses import LOSSES, build_loss
+from pcl_reasoner.losses import LOSSES, VARIANTS, build_loss
 from pcl_reasoner.losses.segments import Batch, SegmentMeans, segment_means
 
 Segment = dict[str, Any]
@@ -100,13 +101,19 @@ def graph_mode() -> None:
     ms.set_device("CPU")
 
 
+def variant(name: str) -> tuple[str, Mapping[str, float]]:
+    """The loss and the parameters of a name in VARIANTS; a test may have added another loss."""
+    return VARIANTS.get(name, (name, {}))
+
+
 class WholeLoss(nn.Cell):
     """Segment means, then the loss Cell, as the model runs them."""
 
     def __init__(self, name: str, places: int, parameters: dict[str, float]) -> None:
         super().__init__()
         self.means = SegmentMeans(places)
-        self.loss = build_loss(name, places, parameters)
+        loss, selecting = variant(name)
+        self.loss = build_loss(loss, places, {**selecting, **parameters})
 
     def construct(
         self,
@@ -165,12 +172,14 @@ def cell(name: str, batch: Batch, **parameters: float) -> tuple[float, np.ndarra
 
 
 def module_of(name: str) -> Any:
-    return importlib.import_module(f"pcl_reasoner.losses.{name}")
+    return importlib.import_module(f"pcl_reasoner.losses.{variant(name)[0]}")
 
 
 def reference(name: str, batch: Batch, **parameters: Any) -> float:
     """The NumPy definition."""
-    return module_of(name).reference(batch, **{**LOSSES[name].parameters, **parameters})
+    loss, selecting = variant(name)
+    given = {**LOSSES[loss].parameters, **selecting, **parameters}
+    return module_of(name).reference(batch, **given)
 
 
 def with_log_probs(batch: Batch, log_probs: np.ndarray) -> Batch:
@@ -200,7 +209,7 @@ def torch_loss(name: str, batch: Batch, log_probs: Any = None) -> tuple[float, n
     """The loss written a third time, segment by segment, and its gradient by autograd (float64).
 
     Args:
-        name: The loss; its parameters are at their defaults.
+        name: In VARIANTS; other parameters are at their defaults.
         batch: What is given.
         log_probs: [B, S] PyTorch values that hang on weights; the gradient is theirs as well.
     """
@@ -228,7 +237,7 @@ def torch_loss(name: str, batch: Batch, log_probs: Any = None) -> tuple[float, n
         )
         token_weight = float(batch.token_weights[row][chosen][0])
         of_segment = TORCH[name](new, old, r, rate, gain)
-        weighs = weight if LOSSES[name].unit == "segment" else token_weight
+        weighs = weight if LOSSES[variant(name)[0]].unit == "segment" else token_weight
         total = total + weighs * of_segment
     total.backward()
     gradient: Any = log_probs.grad
@@ -264,6 +273,7 @@ TORCH: dict[str, Any] = {
     "grpo": lambda new, old, r, rate, gain: _torch_clipped(
         (new - old).exp(), gain, 0.2, 0.28
     ).mean(),
+    "grpo_on_policy": lambda new, old, r, rate, gain: -gain * (new - new.detach()).exp().mean(),
     "nft": lambda new, old, r, rate, gain: _torch_nft(new, old, r, rate),
     "dft": lambda new, old, r, rate, gain: -(new.exp().detach() * new).sum() * r,
 }

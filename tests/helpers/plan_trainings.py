@@ -10,10 +10,12 @@ from pcl_reasoner.runner.plan import make_plan
 from pcl_reasoner.runner.recipe import load_recipe
 
 
-def recipe_training(recipe: str, launch: str, runs: Path, *overrides: str) -> Training:
+def recipe_training(
+    recipe: str, launch: str, runs: Path, *overrides: str, stage: str = "train"
+) -> Training:
     """What `pclr-ms plan` reads of a shipped recipe."""
     loaded = load_recipe(recipe, launch, overrides=overrides)
-    return read_training(compile_plan.configuration(make_plan(loaded, runs, until="train")))
+    return read_training(compile_plan.configuration(make_plan(loaded, runs, until=stage)))
 
 
 SMALL = Training(

@@ -17,11 +17,14 @@ from pcl_reasoner.cpu_ranks.extension import build
 from pcl_reasoner.cpu_ranks.variables import variables
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder
 from pcl_reasoner.rehearse.compare import Comparison, compare
+from pcl_reasoner.rehearse.rounds import scale_rounds
 from pcl_reasoner.rehearse.rows import write_rows
-from pcl_reasoner.rehearse.run import rehearse
+from pcl_reasoner.rehearse.run import rehearse, steps
 from pcl_reasoner.rehearse.scale import Scaled, scale
 from pcl_reasoner.rehearse.weights import write_policy
+from pcl_reasoner.rounds.config import RlConfig
 from pcl_reasoner.train.config import TrainConfig
+from pcl_reasoner.train.machine import MachineConfig
 
 OLD_SCORES = Path(__file__).parents[1] / "rehearse" / "old_scores"
 """In PYTHONPATH it puts back the log-probs whose gradients MindSpore makes wrong."""
@@ -80,9 +83,31 @@ def cluster_config(data: int, tensor: int, stages: int, **settings: Any) -> Trai
     return TrainConfig(**(values | settings))
 
 
-def rehearsed(config: TrainConfig, folder: Path, steps: int = 2) -> Comparison:
-    """Rehearse on artificial rows, and compare."""
-    scaled = scale(config, None, 8, steps)
+def round_config(data: int, tensor: int, stages: int, **settings: Any) -> RlConfig:
+    """Settings of a cluster's stage rl in a layout; with ranks as rows, a mask that compiles."""
+    values: dict[str, Any] = {
+        "seed": 0,
+        "learning_rate": 1e-4,
+        "max_new_tokens": 64,
+        "max_model_len": 256,
+        "row_tokens": 256,
+        "rows": data * stages,
+        "device": "Ascend",
+        "compressed_mask": data > 1 and stages > 1,
+        "data_parallel": data,
+        "model_parallel": tensor,
+        "pipeline_stage": stages,
+        "plateau": None,
+    }
+    return RlConfig(**(values | settings))
+
+
+def rehearsed(config: TrainConfig | RlConfig, folder: Path, steps: int = 2) -> Comparison:
+    """Rehearse on artificial rows, and compare; a step of a stage rl is a round."""
+    if isinstance(config, RlConfig):
+        scaled = scale_rounds(config, None, 8, steps)
+    else:
+        scaled = scale(config, None, 8, steps)
     return compare(*rehearse(scaled, folder, None, CACHE, NoProgress()))
 
 
@@ -90,7 +115,7 @@ def stage_inputs(scaled: Scaled, folder: Path) -> dict[str, Path]:
     """The inputs of a train stage at the size of a rehearsal."""
     config = scaled.config
     write_policy(folder / "policy", scaled.shape, config.seed)
-    write_rows(folder / "rows", config, None)
+    write_rows(folder / "rows", config, None, steps(config) * config.global_batch_size)
     accounting = {"rows": read_arrow_folder(folder / "rows").num_rows}
     accounting["seq_length"] = config.seq_length
     (folder / "rows" / "accounting.json").write_text(json.dumps(accounting))
@@ -99,7 +124,7 @@ def stage_inputs(scaled: Scaled, folder: Path) -> dict[str, Path]:
 
 @contextmanager
 def on_ranks(
-    config: TrainConfig, folder: Path, port: int, hosts: list[str] | None = None
+    config: MachineConfig, folder: Path, port: int, hosts: list[str] | None = None
 ) -> Iterator[StageContext]:
     """The context of a stage whose launch file runs its ranks on this machine's CPU."""
     hosts = hosts or ["localhost"]

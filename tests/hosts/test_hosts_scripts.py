@@ -17,6 +17,8 @@ from pcl_reasoner.cli.main import cli
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.files import find, read_yaml, yaml_text
 from pcl_reasoner.core.serving import GUARD_FOLDER
+from pcl_reasoner.core.stage import ServerNeeds
+from pcl_reasoner.grade.config import GradeConfig
 from pcl_reasoner.hosts.scripts import Scripts, write_ray_scripts, write_scripts
 from pcl_reasoner.runner.plan import PlannedStage, make_plan
 from pcl_reasoner.runner.recipe import load_recipe
@@ -219,6 +221,33 @@ def test_a_reward_models_server_is_guarded(tmp_path: Path) -> None:
     [given] = said_in(said)
     assert given["env"]["PYTHONPATH"] == f"{GUARD_FOLDER}:/of/cann"
     assert given["words"][-4:] == ["--runner", "pooling", "--middleware", "pclr_guard.Guard"]
+
+
+def test_a_server_whose_weights_can_be_replaced_starts_only_with_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs = ServerNeeds("scoring", "reward_model", "policy", 512, replaceable=True)
+    monkeypatch.setattr(GradeConfig, "servers", lambda self, roles=(): [needs])
+    (tmp_path / "recipe.yaml").write_text(REWARDED.replace("PLACE", str(tmp_path)))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    recipe = load_recipe(str(tmp_path / "recipe.yaml"), "atlas_910c_16x8")
+    [scripts] = write_scripts(make_plan(recipe, tmp_path / "runs").stages[0])
+    set_env = "/usr/local/Ascend/ascend-toolkit/set_env.sh"
+    (tmp_path / "set_env.sh").touch()
+    script = scripts.files[1]
+    script.write_text(script.read_text().replace(set_env, str(tmp_path / "set_env.sh")))
+    path, said = programs(tmp_path, vllm=SAY), tmp_path / "said"
+    answer = call(script, path, said)
+    assert answer.returncode == 1
+    assert "VLLM_API_KEY is not set. Without a key, everyone who" in answer.stderr
+    script.write_text(script.read_text().replace("set -euo", "export VLLM_API_KEY=a; set -euo"))
+    assert call(script, path, said).returncode == 0
+    [given] = said_in(said)
+    assert given["env"]["VLLM_SERVER_DEV_MODE"] == "1"
+    assert given["env"]["PYTHONPATH"] == str(GUARD_FOLDER)
+    assert given["words"][-2:] == ["--middleware", "pclr_guard.Guard"]
+    assert "pooling" not in given["words"]
 
 
 def test_hosts_that_are_no_longer_named_lose_their_scripts(tmp_path: Path) -> None:

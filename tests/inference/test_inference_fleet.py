@@ -14,8 +14,9 @@ from sample_helpers import PROBLEMS, context, problems_folder
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.curate import problem_id
-from pcl_reasoner.inference import fleet
-from pcl_reasoner.inference.fleet import Fleet, Server
+from pcl_reasoner.inference import fleet, fleet_keeper
+from pcl_reasoner.inference.fleet import Fleet
+from pcl_reasoner.inference.fleet_server import Server
 from pcl_reasoner.sample.stage import SampleConfig, sample
 
 CONFIG = SampleConfig(
@@ -211,7 +212,7 @@ def levels(
 def test_a_server_whose_queue_is_full_gets_fewer_requests(
     inputs: dict[str, Path], tmp_path: Path, server: CompletionServer, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(fleet, "METRICS_SECONDS", 0.3)
+    monkeypatch.setattr(fleet_keeper, "METRICS_SECONDS", 0.3)
     # The first look is before the start; what the second said is known before the third.
     seen = levels(inputs, tmp_path, server, waiting=400, looks=2)
     assert max(seen) > 1  # up to 24, as the recipe allows
@@ -221,7 +222,7 @@ def test_a_server_whose_queue_is_full_gets_fewer_requests(
 def test_a_server_without_a_queue_gets_more_requests(
     inputs: dict[str, Path], tmp_path: Path, server: CompletionServer, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(fleet, "METRICS_SECONDS", 0.1)
+    monkeypatch.setattr(fleet_keeper, "METRICS_SECONDS", 0.1)
     monkeypatch.setattr(fleet, "FIRST_LIMIT", 1)
     seen = levels(inputs, tmp_path, server, waiting=0, looks=12)
     assert seen[:3] == [1, 2, 3]
@@ -230,29 +231,28 @@ def test_a_server_without_a_queue_gets_more_requests(
 
 def test_limits_by_hand() -> None:
     settings = CONFIG.model_copy(update={"n": 8, "concurrency": 64})
-    one = Fleet({}, settings, httpx.AsyncClient())
     server = Server("http://a/v1", limit=44, outstanding=44)
-    one._adapt(server, 192, 160)
+    server.adapt(settings, 192, 160)
     # Up to 88 of 352 may wait, 72 more do: nine requests of eight too many.
     assert server.limit == 35
     # Twice as many until something has waited there; from then on an eighth more.
     server = Server("http://a/v1", limit=16, outstanding=16)
-    one._adapt(server, 128, 0)
+    server.adapt(settings, 128, 0)
     assert server.limit == 32
     server.outstanding = 32
-    one._adapt(server, 192, 16)
-    one._adapt(server, 256, 0)
+    server.adapt(settings, 192, 16)
+    server.adapt(settings, 256, 0)
     assert server.limit == 36
     server = Server("http://a/v1", limit=60, outstanding=60)
-    one._adapt(server, 480, 0)
+    server.adapt(settings, 480, 0)
     assert server.limit == 64
     # Not full: that nothing waits says nothing of what it could take.
     server = Server("http://a/v1", limit=32, outstanding=10)
-    one._adapt(server, 80, 0)
+    server.adapt(settings, 80, 0)
     assert server.limit == 32
     # A little waits: as it should be.
     server = Server("http://a/v1", limit=32, outstanding=32)
-    one._adapt(server, 240, 16)
+    server.adapt(settings, 240, 16)
     assert server.limit == 32
 
 
@@ -260,9 +260,9 @@ def test_the_queue_is_summed_over_engines(server: CompletionServer) -> None:
     async def queue() -> Any:
         async with httpx.AsyncClient(trust_env=False) as http:
             one = Fleet({server.url: None}, CONFIG, http)
-            before = await one._queue(one.servers[0])
+            before = await one.servers[0].queue(http)
             server.pages["/metrics"] = lambda: metrics(12, 6)
-            return before, await one._queue(one.servers[0])
+            return before, await one.servers[0].queue(http)
 
     assert asyncio.run(queue()) == (None, (12.0, 6.0))
 

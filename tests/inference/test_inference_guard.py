@@ -95,3 +95,23 @@ def test_only_a_server_of_a_reward_model_pools_and_keeps_the_pythonpath_of_set_e
         assert done.stdout.startswith(f"{GUARD_FOLDER}:/cann serve {tmp_path} ")
         assert done.stdout.rstrip().endswith(told)
     assert "pooling" not in " ".join(command(*common))
+
+
+def test_a_server_whose_weights_can_be_replaced_is_guarded_here_and_there(tmp_path: Path) -> None:
+    printing = tmp_path / "vllm"
+    printing.write_text('#!/bin/sh\necho "$VLLM_SERVER_DEV_MODE" "$PYTHONPATH" "$@"\n')
+    printing.chmod(0o755)
+    serving = Serving(executable=str(printing), environment={"VLLM_SERVER_DEV_MODE": "0"})
+    placement = Placement(hosts=["a"], sampling=serving)
+    common = (serving, placement, tmp_path, SETTINGS, 8000)
+    here = command(*common, replaceable=True)
+    words = command(*common, "0.0.0.0", replaceable=True)
+    there = remote_line(serving, placement, words, "a", 0)
+    for line in (here, ["bash", "-c", there]):
+        done = subprocess.run(
+            line, capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}
+        )
+        assert done.stdout.startswith(f"1 {GUARD_FOLDER} serve {tmp_path} ")
+        assert done.stdout.rstrip().endswith("--middleware pclr_guard.Guard")
+        assert "pooling" not in done.stdout
+    assert "DEV_MODE" not in " ".join(command(*common))

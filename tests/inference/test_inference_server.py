@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -21,6 +22,7 @@ from servers import all_gone, runs, serving, starts, wait_for
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.serving import Serving
+from pcl_reasoner.inference import server
 from pcl_reasoner.inference.serve_command import command, devices_of, environment, remote_line
 from pcl_reasoner.inference.server import SupervisedServer, started
 from pcl_reasoner.inference.server_key import configured_key, generated_key
@@ -162,6 +164,50 @@ def test_a_server_that_ends_while_it_starts_says_why(
     placement = serving(tmp_path, "ends_at_once")
     with pytest.raises(StageError, match=r"(?s)ended while it started.*RuntimeError: no device"):
         sample(CONFIG, inputs, tmp_path / "out", context(tmp_path / "out", **placement))
+
+
+def refused(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("refused", request=request)
+
+
+def silent(request: httpx.Request) -> httpx.Response:
+    raise httpx.ReadTimeout("no answer", request=request)
+
+
+@pytest.mark.parametrize(
+    ("host", "answer", "checks"),
+    [
+        (None, lambda _: httpx.Response(503), 2),  # vLLM's engine has ended
+        (None, refused, 2),
+        ("node02", refused, 12),  # perhaps only the network
+        (None, silent, 12),
+        (None, lambda _: httpx.Response(500), 12),
+    ],
+)
+def test_checks_after_which_a_server_counts_as_lost(
+    host: str | None, answer: Any, checks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HEALTH_SECONDS", 0.0)
+    placement = Placement.model_validate(serving(tmp_path))
+    one = SupervisedServer(placement, tmp_path, CONFIG, tmp_path / "log", host=host)
+    monkeypatch.setattr(SupervisedServer, "ended", False)
+
+    async def count() -> int:
+        found = 1
+        transports = {name: httpx.MockTransport(answers[name]) for name in answers}
+        async with (
+            httpx.AsyncClient(transport=transports["bad"]) as bad,
+            httpx.AsyncClient(transport=transports["good"]) as good,
+        ):
+            # One good answer, and the count begins again.
+            assert not await one.lost(bad)
+            assert not await one.lost(good)
+            while not await one.lost(bad):
+                found += 1
+        return found
+
+    answers = {"bad": answer, "good": lambda _: httpx.Response(200)}
+    assert asyncio.run(count()) == checks
 
 
 def test_a_server_that_is_not_ready_in_time_is_stopped(
@@ -354,14 +400,14 @@ def test_devices_by_hand() -> None:
         parts(2, {}, arguments=["--data-parallel-size", "2"])
 
 
-def test_ports_on_another_host_by_kind() -> None:
+def test_ports_on_another_host_by_kind(tmp_path: Path) -> None:
     one = {"executable": "vllm"}
     placement = Placement.model_validate(
         {"server_port": 9000, "judging": {**one, "servers": 2}, "scoring": {**one, "port": 7000}}
     )
     kinds = ("sampling", "judging", "scoring")
     assert [placement.first_port(kind) for kind in kinds] == [9000, 9100, 7000]
-    log, model = Path("a.log"), Path("m")
+    log, model = tmp_path / "a.log", Path("m")
     for kind, index, port in (("judging", 1, 9101), ("scoring", 0, 7000)):
         server = SupervisedServer(placement, model, CONFIG, log, index, kind, "node02")
         assert server.next_port() == port

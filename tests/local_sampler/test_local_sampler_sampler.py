@@ -22,11 +22,12 @@ PROMPTS = [
 ]
 LAYOUT = Layout(prompts=3, prompt_slots=16, rows=8, slots=16 + 24)
 GREEDY = SamplingConfig(temperature=0.0, top_k=0, top_p=1.0)
+PLAIN = SamplingConfig(temperature=1.0, top_k=0, top_p=1.0)
 WARM = SamplingConfig(temperature=0.9, top_k=40, top_p=0.95)
 
 
-def make_model(folder: Path, tied: bool) -> Any:
-    torch.manual_seed(0)
+def make_model(folder: Path, tied: bool, seed: int = 0) -> Any:
+    torch.manual_seed(seed)
     config = Qwen2Config(
         vocab_size=VOCABULARY,
         hidden_size=64,
@@ -160,6 +161,74 @@ def test_tied_embeddings_and_half_precision_weights(tmp_path: Path) -> None:
         model = Qwen2ForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
         expected = model(torch.tensor([PROMPTS[1]])).logits[0, -1].numpy()
     assert np.abs(logits[0] - expected).max() < 1e-4
+
+
+def log_probs_by_transformers(model: Any, prompt: list[int], drawn: list[int]) -> list[float]:
+    """In float64: what the logits of float32 are rounded from."""
+    with torch.no_grad():
+        logits = model(torch.tensor([prompt + drawn])).logits[0].double()
+    found = logits.log_softmax(-1)[len(prompt) - 1 : -1]
+    return found[torch.arange(len(drawn)), torch.tensor(drawn)].tolist()
+
+
+@pytest.mark.parametrize("settings", [PLAIN, WARM])
+def test_log_probs_of_drawn_tokens_are_transformers_own(
+    pair: tuple[Any, LocalSampler], tmp_path: Path, settings: SamplingConfig
+) -> None:
+    """Those of the policy, also where temperature and filters change what is drawn."""
+    _, sampler = pair
+    rows = [Row(index % 3, seed=300 + index) for index in range(8)]
+    limits = [24, 24, 5, 24, 1, 24, 24, 24]
+    drawn = sampler.sample(PROMPTS, rows, limits, settings, log_probs=True)
+    make_model(tmp_path, tied=False)
+    exact = Qwen2ForCausalLM.from_pretrained(tmp_path, dtype=torch.float64).eval()
+    spread = []
+    for row, one in zip(rows, drawn, strict=True):
+        expected = log_probs_by_transformers(exact, PROMPTS[row.prompt], one.token_ids)
+        assert len(one.log_probs) == len(one.token_ids)
+        assert one.log_probs == pytest.approx(expected, rel=1e-5, abs=1e-5)
+        spread += expected
+    assert max(spread) - min(spread) > 2
+    # Asking for them changes no token.
+    plain = sampler.sample(PROMPTS, rows, limits, settings)
+    assert [one.token_ids for one in plain] == [one.token_ids for one in drawn]
+    assert all(one.log_probs == [] for one in plain)
+
+
+def all_drawn(sampler: LocalSampler) -> Any:
+    rows = [Row(index % 3, seed=index) for index in range(8)]
+    return sampler.sample(PROMPTS, rows, [24] * 8, PLAIN, log_probs=True)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_loaded_weights_are_those_of_a_fresh_sampler(
+    pair: tuple[Any, LocalSampler], tmp_path: Path, tied: bool
+) -> None:
+    """Token by token and log-prob by log-prob, there and back."""
+    for seed in (0, 1):
+        make_model(tmp_path / f"{seed}", tied, seed)
+    sampler = LocalSampler(tmp_path / "0") if tied else pair[1]
+    fresh = LocalSampler(tmp_path / "1")
+    for one in (sampler, fresh):
+        one.prepare(LAYOUT)
+    first, second = all_drawn(sampler), all_drawn(fresh)
+    assert first != second
+    sampler.load(read_weights(tmp_path / "1"))
+    assert all_drawn(sampler) == second
+    sampler.load(read_weights(tmp_path / "0"))
+    assert all_drawn(sampler) == first
+
+
+def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
+    make_model(tmp_path / "model", tied=False)
+    sampler = LocalSampler(tmp_path / "model")
+    weights = read_weights(tmp_path / "model")
+    wide = {**weights, "lm_head.weight": np.zeros((VOCABULARY + 16, 64), np.float32)}
+    before = {one.name: one.asnumpy().copy() for one in sampler.model.get_parameters()}
+    with pytest.raises(StageError, match=r"head has the shape \(64, 176\).* has \(64, 160\)"):
+        sampler.load(wide | {"model.embed_tokens.weight": np.zeros((VOCABULARY, 64), np.float32)})
+    after = {one.name: one.asnumpy() for one in sampler.model.get_parameters()}
+    assert all((before[name] == after[name]).all() for name in before)
 
 
 def test_end_tokens_come_from_either_file(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from losses_helpers import (
     with_log_probs,
 )
 
-from pcl_reasoner.losses import LOSSES
+from pcl_reasoner.losses import VARIANTS
 
-every_loss = pytest.mark.parametrize("name", sorted(LOSSES))
+every_loss = pytest.mark.parametrize("name", sorted(VARIANTS))
 
 
 @every_loss

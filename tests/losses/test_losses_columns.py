@@ -31,7 +31,7 @@ class Model:
     """The parts of the model that its ``construct`` and Forward's call; it keeps what they pass."""
 
     ignore_token_id = -100
-    is_flash = is_compressed = True
+    is_flash = is_compressed = has_mismatch = True
     figures = None
 
     def __init__(self) -> None:
@@ -54,6 +54,9 @@ class Model:
     def step_figures(self, *columns: Any) -> Any:
         return self.keep("figures", columns)
 
+    def mismatch(self, *columns: Any) -> Tensor:
+        return self.keep("mismatch", columns)
+
     def add_figures(self, *_: Any) -> Tensor:
         return Tensor([0.0])
 
@@ -69,7 +72,7 @@ def test_a_loss_takes_the_first_of_them_in_order(name: str) -> None:
     module = importlib.import_module(f"pcl_reasoner.losses.{name}")
     taken = parameters(getattr(module, LOSSES[name].cell))
     assert taken == LOSS[: len(taken)]
-    assert set(taken) >= set(LOSSES[name].needs)
+    assert set(taken) >= set(LOSSES[name].needs({}))
 
 
 def test_the_model_takes_all_of_them_and_passes_them_on() -> None:
@@ -87,6 +90,8 @@ def test_the_model_takes_all_of_them_and_passes_them_on() -> None:
     assert model.passed["labels"] == [1.0, 2.0, 3.0, 50.0]
     assert model.passed["loss"] == expected_loss()
     assert model.passed["figures"] == [104.0, 102.0, *expected_loss()]
+    old_log_probs = float(ROW_COLUMNS.index("old_log_probs") + 1)
+    assert model.passed["mismatch"] == [101.0, old_log_probs, 1.0]
 
 
 @pytest.mark.parametrize("compressed", [False, True])

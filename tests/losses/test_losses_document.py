@@ -32,13 +32,13 @@ def test_the_table_is_what_the_losses_are() -> None:
     for name, loss in LOSSES.items():
         _, _, unit, needs, parameters, _ = rows[name]
         assert unit == loss.unit
-        assert set(code_in(needs)) == set(loss.needs)
+        assert set(code_in(needs)) == set(loss.needs({}))
         written = re.findall(r"`(\w+)` (-?[\d.]+)", parameters)
         assert {key: float(value) for key, value in written} == dict(loss.parameters)
 
 
 def test_what_a_loss_needs_are_columns() -> None:
-    assert set().union(*(loss.needs for loss in LOSSES.values())) == set(OPTIONAL_COLUMNS)
+    assert set().union(*(loss.needs({}) for loss in LOSSES.values())) == set(OPTIONAL_COLUMNS)
 
 
 def test_the_added_loss_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

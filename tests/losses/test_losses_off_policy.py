@@ -152,7 +152,7 @@ def test_nft_at_the_frozen_policy_weighs_by_reward_less_pass_rate() -> None:
         np.testing.assert_allclose(cell("nft", batch)[1], [[expected / 2] * 2], rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", FROZEN_LOSSES)
+@pytest.mark.parametrize("name", [*FROZEN_LOSSES, "grpo_on_policy"])
 @pytest.mark.parametrize("reward", [0.0, 1.0])
 def test_a_policy_far_from_the_frozen_one_gives_no_infinity(name: str, reward: float) -> None:
     for values, old in (([-0.1, -0.1], [-300.0, -0.1]), ([-300.0, -300.0], [-0.1, -0.1])):

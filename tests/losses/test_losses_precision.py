@@ -11,7 +11,7 @@ import pytest
 from losses_helpers import batch_of, cell, graph_mode, segment, torch_loss
 from mindspore import Parameter, Tensor, nn, ops
 
-from pcl_reasoner.losses import LOSSES, build_loss
+from pcl_reasoner.losses import VARIANTS, build_loss
 from pcl_reasoner.losses.segments import Batch, SegmentMeans, TokenLogProbs
 
 LONG = 40_000
@@ -40,7 +40,7 @@ def long_batch(reward: float) -> Batch:
     )
 
 
-@pytest.mark.parametrize("name", sorted(LOSSES))
+@pytest.mark.parametrize("name", sorted(VARIANTS))
 @pytest.mark.parametrize("reward", [1.0, 0.0])
 def test_40_000_tokens_of_a_global_batch(name: str, reward: float) -> None:
     """p = exp(m) and 1/T in float32: every token keeps its gradient, of about 1e-7."""

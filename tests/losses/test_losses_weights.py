@@ -21,7 +21,7 @@ from model_helpers import build
 from train_helpers import LENGTH, PLACES, write_packs, write_policy
 from transformers import AutoModelForCausalLM
 
-from pcl_reasoner.losses import LOSSES, Loss, build_loss
+from pcl_reasoner.losses import LOSSES, VARIANTS, Loss, build_loss
 from pcl_reasoner.losses.segments import Batch
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder
 from pcl_reasoner.trainer.rows import model_row, trained_counts
@@ -29,7 +29,7 @@ from pcl_reasoner.weights.names import mindformers_name
 
 pytestmark = pytest.mark.slow
 
-NAMES = list(LOSSES)
+NAMES = list(VARIANTS)
 SIZES = [9, 14, 6, 5, 17, 8, 25]
 
 
@@ -38,7 +38,9 @@ class AllLosses(nn.Cell):
 
     def __init__(self, places: int) -> None:
         super().__init__()
-        self.losses = nn.CellList([build_loss(name, places) for name in NAMES])
+        self.losses = nn.CellList(
+            [build_loss(loss, places, parameters) for loss, parameters in VARIANTS.values()]
+        )
         self.shares = Parameter(Tensor([0.0] * len(NAMES), ms.float32), requires_grad=False)
 
     def construct(self, log_probs, mean, *columns):

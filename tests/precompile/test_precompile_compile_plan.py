@@ -104,18 +104,20 @@ def test_full_size_that_does_not_fit_is_an_error(v1: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "launch", "measured"),
+    ("recipe", "launch", "stage", "measured"),
     [
-        ("v1_sft", "v1_dp8_tp8_pp2", 7.6),
-        ("v15_opg", "atlas_910c_16x8", 6.6),
+        ("v1_sft", "v1_dp8_tp8_pp2", "train", 7.6),
+        ("v15_opg", "atlas_910c_16x8", "train", 6.6),
         # Few layers, and 128 micro-batches of each.
-        ("v1_sft", "one_node_7b", 10.1),
+        ("v1_sft", "one_node_7b", "train", 10.1),
+        # A second set of accumulators, and the update in a branch.
+        ("am_thinking_v1", "atlas_910c_rl", "rl_1", 7.4),
     ],
 )
 def test_the_estimate_is_above_what_was_measured(
-    recipe: str, launch: str, measured: float, tmp_path: Path
+    recipe: str, launch: str, stage: str, measured: float, tmp_path: Path
 ) -> None:
-    plan = make_plan(load_recipe(recipe, launch), tmp_path, until="train")
+    plan = make_plan(load_recipe(recipe, launch), tmp_path, until=stage)
     estimate = compile_plan.estimated_bytes(compile_plan.configuration(plan))
     assert measured * GB <= estimate < 1.25 * measured * GB
 

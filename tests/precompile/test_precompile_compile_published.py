@@ -1,4 +1,4 @@
-"""All six pipeline stages of both published layouts, narrow: no gradient is wrong by MindSpore."""
+"""All pipeline stages of both published layouts and of rl's, narrow: no gradient is wrong."""
 
 from __future__ import annotations
 
@@ -18,31 +18,33 @@ pytestmark = [
 ]
 
 LAYOUTS = {
-    "v1_sft": ("v1_dp8_tp8_pp2", [0, 64]),
-    "v15_opg": ("atlas_910c_16x8", [0, 32, 64, 96]),
+    "v1_sft": ("v1_dp8_tp8_pp2", "train", [0, 64]),
+    "v15_opg": ("atlas_910c_16x8", "train", [0, 32, 64, 96]),
+    "am_thinking_v1": ("atlas_910c_rl", "rl_1", [0, 16, 32, 48]),
 }
-"""Recipe -> launch file, the first rank of each stage."""
+"""Recipe -> launch file, stage, the first rank of each pipeline stage."""
 
 
 def compile_rank(recipe: str, rank: int, folder: Path) -> dict[str, Any]:
-    launch, _ = LAYOUTS[recipe]
+    launch, stage, _ = LAYOUTS[recipe]
     runs = folder / f"{recipe}-{rank}"
     subprocess.run(
         [
             *(sys.executable, "-m", "pcl_reasoner.cli", "compile", recipe),
-            *("--launch", launch, "--scale", "small", "--ranks", str(rank), "--runs", str(runs)),
+            *("--launch", launch, "--stage", stage, "--scale", "small", "--ranks", str(rank)),
+            *("--runs", str(runs)),
         ],
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    file = runs / recipe / "compile" / "train" / "compile.json"
+    file = runs / recipe / "compile" / stage / "compile.json"
     (found,) = json.loads(file.read_text())["ranks"]
     return dict(found)
 
 
 def test_no_all_reduce_is_merged_and_nothing_is_redistributed(tmp_path: Path) -> None:
     """Two at a time; one takes half a minute."""
-    jobs = [(recipe, rank) for recipe, (_, ranks) in LAYOUTS.items() for rank in ranks]
+    jobs = [(recipe, rank) for recipe, (*_, ranks) in LAYOUTS.items() for rank in ranks]
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda job: compile_rank(*job, tmp_path), jobs))
     for (recipe, rank), compiled in zip(jobs, found, strict=True):
@@ -56,4 +58,4 @@ def test_no_all_reduce_is_merged_and_nothing_is_redistributed(tmp_path: Path) ->
         for one in compiled["communications"]
         if "combined_scores" in one["where"] and one["operation"] == "AllGather"
     }
-    assert gathers == {("v1_sft", 64), ("v15_opg", 96)}
+    assert gathers == {("v1_sft", 64), ("v15_opg", 96), ("am_thinking_v1", 48)}

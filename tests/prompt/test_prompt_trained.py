@@ -93,8 +93,8 @@ def test_a_teacher_may_be_asked_with_other_words_than_the_model_that_it_teaches(
     load_recipe("am_thinking_v1", "laptop", overrides=teacher)
     with pytest.raises(InputError, match="sample_truth use system None .*sample_sft use system 'B"):
         load_recipe("am_thinking_v1", "laptop", overrides=teacher[:1])
-    with pytest.raises(InputError, match="tokenize use .*; evaluate use system 'Be brief.'"):
-        load_recipe("am_thinking_v1", "laptop", overrides=("evaluate.system=Be brief.",))
+    with pytest.raises(InputError, match="evaluate_sft use system 'Be brief.'"):
+        load_recipe("am_thinking_v1", "laptop", overrides=("evaluate_sft.system=Be brief.",))
 
 
 def test_a_prompt_without_a_file_copies_nothing(tmp_path: Path) -> None:

@@ -18,13 +18,14 @@ from pcl_reasoner.rehearse.weights import write_policy
 from pcl_reasoner.weights.model_config import read_shape
 
 SCALED = scale(cluster_config(1, 2, 1), None, 8)
+ROWS = 6
 
 
-def test_artificial_rows_have_every_column_and_fill_the_steps(tmp_path: Path) -> None:
-    write_rows(tmp_path / "rows", SCALED.config, None)
+def test_artificial_rows_have_every_column(tmp_path: Path) -> None:
+    write_rows(tmp_path / "rows", SCALED.config, None, ROWS)
     table = read_arrow_folder(tmp_path / "rows")
     assert set(table.column_names) == {*PACKED_ROWS.names, *PACKED_OLD_LOG_PROBS.names}
-    assert table.num_rows == 3 * SCALED.config.global_batch_size
+    assert table.num_rows == ROWS
     for row in table.to_pylist():
         assert len(row["input_ids"]) == SCALED.config.seq_length
         assert max(row["input_ids"]) < SCALED.shape.vocab_size
@@ -54,7 +55,7 @@ def test_a_recipes_rows_keep_their_rewards_and_get_a_small_vocabulary(tmp_path: 
     packing = plan_packing(table, 320, 8, 0, 0)
     (tmp_path / "packs").mkdir()
     write_arrow_folder(tmp_path / "packs", packing.schema, packing.batches())
-    write_rows(tmp_path / "rows", SCALED.config, tmp_path / "packs")
+    write_rows(tmp_path / "rows", SCALED.config, tmp_path / "packs", ROWS)
     found: dict[str, tuple[float, float, list[int], list[int]]] = {}
     for row in read_arrow_folder(tmp_path / "rows").to_pylist():
         starts = [0, *row["actual_seq_len"]]

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from rehearsals import LAYOUTS, OLD_SCORES, cluster_config, rehearsed
 
 from pcl_reasoner.cli.main import cli
-from pcl_reasoner.losses import LOSSES
+from pcl_reasoner.losses import VARIANTS
 from pcl_reasoner.rehearse.compare import LIMITS, Comparison
 
 
@@ -66,9 +66,11 @@ def test_every_layout_is_one_process(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("loss", LOSSES)
-def test_every_loss_is_one_process(loss: str, tmp_path: Path) -> None:
-    assert_equal(rehearsed(cluster_config(2, 2, 1, loss=loss), tmp_path / "run"))
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_loss_is_one_process(variant: str, tmp_path: Path) -> None:
+    loss, parameters = VARIANTS[variant]
+    config = cluster_config(2, 2, 1, loss=loss, loss_parameters=parameters)
+    assert_equal(rehearsed(config, tmp_path / "run"))
 
 
 @pytest.mark.long

@@ -9,8 +9,8 @@ import re
 import pytest
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.page_parts.records import StageRecord
 from pcl_reasoner.report import filters, programs
-from pcl_reasoner.report.records import StageRecord
 from pcl_reasoner.report.revisions import read_revisions
 
 SANDBOX = {"seconds": 6.0, "megabytes": 512, "engine": "bubblewrap",

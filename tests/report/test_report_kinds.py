@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from pcl_reasoner.report.examples import why
+from pcl_reasoner.page_parts.records import StageRecord
+from pcl_reasoner.page_parts.texts import why
 from pcl_reasoner.report.kinds import files_by_kind, kind_rows, lost, mixes, read_kinds
-from pcl_reasoner.report.records import StageRecord
 
 MATH = [{"problem_id": f"m{i}", "problem": f"Add {i}.", "kind": "math"} for i in range(6)]
 CODE = [{"problem_id": f"c{i}", "problem": f"Write f{i}.", "kind": "code"} for i in range(4)]

@@ -6,7 +6,7 @@ from pcl_reasoner.evaluate.benchmark import Question
 from pcl_reasoner.evaluate.stage import benchmark_scores
 from pcl_reasoner.evaluate.summary import Sample
 from pcl_reasoner.evaluate.verdict import verdict
-from pcl_reasoner.report.records import StageRecord
+from pcl_reasoner.page_parts.records import StageRecord
 from pcl_reasoner.report.scores import check_expected, collect_scores, compare
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from pcl_reasoner.page_parts.records import StageRecord
 from pcl_reasoner.report.page import panels
-from pcl_reasoner.report.records import StageRecord
 from pcl_reasoner.report.training import curve, digest, pattern_shift, warnings_about
 
 

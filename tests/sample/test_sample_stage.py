@@ -16,6 +16,7 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.curate import problem_id
 from pcl_reasoner.inference.dialogue import Problem
 from pcl_reasoner.sample import generate
+from pcl_reasoner.sample.local import LocalDrawer
 from pcl_reasoner.sample.stage import SampleConfig, read_problems, sample
 
 CONFIG = SampleConfig(engine="local", n=3, max_new_tokens=8, batch=4, seed=5)
@@ -91,14 +92,14 @@ def test_a_killed_run_goes_on_to_the_same_bytes(
     log = tmp_path / "responses.partial.jsonl"
     log.write_text("\n".join(lines) + "\n" + json.dumps(rows[6])[:25])
     drawn: list[int] = []
-    real = generate._draw_batch
+    real = LocalDrawer._draw_batch
 
     def count(*arguments: object) -> object:
         drawn.append(len(arguments[1]))  # type: ignore[arg-type]
         return real(*arguments)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(generate, "_draw_batch", count)
+        patch.setattr(LocalDrawer, "_draw_batch", count)
         counts = sample(CONFIG, inputs, tmp_path, context(tmp_path))
     assert counts.kept == 9
     assert hashes(tmp_path) == hashes(whole)

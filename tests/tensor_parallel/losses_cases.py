@@ -24,7 +24,7 @@ class LossCase(Case):
     """A layout and a loss.
 
     Args:
-        loss: In LOSSES.
+        loss: In VARIANTS.
         chunk_tokens: Tokens of a rank whose logits exist at a time.
     """
 
@@ -99,9 +99,11 @@ def expected(loss: str) -> dict[str, np.ndarray]:
 
 def expected_figures(loss: str, given: dict[str, np.ndarray], batch: Batch) -> np.ndarray:
     """StepFigures' sums, segment by segment; gradients are not made where operators are cut."""
-    from pcl_reasoner.losses import LOSSES
+    from pcl_reasoner.losses import LOSSES, VARIANTS
     from pcl_reasoner.losses.columns import ADVANTAGES, PASS_RATES
 
+    name, parameters = VARIANTS[loss]
+    needs = LOSSES[name].needs(parameters)
     log_probs, entropies = log_probs_of(given["hidden"], given["weight"], given["labels"])
     figures = np.zeros((2, 8))
     for row, number in np.ndindex(*batch.rewards.shape):
@@ -110,9 +112,9 @@ def expected_figures(loss: str, given: dict[str, np.ndarray], batch: Batch) -> n
             continue
         mean = log_probs[row][chosen].mean()
         flat = 0.0
-        if ADVANTAGES in LOSSES[loss].needs:
+        if ADVANTAGES in needs:
             flat = float(batch.advantages[row, number] == 0)
-        elif PASS_RATES in LOSSES[loss].needs:
+        elif PASS_RATES in needs:
             flat = float(batch.pass_rates[row, number] in (0, 1))
         sums = (1, chosen.sum(), mean, np.exp(mean), 0, entropies[row][chosen].sum(), flat, 0)
         figures[int(batch.rewards[row, number] < 0.5)] += sums

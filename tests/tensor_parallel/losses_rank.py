@@ -19,6 +19,7 @@ from rank_cases import part_of_rank
 from ranks_step import compute_all, gradients, use_layout
 from reduced_scores import shard_with_all_reduces
 
+from pcl_reasoner.losses import VARIANTS
 from pcl_reasoner.worker.entry import import_mindformers
 
 
@@ -46,9 +47,10 @@ def build(case: LossCase, given: dict[str, np.ndarray]) -> Any:
     layout = TransformerOpParallelConfig(
         data_parallel=case.data, model_parallel=case.tensor, vocab_emb_dp=False
     )
+    loss, parameters = VARIANTS[case.loss]
     config = PclQwen2Config(
-        loss=case.loss,
-        loss_parameters={},
+        loss=loss,
+        loss_parameters=dict(parameters),
         max_segments=given["rewards"].shape[1],
         entropy=True,
         logits_chunk_tokens=case.chunk_tokens,

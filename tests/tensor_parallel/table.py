@@ -19,7 +19,7 @@ import losses_cases
 import rank_path  # noqa: F401  (what this program imports)
 from rank_cases import run
 
-from pcl_reasoner.losses import LOSSES
+from pcl_reasoner.losses import VARIANTS
 
 LAYOUTS = [(1, 2), (1, 4), (2, 2)]
 STEPS = [8, 4, 3, 1]
@@ -55,7 +55,7 @@ def of_log_probs(folder: Path, exact_kernels: bool) -> None:
 def of_losses(folder: Path, exact_kernels: bool) -> None:
     """Each loss over 2 x 2 ranks."""
     cases = [
-        losses_cases.LossCase(2, 2, reduced, loss) for loss in LOSSES for reduced in (True, False)
+        losses_cases.LossCase(2, 2, reduced, loss) for loss in VARIANTS for reduced in (True, False)
     ]
     run(losses_cases.PROGRAM, cases, losses_cases.drawn()[0], folder, exact_kernels)
     print("| loss, 2 x 2 | loss | figures | dW before | dW | dh before | dh |")

@@ -8,7 +8,7 @@ import pytest
 from losses_cases import PROGRAM, LossCase, drawn, worst_errors
 from rank_cases import run
 
-from pcl_reasoner.losses import LOSSES
+from pcl_reasoner.losses import VARIANTS
 
 pytestmark = pytest.mark.slow
 
@@ -19,12 +19,12 @@ REDUCED = LossCase(2, 2, reduced=True)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder with every rank's arrays."""
     made = tmp_path_factory.mktemp("losses")
-    cases = [*(LossCase(2, 2, loss=loss) for loss in LOSSES), REDUCED]
+    cases = [*(LossCase(2, 2, loss=loss) for loss in VARIANTS), REDUCED]
     run(PROGRAM, cases, drawn()[0], made)
     return made
 
 
-@pytest.mark.parametrize("loss", sorted(LOSSES))
+@pytest.mark.parametrize("loss", sorted(VARIANTS))
 def test_gradients_and_figures_are_those_of_float64(loss: str, folder: Path) -> None:
     """Every rank has the loss and figures of the whole batch, and its slice of the gradients."""
     errors = worst_errors(LossCase(2, 2, loss=loss), folder)

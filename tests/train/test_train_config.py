@@ -42,6 +42,14 @@ from train_helpers import train_config
             {"loss": "opg", "loss_parameters": {"delta": 0.1}},
             "opg has no parameter 'delta'. It has: none",
         ),
+        (
+            {"loss": "grpo", "loss_parameters": {"on_policy": 0.5}},
+            r"grpo's on_policy must be 1 \(the policy itself samples\) or 0, got 0.5",
+        ),
+        (
+            {"loss": "gspo", "loss_parameters": {"on_policy": 1.0}},
+            "gspo has no parameter 'on_policy'",
+        ),
         ({"learning_rate": 0}, "greater than 0"),
         ({"warmup_ratio": 1.0}, "less than 1"),
         ({"seq_lenght": 8}, "Extra inputs are not permitted"),

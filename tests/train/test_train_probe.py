@@ -123,7 +123,7 @@ def test_problems_are_the_first_of_a_file_and_need_an_answer(tmp_path: Path) -> 
     pq.write_table(pa.Table.from_pylist(table), tmp_path / "clean.parquet")
     assert read_problems(tmp_path, 5) == [{"id": "a", "problem": "1+1", "answer": "2"}]
     path.write_text('{"id": 1, "problem": "1+1", "answer": ""}\n')
-    with pytest.raises(StageError, match="record 1: no answer or ground_truth"):
+    with pytest.raises(StageError, match="line 1: no answer or ground_truth"):
         read_problems(path, 2)
 
 
@@ -152,8 +152,8 @@ def test_problems_of_other_kinds_keep_their_checks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"kind": "codee"}, r"problem b \(.*record 2\) has the kind 'codee'.* mean 'code'\?"),
-        ({"kind": "chat"}, "record 2.* has the kind 'chat', expected one of math"),
+        ({"kind": "codee"}, r"problem b \(.*line 2\) has the kind 'codee'.* mean 'code'\?"),
+        ({"kind": "chat"}, "line 2.* has the kind 'chat', expected one of math"),
         ({"checks": ""}, "no answer or ground_truth"),
         ({"checks": '{"instructions": []}'}, "has the kind code and has no tests"),
         ({"kind": "instruction"}, "checks.instructions"),

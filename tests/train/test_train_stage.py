@@ -23,6 +23,7 @@ from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.config import TrainConfig
+from pcl_reasoner.train.needs import check_columns
 from pcl_reasoner.train.stage import ExportConfig, export, train
 from pcl_reasoner.train.stopping import read_steps
 
@@ -354,6 +355,17 @@ def test_a_loss_whose_columns_the_data_lack_is_refused(
     with pytest.raises(StageError, match=words):
         run_train(tmp_path, config_of(loss=loss), {**inputs, "packs": without})
     assert not (tmp_path / "logs").exists()
+
+
+def test_grpo_on_policy_needs_advantages_and_no_old_log_probs(tmp_path: Path) -> None:
+    on_policy, whole, part = {"on_policy": 1.0}, tmp_path / "whole", tmp_path / "part"
+    write_packs(whole, SIZES)
+    check_columns("grpo", on_policy, whole)
+    with pytest.raises(StageError, match="grpo needs old_log_probs, and the packed rows have no"):
+        check_columns("grpo", {}, whole)
+    write_packs(part, SIZES, without_advantage=(1, 4))
+    with pytest.raises(StageError, match="grpo needs advantages, and 2 values"):
+        check_columns("grpo", on_policy, part)
 
 
 def test_several_hosts_are_not_started_from_here(tmp_path: Path, inputs: dict[str, Path]) -> None:

@@ -46,6 +46,23 @@ def test_tensorboard_has_every_number_and_no_step_twice_after_a_resume(tmp_path:
     assert found["lost"] == {}
 
 
+def test_a_round_of_several_steps_is_written_once(tmp_path: Path) -> None:
+    import mindformers  # noqa: F401
+
+    from pcl_reasoner.trainer.curves import PclCurves
+
+    metrics, curves = tmp_path / "metrics.jsonl", tmp_path / "curves"
+    callback = PclCurves(str(metrics), str(curves))
+    callback.on_train_step_end(None)  # a micro-step before the end of the first round
+    metrics.write_text("")
+    callback.on_train_step_end(None)
+    run(callback, metrics, LINES[:1])
+    written = sorted(one.stat().st_size for one in curves.iterdir())
+    callback.on_train_step_end(None)
+    assert sorted(one.stat().st_size for one in curves.iterdir()) == written
+    assert read_events(curves)["loss"] == {1: 0.5}
+
+
 def test_other_ranks_write_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import mindformers  # noqa: F401
 
@@ -82,14 +99,16 @@ def test_swanlab_gets_every_number(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert name.encode() in held
 
 
+@pytest.mark.parametrize("writer", ["PclMetrics", "PclRounds"])
 def test_the_environment_asks_for_curves_and_the_yaml_comes_first(
     monkeypatch: pytest.MonkeyPatch,
+    writer: str,
 ) -> None:
     import mindformers  # noqa: F401
 
     from pcl_reasoner.trainer.curves import add_curves
 
-    metrics = {"type": "PclMetrics", "path": "metrics.jsonl"}
+    metrics = {"type": writer, "path": "metrics.jsonl"}
     config: dict[str, Any] = {"callbacks": [dict(metrics)]}
     add_curves(config)
     assert config["callbacks"] == [metrics]

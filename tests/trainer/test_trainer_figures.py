@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from losses_helpers import ORDER, batch_of, cell, drawn_batch, graph_mode, segment
+from losses_helpers import ORDER, batch_of, cell, drawn_batch, graph_mode, segment, variant
 from mindspore import Tensor, nn
 
 from pcl_reasoner.losses import build_loss
@@ -20,7 +20,9 @@ class Figures(nn.Cell):
     def __init__(self, name: str, places: int) -> None:
         super().__init__()
         self.means = SegmentMeans(places)
-        self.figures = StepFigures(name, build_loss(name, places), places)
+        loss, parameters = variant(name)
+        cell = build_loss(loss, places, parameters)
+        self.figures = StepFigures(loss, parameters, cell, places)
 
     def construct(
         self,
@@ -96,7 +98,14 @@ def test_sums_by_hand_and_clips() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["opg", "sft", "asymre", "gspo", "nft"])
+def test_on_policy_nothing_can_be_clipped() -> None:
+    """No figure of clipped tokens: a 0 would say that there was a clip."""
+    for name, has_clip in (("grpo", True), ("grpo_on_policy", False)):
+        defined = Figures(name, 3).figures.defined
+        assert defined == {"no_advantage": True, "clipped": has_clip, "weight": True}
+
+
+@pytest.mark.parametrize("name", ["opg", "sft", "asymre", "gspo", "nft", "grpo_on_policy"])
 def test_a_weight_is_the_sum_of_the_losss_own_gradient(name: str) -> None:
     """Losses that go through means, through tokens, and through ratios of both."""
     batch = drawn_batch(seed=3)

@@ -21,10 +21,10 @@ from vllm_helpers import CONTEXT, KEY, alive, context, kill, lines_of, serving, 
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import Placement
-from pcl_reasoner.inference.classify import body_of
 from pcl_reasoner.inference.server import SupervisedServer
 from pcl_reasoner.synthetic.base_model import write_model_folder
 from pcl_reasoner.synthetic.reward_model import COURTEOUS
+from pcl_reasoner.verifiers.classify import body_of
 from pcl_reasoner.verifiers.logs import SCORE_LOG
 from pcl_reasoner.verifiers.preference import answer_text, reward_of, score_all
 from pcl_reasoner.verifiers.preference_config import RewardModelConfig

@@ -4,8 +4,9 @@
     POST /classify without "Authorization: Bearer KEY" -> 401
 
 vLLM itself protects only the pages under /v1, /v2, /inference and /cohere (read in 0.32.0), so
-anyone who reaches the port could use /classify. This file runs in vLLM's environment, which has no
-pcl_reasoner, so it imports only the standard library. Its folder is in the server's PYTHONPATH.
+anyone who reaches the port could use /classify, or replace the weights by /collective_rpc. This
+file runs in vLLM's environment, which has no pcl_reasoner, so it imports only the standard library.
+Its folder is in the server's PYTHONPATH.
 """
 
 import hashlib

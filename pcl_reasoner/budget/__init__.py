@@ -1,0 +1,1 @@
+"""Estimates what a recipe takes: hours of training, servers, sandboxes and rounds, and disk."""

@@ -1,0 +1,124 @@
+"""The state of one server of a fleet, and its limit of requests in flight.
+
+GET {root}/metrics   vllm:num_requests_running{engine="0",model_name="policy"} 192.0
+                     vllm:num_requests_waiting{engine="0",model_name="policy"} 64.0
+-> a quarter of the server's samples waits (WAITING_SHARE): its limit stays as it is
+"""
+
+import asyncio
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import httpx
+
+from pcl_reasoner.inference.server import SupervisedServer
+from pcl_reasoner.inference.settings import SamplingConfig
+
+CHECK_TIMEOUT = 10.0
+"""Seconds to wait for a connection, and for an answer about a server's models or queue."""
+WAITING_SHARE = 0.25
+"""Share of a server's samples that may wait, so that a slot that becomes free is filled at once."""
+
+_GAUGE = re.compile(r"^vllm:num_requests_(running|waiting)(?:\{[^}]*\})? (\S+)$", re.M)
+
+
+@dataclass
+class Server:
+    """A server and its state."""
+
+    url: str
+    limit: int = 1
+    """Maximum requests in flight on it."""
+    has_queue: bool = False
+    """True if the server reports its queue at /metrics."""
+    has_waited: bool = False
+    """True if any sample has waited there. Until then, a limit that is reached is doubled."""
+    outstanding: int = 0
+    failures: int = 0
+    """Failures in a row."""
+    rests_until: float = 0.0
+    """Event-loop time until which it gets no requests."""
+    on_trial: bool = False
+    """True while a single request tests whether the server has recovered."""
+    api_key: str | None = field(default=None, repr=False)
+    """The API key that it requires; None or empty if it requires none."""
+    supervised: SupervisedServer | None = None
+    up: bool = True
+    """False while it is being restarted."""
+    lost: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the current server process is lost; a restart creates a new event."""
+    confirmed: bool = False
+    """True if it is known to have the fleet's weights (`Weights`); False after a failure."""
+    giving: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while it gets the fleet's weights."""
+
+    @property
+    def given_up(self) -> bool:
+        """True if the server was lost and will not be restarted."""
+        return self.supervised is not None and self.supervised.given_up is not None
+
+    @property
+    def root(self) -> str:
+        """The base URL without ``/v1``."""
+        return self.url.removesuffix("/v1")
+
+    def can_take(self, now: float) -> bool:
+        """Return whether it can take a request now. After a failure it gets one at a time."""
+        ready = self.up and self.rests_until <= now and not (self.failures and self.on_trial)
+        return ready and self.outstanding < self.limit
+
+    async def queue(self, http: httpx.AsyncClient) -> tuple[float, float] | None:
+        """Return (samples running, samples waiting) of all engines; None if not reported."""
+        try:
+            answer = await http.get(f"{self.root}/metrics", timeout=CHECK_TIMEOUT)
+        except httpx.HTTPError:
+            return None
+        found: Counter[str] = Counter()
+        for name, value in _GAUGE.findall(answer.text if answer.status_code == 200 else ""):
+            found[name] += float(value)  # type: ignore[assignment]
+        return (found["running"], found["waiting"]) if found else None
+
+    def adapt(self, settings: SamplingConfig, running: float, waiting: float) -> bool:
+        """Raise the limit if it is reached and nothing waits; lower it if too many samples wait.
+
+        Args:
+            settings: Uses ``n`` and ``concurrency``.
+            running: Samples that run on the server.
+            waiting: Samples that wait in its queue.
+
+        Returns:
+            True if the limit may have been raised.
+        """
+        n = max(settings.n, 1)
+        surplus = waiting - max(WAITING_SHARE * (running + waiting), n)
+        self.has_waited |= waiting > 0
+        if waiting == 0 and self.outstanding >= self.limit:
+            more = self.limit + (max(1, self.limit // 8) if self.has_waited else self.limit)
+            self.limit = min(settings.concurrency, more)
+            return True
+        if surplus > 0:
+            self.limit = max(1, self.outstanding - int(surplus / n))
+        return False
+
+
+class Weights(Protocol):
+    """Weights that every server of a fleet must have before it is asked."""
+
+    async def give(self, http: httpx.AsyncClient, server: Server) -> None:
+        """Return once the server is known to have the weights; it may get them now.
+
+        Raises:
+            Passing: The failure may be temporary; until it succeeds, the server is not asked.
+            httpx.TransportError: The connection failed; this may be temporary, too.
+            StageError: The server cannot get the weights.
+        """
+
+    async def check_after(self, http: httpx.AsyncClient, server: Server) -> None:
+        """Check after an answer that the server has had the weights since `give`.
+
+        Raises:
+            Passing: It has others now, or it was restarted, so the answer must not be used.
+            httpx.TransportError: The connection failed, so nothing is known.
+        """

@@ -1,0 +1,1 @@
+"""The parts of HTML pages: charts, and the record of a stage that a page shows."""

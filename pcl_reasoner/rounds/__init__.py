@@ -1,0 +1,1 @@
+"""One round of on-policy training: problems, responses, verdicts, advantages, rows."""
