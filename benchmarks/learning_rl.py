@@ -18,7 +18,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pcl_reasoner.core.stage import Counts, StageContext
+from learning import Lines
+
+from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.inference.dialogue import Dialogue
 from pcl_reasoner.rounds.config import RlConfig, RoundProbe
 from pcl_reasoner.rounds.grading import Graders
@@ -38,27 +40,6 @@ STUDENT_95 = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.
 
 Points = dict[str, float]
 """Kind -> accuracy in points."""
-
-
-class Lines:
-    """Prints one line for a stage of training that ran."""
-
-    def update(self, done: float, total: float | None, unit: str, note: str = "") -> None:
-        """Progress is not shown."""
-
-    def started(self, planned: PlannedStage, index: int, total: int) -> None:
-        """Nothing to say."""
-
-    def skipped(self, planned: PlannedStage, index: int, total: int) -> None:
-        """Nothing to say."""
-
-    def finished(self, planned: PlannedStage, counts: Counts, seconds: float) -> None:
-        """Say that a stage ran."""
-        print(f"  {planned.title}: {seconds:.1f} s", flush=True)
-
-    def warned(self, message: str) -> None:
-        """Repeat a warning."""
-        print(f"  warning: {message}", flush=True)
 
 
 def answered(model: Path, rl: PlannedStage, folder: Path) -> Points:

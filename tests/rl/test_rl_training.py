@@ -10,6 +10,7 @@ from rehearsals import round_config
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import StageContext
+from pcl_reasoner.rl import training as module
 from pcl_reasoner.rl.training import Training
 
 
@@ -37,3 +38,14 @@ def test_several_hosts_have_to_be_started_from_here(tmp_path: Path) -> None:
     ):
         pass
     assert not (tmp_path / "mindformers.yaml").exists()
+
+
+def test_hosts_compare_the_policy_but_no_file_of_a_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds change while training runs: a spare host that joins later has others."""
+    compared = []
+    monkeypatch.setattr(module, "run_training", lambda _, folders, *rest: compared.extend(folders))
+    one = training(tmp_path, ["b"])
+    one._run()
+    assert (one.error, compared) == (None, [tmp_path / "policy"])
