@@ -45,6 +45,10 @@ class Lines:
         """Repeat a warning."""
         print(f"  warning: {message}", flush=True)
 
+    def noted(self, message: str) -> None:
+        """Repeat what the runner says."""
+        print(f"  {message}", flush=True)
+
 
 def score(folder: Path) -> tuple[float, float]:
     """(Avg@n, standard error) in points of an evaluate artifact with one benchmark."""

@@ -226,7 +226,7 @@ def test_every_class_that_mindformers_is_told_of_exists() -> None:
 
 def test_the_flags_table_is_what_is_rendered(tmp_path: Path) -> None:
     """`key: value` of V1.5's flags against the YAML of its recipe and launch file."""
-    from pcl_reasoner.cli.compare import flatten
+    from pcl_reasoner.train.compare import flatten
     from pcl_reasoner.train.render import render_for_plan
 
     recipe = load_recipe("v15_opg", launch="atlas_910c_16x8")

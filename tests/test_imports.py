@@ -35,6 +35,7 @@ WALK = (
     "embedding",
     "contamination",
     "weights",
+    "answers",
     "inference",
     "local_sampler",
     "sample",

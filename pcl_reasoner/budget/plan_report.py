@@ -29,7 +29,8 @@ from pcl_reasoner.estimate.memory_estimate import memory
 from pcl_reasoner.estimate.time_estimate import mfu, share_for
 from pcl_reasoner.estimate.training_size import GIB, Training, read_training
 from pcl_reasoner.rounds.config import RlConfig
-from pcl_reasoner.runner.plan import Plan, PlannedInput, PlannedStage
+from pcl_reasoner.runner.finished import PlannedInput
+from pcl_reasoner.runner.plan import Plan, PlannedStage
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.sizes import Sizes, derived_sizes, size_lines
 

@@ -17,7 +17,8 @@ from pcl_reasoner.core.files import read_yaml
 from pcl_reasoner.core.schema import Source
 from pcl_reasoner.estimate.training_size import Training
 from pcl_reasoner.prompt.model_files import read_json
-from pcl_reasoner.runner.plan import PlannedInput, PlannedStage
+from pcl_reasoner.runner.finished import PlannedInput
+from pcl_reasoner.runner.plan import PlannedStage
 
 FILE = Path(__file__).with_name("hub.yaml")
 SERVED_BYTES = 2

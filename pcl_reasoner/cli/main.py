@@ -32,6 +32,7 @@ from pcl_reasoner.cli.options import (
 )
 from pcl_reasoner.cli.plan import plan as plan_command
 from pcl_reasoner.cli.rehearsal import rehearse
+from pcl_reasoner.cli.verify import verify
 from pcl_reasoner.core.errors import InputError, PclError, StageError, join_errors
 
 if TYPE_CHECKING:
@@ -72,6 +73,12 @@ def cli() -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Print and write what would run; run nothing.")
 @click.option(
+    "--verify",
+    is_flag=True,
+    help="Read every source and every file that a stage of this run reads, also those that have "
+    "not changed since they were last read.",
+)
+@click.option(
     "--start",
     type=click.Choice(("ssh", "local")),
     help="Start training on the launch file's hosts, watch it, and restart it if a worker or a "
@@ -83,31 +90,37 @@ def run(
     until: str | None,
     from_stage: str | None,
     dry_run: bool,
+    verify: bool,
     start: str | None,
     runs: Path,
     **options: Any,
 ) -> None:
-    """Run a recipe; stages that are already done are skipped."""
+    """Run a recipe; stages that are already done are skipped, damaged ones are made again."""
     from pcl_reasoner.cli import terminal
     from pcl_reasoner.cli.sandbox import missing_sandbox
     from pcl_reasoner.hosts.ray_cluster import ray_around
     from pcl_reasoner.runner import runner
+    from pcl_reasoner.runner.damaged import damaged_stages
     from pcl_reasoner.runner.plan import make_plan
     from pcl_reasoner.runner.sources import fetched
     from pcl_reasoner.train.shape import wrong_weights
 
     recipe = load(until=until, **options)
     click.echo(terminal.headline(recipe))
-    plan = make_plan(recipe, runs, until)
+    plan = make_plan(recipe, runs, until, trust_hashes=not verify)
     repeated = runner.stages_to_repeat(plan, from_stage)
     if dry_run:
         dry_run_command.show(plan, repeated, runs)
         return
-    if not plan.missing and not repeated and all(planned.done for planned in plan.stages):
+    with terminal.run_view() as view:
+        view.begin("comparing artifacts with their manifests")
+        damaged = damaged_stages(plan, repeated, view)
+    again = runner.stages_to_run(plan, repeated, damaged)
+    if not plan.missing and not again:
         click.echo("nothing to do: every stage is done")
         _show_result(plan, until)
         return
-    if wrong := [*wrong_weights(plan), *missing_sandbox(plan, repeated)]:
+    if wrong := [*wrong_weights(plan), *missing_sandbox(plan, again)]:
         raise join_errors(wrong)
     if all(fetched(folder) for folder in plan.to_fetch):
         # Libraries then do not ask the hub about local folders. They read the variable when they
@@ -190,7 +203,7 @@ def diff(left: str, right: str, runs: Path, **options: Any) -> None:
     only RIGHT has. 1e-6 and 0.000001 count as equal, and so do ./output/ and output.
     """
     from pcl_reasoner.cli import terminal
-    from pcl_reasoner.cli.compare import differences, mindformers_yaml, rendered
+    from pcl_reasoner.train.compare import differences, mindformers_yaml, rendered
 
     recipe = load(left, **options)
     native = mindformers_yaml(right)
@@ -332,6 +345,7 @@ def doctor() -> int:
     return 1 if wrong else 0
 
 
+cli.add_command(verify)
 cli.add_command(contamination)
 cli.add_command(evaluation.evaluate)
 cli.add_command(evaluation.rescore)

@@ -79,17 +79,7 @@ def load(recipe: str, overrides: tuple[str, ...] = (), **options: Any) -> Recipe
 
 def arguments_of(recipe: Recipe) -> str:
     """The command-line arguments that load this recipe again: its name, options and overrides."""
-    from pcl_reasoner.core.files import shipped
-
-    is_shipped = recipe.path.parent == shipped("recipes")
-    arguments = [recipe.path.stem if is_shipped else os.path.relpath(recipe.path)]
-    if recipe.launch_file != LAPTOP:
-        arguments += ["--launch", recipe.launch_file]
-    if recipe.profile_given is not None:
-        arguments += ["--profile", recipe.profile_given]
-    if recipe.seed_given is not None:
-        arguments += ["--seed", str(recipe.seed_given)]
-    return shlex.join([*arguments, *recipe.overrides])
+    return shlex.join(recipe.arguments(os.path.relpath(recipe.path)))
 
 
 def require_done(planned: PlannedStage, recipe: Recipe) -> None:

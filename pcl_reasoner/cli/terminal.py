@@ -125,6 +125,10 @@ class LogView:
     def warned(self, message: str) -> None:
         """Print nothing now, because all warnings are printed at the end."""
 
+    def noted(self, message: str) -> None:
+        """Print a line at once."""
+        self._print(message, "yellow")
+
     def _print(self, line: str, style: str = "") -> None:
         print(line, flush=True)
 

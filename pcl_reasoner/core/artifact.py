@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,10 @@ from pcl_reasoner.core.errors import StageError
 
 MANIFEST = "manifest.json"
 QUARANTINED = "quarantined.jsonl"
+SECONDS = "seconds.jsonl"
+"""A stage's file of this name holds times. It is the only one that differs between equal runs."""
+CHECKSUM = "manifest_sha256"
+"""Key of a manifest: the hash of all other keys."""
 TEMPORARY_FILES = ".*.tmp"
 """Pattern of the files that `atomic_file` has not completed."""
 
@@ -61,14 +65,51 @@ def payload_files(folder: Path) -> list[Path]:
 def read_manifest(folder: Path) -> dict[str, Any] | None:
     """The manifest of a finished artifact; None if the artifact is not finished.
 
-    A manifest that is not JSON, or that has no counts, is treated as missing: only a broken disk
-    leaves such a file.
+    A manifest that does not have its own checksum is treated as missing: only a broken disk, or an
+    editor, leaves such a file.
+
+    Raises:
+        StageError: There is a manifest, and it cannot be read.
     """
+    path = folder / MANIFEST
     try:
-        value = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        value = json.loads(path.read_text(encoding="utf-8"))
+        return value if _is_sealed(value) else None
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) and "counts" in value else None
+    except OSError as error:
+        raise StageError(
+            f"{path}: cannot be read ({error.strerror}). Give yourself the permission to read it, "
+            "or choose another folder with --runs."
+        ) from error
+
+
+def seal(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return the manifest with its own checksum as its last key."""
+    return {**manifest, CHECKSUM: fingerprint(manifest)}
+
+
+def _is_sealed(value: Any) -> bool:
+    if not isinstance(value, dict) or not {"counts", "files"} <= value.keys():
+        return False
+    rest = {key: one for key, one in value.items() if key != CHECKSUM}
+    return bool(value.get(CHECKSUM) == fingerprint(rest))
+
+
+def content(files: Mapping[str, Mapping[str, Any]], below: str = "") -> str:
+    """The hash of an artifact's content, from its manifest's ``files``.
+
+    Args:
+        files: Relative path -> ``sha256`` and ``bytes``.
+        below: Count only this file, or the files in this folder.
+    """
+    parts = Path(below).parts
+    found = [
+        [name, one["sha256"]]
+        for name, one in sorted(files.items())
+        if Path(name).parts[: len(parts)] == parts and Path(name).name != SECONDS
+    ]
+    return fingerprint(found)
 
 
 def fsync(path: Path) -> None:
@@ -101,6 +142,22 @@ def write_atomically(path: Path, text: str) -> None:
         fsync(temporary)
 
 
+def write_checked(path: Path, value: Any) -> None:
+    """Write a JSON value together with its hash."""
+    write_atomically(path, json.dumps({"sha256": fingerprint(value), "value": value}))
+
+
+def read_checked(path: Path) -> Any:
+    """The value that `write_checked` wrote; None if the file is missing or damaged."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(record, dict) and record["sha256"] == fingerprint(record["value"]):
+            return record["value"]
+    except (OSError, ValueError, RecursionError, KeyError):
+        pass
+    return None
+
+
 def discard(folder: Path) -> None:
     """Remove an artifact, its manifest first.
 
@@ -110,13 +167,16 @@ def discard(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def commit(partial: Path, final: Path, manifest: dict[str, Any]) -> None:
+def commit(partial: Path, final: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     """Write the manifest of a finished partial folder and rename the folder to its final name.
 
     Args:
         partial: The folder that the stage wrote.
         final: The final folder. An existing artifact of that name is removed.
-        manifest: JSON values. The hash and the size of every file are added.
+        manifest: JSON values. The hash and the size of every file are added, and a checksum.
+
+    Returns:
+        The manifest as it was written.
     """
     hashes = {}
     for path in payload_files(partial):
@@ -125,13 +185,15 @@ def commit(partial: Path, final: Path, manifest: dict[str, Any]) -> None:
         fsync(path)
     for folder in sorted(path for path in partial.rglob("*") if path.is_dir()):
         fsync(folder)
-    text = json.dumps({**manifest, "files": hashes}, indent=1, ensure_ascii=False)
+    sealed = seal({**manifest, "files": hashes})
+    text = json.dumps(sealed, indent=1, ensure_ascii=False)
     write_atomically(partial / MANIFEST, text + "\n")
     fsync(partial)
     if final.exists():
         discard(final)
     partial.rename(final)
     fsync(final.parent)
+    return sealed
 
 
 def fresh_partial(partial: Path, keep: bool) -> None:

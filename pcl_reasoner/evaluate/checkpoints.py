@@ -16,13 +16,14 @@ from pydantic import ValidationError
 
 from pcl_reasoner.core import artifact
 from pcl_reasoner.core.errors import InputError, join_errors
+from pcl_reasoner.core.hashes import FileHashes
 from pcl_reasoner.core.schema import Placement, Source
 from pcl_reasoner.core.stage import Progress, StageContext
 from pcl_reasoner.core.validation import validation_messages
 from pcl_reasoner.evaluate.stage import EvaluateConfig, evaluate
 from pcl_reasoner.runner.plan import FINGERPRINT_DIGITS, make_plan
 from pcl_reasoner.runner.recipe import load_recipe
-from pcl_reasoner.runner.sources import HashCache, content_of, fetch
+from pcl_reasoner.runner.sources import content_of, fetch
 from pcl_reasoner.stages import inputs_of
 
 DEFAULT_FILES = {"aime24": "data/aime_2024.jsonl", "aime25": "data/aime_2025.jsonl"}
@@ -121,13 +122,14 @@ def benchmark_files(names: Sequence[str], runs: Path) -> dict[str, Path]:
         StageError: The hub does not answer, or lacks the repository or files.
     """
     found = {}
+    hashes = FileHashes(runs / ".hashes.json")
     for argument in names:
         name, equals, file = argument.partition("=")
         location = file if equals else argument
         if location.startswith("hub:"):
             source = _hub_source(argument, location.removeprefix("hub:"))
             hub_name = str(source.hub).rpartition("/")[2]
-            found[name if equals else hub_name] = fetch(hub_name, source, runs)
+            found[name if equals else hub_name] = fetch(hub_name, source, runs, hashes)
             continue
         path = Path(file if equals else DEFAULT_FILES.get(argument, argument)).expanduser()
         if not path.exists():
@@ -170,7 +172,7 @@ def generate(
     Returns:
         The path of generations.jsonl.
     """
-    memory = HashCache(output / ".hashes.json")
+    memory = FileHashes(output / ".hashes.json")
     identity = {
         "config": checkpoint.config.hashed(),
         "model": content_of(checkpoint.model, memory),

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pcl_reasoner.answers.chat import content_of
+from pcl_reasoner.answers.failures import GivenUp
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.inference.asking import Asker
 from pcl_reasoner.inference.dialogue import Prompt
-from pcl_reasoner.inference.post import GivenUp, content_of
 from pcl_reasoner.inference.requests import Request, body_of
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.verifiers.answers import after_thinking, last_boxed, without_thinking
@@ -71,7 +72,7 @@ def read_reply(reply: str) -> bool | None:
 
 
 async def ask_judge(
-    asker: Asker, name: str, prompt: str, thinking: bool, attempts: int
+    asker: Asker[Any], name: str, prompt: str, thinking: bool, attempts: int
 ) -> Judgement:
     """Ask about one response until a reply has a readable verdict, with another seed each time.
 
@@ -94,7 +95,7 @@ async def ask_judge(
     return Judgement(correct, text, asked)
 
 
-async def _reply(asker: Asker, name: str, body: dict[str, Any]) -> str:
+async def _reply(asker: Asker[Any], name: str, body: dict[str, Any]) -> str:
     """Return the judge's reply to one request; ``name`` is the response's name, for errors."""
     try:
         return await asker.ask(body, content_of)

@@ -174,7 +174,7 @@ def judge_settings(config: GradeConfig) -> SamplingConfig:
     )
 
 
-async def _answer(config: GradeConfig, asker: Asker, question: JudgeQuestion) -> list[Record]:
+async def _answer(config: GradeConfig, asker: Asker[Any], question: JudgeQuestion) -> list[Record]:
     key, prompt = question
     name = f"{key[0]}/{key[1]}"
     judgement = await ask_judge(asker, name, prompt, config.judge_thinking, config.judge_attempts)

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pcl_reasoner.answers.chat import content_of
+from pcl_reasoner.answers.failures import GivenUp
 from pcl_reasoner.core.artifact import fingerprint
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.files import shipped
@@ -32,7 +34,6 @@ from pcl_reasoner.grade.judging import KEYS, judge_settings
 from pcl_reasoner.inference.addresses import addresses
 from pcl_reasoner.inference.answer_log import AnswerLog, Record
 from pcl_reasoner.inference.asking import Asker
-from pcl_reasoner.inference.post import GivenUp, content_of
 from pcl_reasoner.inference.questions import Questions
 from pcl_reasoner.inference.server import started
 from pcl_reasoner.sample.generate import log_beside
@@ -223,7 +224,7 @@ class _Asking:
             )
             questions.ask(urls, servers)
 
-    async def _rate(self, asker: Asker, pair: Pair) -> list[Record]:
+    async def _rate(self, asker: Asker[Any], pair: Pair) -> list[Record]:
         """Ask until a reply has readable numbers, with another seed each time."""
         settings = asker.fleet.settings
         prompt = fill_rubric(self.prompt, pair.problem, pair.answer)

@@ -14,10 +14,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pcl_reasoner.core.hashes import FileHashes
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.hosts.facts import Question, identity, versions
 from pcl_reasoner.hosts.job import module_command
-from pcl_reasoner.runner.sources import HashCache
 from pcl_reasoner.supervise.connection import ask, reason_in
 
 _ANSWER_SECONDS = 60
@@ -196,7 +196,7 @@ def _other_content(
 def _other_hashes(
     how: str, needs: Needs, placement: Placement, doubtful: dict[int, list[str]]
 ) -> Iterator[str]:
-    memory = HashCache(needs.cache / "hashes-launcher.json")
+    memory = FileHashes(needs.cache / "hashes-launcher.json")
     files = {file for some in doubtful.values() for file in some}
     here = {file: memory.sha256(Path(file)) for file in sorted(files)}
     memory.save()

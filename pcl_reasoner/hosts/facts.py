@@ -105,9 +105,9 @@ def _hashes(asked: Question) -> dict[str, str]:
     """Return the SHA-256 of each file that exists; empty if ``memory`` is None."""
     if asked.memory is None:
         return {}
-    from pcl_reasoner.runner.sources import HashCache
+    from pcl_reasoner.core.hashes import FileHashes
 
-    memory = HashCache(Path(asked.memory))
+    memory = FileHashes(Path(asked.memory))
     found = {file: memory.sha256(Path(file)) for file in asked.files if Path(file).is_file()}
     memory.save()
     return found

@@ -34,6 +34,8 @@ def training_environment(folder: Path, ranks: int, devices_per_host: int) -> dic
         "HF_DATASETS_OFFLINE": "1",
         # MindFormers logs as soon as it is imported; its logs must not stay in the artifact.
         "LOG_MF_PATH": str(folder / "work" / "log"),
+        # NumPy's threads take the cores from MindSpore, and ranks from one another.
+        "OPENBLAS_NUM_THREADS": "1",
     }
     if ranks == 1:
         return always

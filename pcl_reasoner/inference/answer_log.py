@@ -52,6 +52,11 @@ class AnswerLog:
             self._index(line, size)
         self.retried.update(self._retried_logged)
 
+    @property
+    def path(self) -> Path:
+        """The JSONL file."""
+        return self._log.path
+
     def note(self, answer: Record) -> None:
         """Called with each answer, new or left by a killed run; subclasses update statistics."""
 

@@ -8,23 +8,27 @@ last server is healthy; otherwise the stage stops.
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import httpx
 
+from pcl_reasoner.answers.chat import Send, Sent
+from pcl_reasoner.answers.failures import GivenUp, Passing, kind_of, overloaded
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.inference.fleet import Fleet
 from pcl_reasoner.inference.fleet_server import Server
-from pcl_reasoner.inference.post import GivenUp, Passing, Send, kind_of, overloaded, post
 
 Read = TypeVar("Read")
+
+FIRST_FAILURES = 4
+"""A server whose first answers fail this often, with pauses between, is asked no more: 11 s."""
 
 OVERLOAD_PATIENCE = 4
 """If every server has failed ``retries + 1`` times in a row, the stage stops, unless the last
 server is healthy. After an overload (status 429 or 503), this factor multiplies ``retries + 1``."""
 
 
-class Asker:
+class Asker(Generic[Sent]):
     """Sends requests to a fleet's servers.
 
     Args:
@@ -39,13 +43,11 @@ class Asker:
         fleet: Fleet,
         retried: Counter[str],
         kept: Callable[[], str],
-        send: Send = post,
+        send: Send[Sent],
     ) -> None:
         self.fleet, self.retried, self.kept, self.send = fleet, retried, kept, send
 
-    async def ask(
-        self, body: dict[str, Any], read: Callable[[dict[str, Any], float, str], Read]
-    ) -> Read:
+    async def ask(self, body: dict[str, Any], read: Callable[[Sent, float, str], Read]) -> Read:
         """Send a request until it is answered or given up, and return the result of ``read``.
 
         Args:
@@ -66,7 +68,7 @@ class Asker:
             try:
                 answer = await self.fleet.ask(server, url, body, self.send)
                 result = read(answer, time.monotonic() - sent, url)
-                server.failures = 0
+                server.failures, server.useful = 0, True
                 return result
             except (httpx.TransportError, Passing) as failure:
                 last: Exception = failure
@@ -91,6 +93,13 @@ class Asker:
             return  # one slow answer does not mean that the server is unhealthy
         retry_after = failure.retry_after if isinstance(failure, Passing) else None
         self.fleet.failed(server, retry_after, overloaded(failure))
+        is_answer = isinstance(failure, Passing) and not overloaded(failure)
+        if is_answer and not server.useful and server.failures >= FIRST_FAILURES:
+            self.fleet.give_up(
+                server,
+                f"{server.url}: none of its first answers could be used. The last: {failure}. "
+                f"Correct the server or its URL, and run again: {self.kept()}.",
+            )
 
     async def _verdict(self, server: Server, last: Exception) -> Exception:
         """Return the final error: GivenUp if the server is healthy, else StageError."""

@@ -1,8 +1,5 @@
 """Samples from OpenAI-compatible servers: one request per problem for its n responses.
 
-    {"choices": [{"index": 0, "message": {"content": "<think>…"}, "token_ids": [27, …],
-      "finish_reason": "stop"}, …], "prompt_token_ids": [1, 414, …], "usage": {"prompt_tokens": 31}}
-
 Each client task writes its answer before it sends its next request, so a kill loses only the
 requests in flight. A request that fails is sent again, to another server if there is one. A request
 that fails for good is recorded too, with the reason.
@@ -13,8 +10,9 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from pcl_reasoner.answers.chat import ChatAnswer, Choice, Message, post
+from pcl_reasoner.answers.failures import GivenUp, Passing
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.inference.addresses import Addresses, addresses
@@ -23,7 +21,6 @@ from pcl_reasoner.inference.asking import Asker
 from pcl_reasoner.inference.dialogue import Dialogue, Prompt
 from pcl_reasoner.inference.fleet import Fleet, connections
 from pcl_reasoner.inference.fleet_server import Weights
-from pcl_reasoner.inference.post import GivenUp, Passing
 from pcl_reasoner.inference.proof import compare, compare_templates
 from pcl_reasoner.inference.requests import Request, body_of, requests_for
 from pcl_reasoner.inference.response_log import (
@@ -38,8 +35,6 @@ from pcl_reasoner.inference.serve_command import devices_each
 from pcl_reasoner.inference.server import SupervisedServer, started
 from pcl_reasoner.inference.settings import SamplingConfig
 
-FEW_FAILURES = 64
-"""Up to this many failed responses never stop a stage, whatever their share."""
 FAILURES_SHOWN = 5
 """Number of failed requests that get a warning each; later failures are only counted."""
 
@@ -118,7 +113,7 @@ class Client:
         self.began, self.tokens_before = 0.0, records.tokens
         self.writing = asyncio.Lock()
         self.fleet: Fleet
-        self.asker: Asker
+        self.asker: Asker[ChatAnswer]
 
     async def run(self, urls: Addresses, supervised: list[SupervisedServer]) -> None:
         """Send all requests, at most ``concurrency`` at a time.
@@ -133,7 +128,7 @@ class Client:
         settings = self.settings
         async with connections(settings, len(urls) + len(supervised)) as http:
             self.fleet = Fleet(urls, settings, http, supervised, weights=self.weights)
-            self.asker = Asker(self.fleet, self.records.retried, self._kept)
+            self.asker = Asker(self.fleet, self.records.retried, self._kept, post)
             await self._check()
             requests = requests_for(self.prompts, self.dialogue, self.records)
             self.began = time.monotonic()
@@ -191,11 +186,13 @@ class Client:
             StageError: Too many responses have failed, so the servers must be at fault.
         """
         failed = self.records.failed + request.count
-        if failed > max(FEW_FAILURES, self.settings.max_failed * self.total):
+        if failed > self.settings.max_failed * self.total:
             raise StageError(
                 f"{failed} of {self.total} responses failed, the limit is max_failed "
-                f"{self.settings.max_failed:.0%}. The last: {given_up}. Fix the server; if the "
-                "failures were its fault, delete the .partial folder, and run again."
+                f"{self.settings.max_failed:.0%}. The last: {given_up}. If the server was at "
+                f"fault, correct it, delete {self.records.path}, and run again. If these responses "
+                "cannot be had, e.g. of a problem that is too long, raise max_failed: each then "
+                "counts as wrong."
             )
         name = request.prompt.problem_id
         self.failures_shown += 1
@@ -210,42 +207,50 @@ class Client:
         return [{**one, FAILURE: given_up.kind, **extra} for one in records]
 
     def _records(
-        self, request: Request, answer: dict[str, Any], seconds: float, url: str
+        self, request: Request, answer: ChatAnswer, seconds: float, url: str
     ) -> list[Record]:
         self._compare_prompt(request, answer, url)
-        choices = sorted(answer["choices"], key=lambda choice: int(choice.get("index") or 0))
-        if self.weights is not None and any(one.get("finish_reason") == "abort" for one in choices):
-            # E.g. a server that ends, or that somebody pauses, sends what it has.
-            raise Passing("a response that the server did not finish", kind="aborted")
         found = []
-        for offset, choice in enumerate(choices):
+        for offset, choice in enumerate(answer.choices):
             key = (request.prompt.problem_id, request.first + offset)
-            reason = choice.get("finish_reason") or "error"
+            reason = _finish_reason(choice)
             token_ids = self._token_ids(choice, reason, url)
             text = self.dialogue.response(token_ids, reason)
             one = record(key, text, token_ids, reason, request.seed + offset, seconds, url)
             if self.log_probs:
                 one[LOG_PROBS] = log_probs_of(choice, token_ids, url)
-            found.append({**one, RETOKENISED: True} if choice.get("token_ids") is None else one)
+            found.append({**one, RETOKENISED: True} if choice.token_ids is None else one)
         return found
 
-    def _token_ids(self, choice: dict[str, Any], reason: str, url: str) -> list[int]:
-        """Return the sampled or re-encoded token ids, with an end token if the model stopped."""
-        token_ids: list[int] | None = choice.get("token_ids")
+    def _token_ids(self, choice: Choice, reason: str, url: str) -> list[int]:
+        """Return the sampled or re-encoded token ids, with an end token if the model stopped.
+
+        Raises:
+            Passing: There is no token, or one that the model does not have.
+            StageError: The server removes the think part.
+        """
+        token_ids = choice.token_ids
         if token_ids is None:
-            message = choice.get("message") or {}
-            if message.get("reasoning_content") or message.get("reasoning"):
+            message = choice.message or Message()
+            if message.reasoning_content or message.reasoning:
                 raise StageError(
                     f"{url}: removes the think part from the response. Start it without "
                     "--reasoning-parser."
                 )
-            token_ids = self.dialogue.encode(message.get("content") or "")
+            token_ids = self.dialogue.encode(message.content or "")
+        if not token_ids:
+            raise Passing("a response without a token", kind="empty response")
+        if max(token_ids) >= self.dialogue.vocab_size:
+            raise Passing(
+                f"token {max(token_ids)}, and the model has {self.dialogue.vocab_size:,} tokens",
+                kind="unknown token",
+            )
         ends = self.dialogue.end_ids
-        if reason == "stop" and (not token_ids or token_ids[-1] not in ends):
+        if reason == "stop" and token_ids[-1] not in ends:
             token_ids = [*token_ids, ends[0]]
         return token_ids
 
-    def _compare_prompt(self, request: Request, answer: dict[str, Any], url: str) -> None:
+    def _compare_prompt(self, request: Request, answer: ChatAnswer, url: str) -> None:
         """Check that the server used the same prompt tokens as training will use.
 
         Different token ids are an error. If an answer has only the number of tokens, a different
@@ -254,14 +259,26 @@ class Client:
         Raises:
             StageError: The answer has ``prompt_token_ids``, and they differ from ours.
         """
-        ids = answer.get("prompt_token_ids")
+        ids = answer.prompt_token_ids
         if ids is not None:
             compare(request.prompt, ids, self.dialogue, url)
             return
-        served = (answer.get("usage") or {}).get("prompt_tokens")
+        served = answer.usage.prompt_tokens if answer.usage else None
         if served is not None and served != len(request.prompt.ids):
             self.context.warn(
                 f"{url}: its prompts differ from this stage's: it counted {served} tokens, "
                 f"expected {len(request.prompt.ids)} by the template (problem "
                 f"{request.prompt.problem_id}). Start it with the same chat template."
             )
+
+
+def _finish_reason(choice: Choice) -> str:
+    """Return why a response ended.
+
+    Raises:
+        Passing: It did not end: the server sent what it had, e.g. because it was stopped.
+    """
+    reason = choice.finish_reason
+    if reason in (None, "error", "abort"):
+        raise Passing(f"a response that the server did not finish ({reason})", kind="aborted")
+    return str(reason)

@@ -11,6 +11,7 @@ from pathlib import Path
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.kinds import suffix_of
 from pcl_reasoner.inference.settings import SamplingConfig
+from pcl_reasoner.prompt.model_files import read_json
 from pcl_reasoner.prompt.template import ChatTemplate, load_template, prompt_messages
 from pcl_reasoner.prompt.trained import check_prompt
 from pcl_reasoner.weights.model_config import end_tokens
@@ -67,6 +68,10 @@ class Dialogue:
         self.ends = end_tokens(folder)
         self.end_of_turn: int | None = self._tokenizer.token_to_id(self.template.end_of_turn)
         self._opened = _opened_by(self.template)
+        rows = read_json(folder / "config.json").get("vocab_size")
+        tokens = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        self.vocab_size = max(tokens, rows) if isinstance(rows, int) else tokens
+        """Number of token ids: rows of the model's embedding, or tokens of the tokenizer."""
 
     def with_settings(self, settings: SamplingConfig) -> "Dialogue":
         """Return a dialogue with other sampling fields and the same prompts.

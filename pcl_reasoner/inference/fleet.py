@@ -12,11 +12,12 @@ from typing import Any
 
 import httpx
 
+from pcl_reasoner.answers.chat import Send, Sent
+from pcl_reasoner.answers.pages import ModelCard, Models, Version, read_page
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.inference.addresses import Addresses
 from pcl_reasoner.inference.fleet_keeper import FleetKeeper
 from pcl_reasoner.inference.fleet_server import CHECK_TIMEOUT, Server, Weights
-from pcl_reasoner.inference.post import Send, post
 from pcl_reasoner.inference.server import POLL_SECONDS, SupervisedServer
 from pcl_reasoner.inference.settings import SamplingConfig
 
@@ -117,7 +118,8 @@ class Fleet:
             failed_on: URLs on which the request has failed, once per failure.
         """
         while True:
-            servers = [server for server in self.servers if server.up] or self.servers
+            asked = [server for server in self.servers if not server.given_up] or self.servers
+            servers = [server for server in asked if server.up] or asked
             fewest = min(failed_on.count(server.url) for server in servers)
             wanted = [s for s in servers if failed_on.count(s.url) == fewest]
             now = asyncio.get_running_loop().time()
@@ -149,9 +151,7 @@ class Fleet:
         servers = [server for server in self.servers if not server.given_up]
         return all(server.failures > retries and server.up for server in servers)
 
-    async def ask(
-        self, server: Server, url: str, body: dict[str, Any], send: Send = post
-    ) -> dict[str, Any]:
+    async def ask(self, server: Server, url: str, body: dict[str, Any], send: Send[Sent]) -> Sent:
         """Send a request, but stop waiting when the server is lost.
 
         A broken network link does not close a connection, so ``send`` alone would wait longer.
@@ -174,8 +174,8 @@ class Fleet:
                 task.cancel()
 
     async def _answer(
-        self, server: Server, url: str, body: dict[str, Any], send: Send
-    ) -> dict[str, Any]:
+        self, server: Server, url: str, body: dict[str, Any], send: Send[Sent]
+    ) -> Sent:
         """Send a request to a server that has the weights before and after it."""
         await self.keeper.give(server)
         answer = await send(self.http, url, body)
@@ -257,8 +257,8 @@ class Fleet:
                 f"{server.url}: offers {', '.join(found)}, not {wanted!r}. Start it with "
                 f"--served-model-name {wanted}, or set {keys.model}."
             )
-        model = found.get(wanted, {})
-        offered = model.get("max_model_len")
+        model = found.get(wanted, ModelCard(id=wanted))
+        offered = model.max_model_len
         if offered and offered < length:
             raise StageError(
                 f"{server.url}: serves {offered} tokens of context, {keys.length} is {length}. "
@@ -267,27 +267,30 @@ class Fleet:
         server.has_queue = await server.queue(self.http) is not None
         if server.has_queue:
             server.limit = min(FIRST_LIMIT, self.settings.concurrency)
-        version = await self.http.get(f"{server.root}/version", timeout=CHECK_TIMEOUT)
+        version = await read_page(self.http, "GET", f"{server.root}/version", Version)
         return {
             "url": server.url,
-            "owned_by": model.get("owned_by"),
-            "version": _read(version, lambda page: page["version"]),
-            "model": model.get("root") or wanted,
+            "owned_by": model.owned_by,
+            "version": version.version if version else None,
+            "model": model.root or wanted,
             "max_model_len": offered,
         }
 
-    async def models(self, server: Server) -> dict[str, dict[str, Any]] | None:
+    async def models(self, server: Server) -> dict[str, ModelCard] | None:
         """Return a server's models by name; empty if it lists none, None if it does not answer."""
         try:
-            answer = await self.http.get(f"{server.url}/models", timeout=CHECK_TIMEOUT)
-        except httpx.HTTPError:
+            page = await read_page(self.http, "GET", f"{server.url}/models", Models)
+        except httpx.TransportError:
             return None
-        return _read(answer, lambda page: {str(model["id"]): model for model in page["data"]}) or {}
+        return {model.id: model for model in page.data} if page else {}
 
+    def give_up(self, server: Server, why: str) -> None:
+        """Ask a server no more whose answers never could be used.
 
-def _read(answer: httpx.Response, read: Callable[[Any], Any]) -> Any:
-    """Apply ``read`` to an answer's JSON; None if the status is not 200 or ``read`` fails."""
-    try:
-        return read(answer.json()) if answer.status_code == 200 else None
-    except (ValueError, KeyError, TypeError):
-        return None
+        Raises:
+            StageError: It is the last one.
+        """
+        server.unusable = why
+        self._changed.set()
+        if all(one.given_up for one in self.servers):
+            raise StageError(why)

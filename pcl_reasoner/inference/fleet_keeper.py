@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx
 
+from pcl_reasoner.answers.failures import Passing
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.inference.fleet_server import Server, Weights
-from pcl_reasoner.inference.post import Passing
 from pcl_reasoner.inference.server import POLL_SECONDS, SupervisedServer
 from pcl_reasoner.inference.settings import SamplingConfig
 

@@ -7,12 +7,13 @@ GET {root}/metrics   vllm:num_requests_running{engine="0",model_name="policy"} 1
 
 import asyncio
 import re
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import httpx
 
+from pcl_reasoner.answers.exchange import exchange
+from pcl_reasoner.answers.failures import Passing
 from pcl_reasoner.inference.server import SupervisedServer
 from pcl_reasoner.inference.settings import SamplingConfig
 
@@ -21,7 +22,7 @@ CHECK_TIMEOUT = 10.0
 WAITING_SHARE = 0.25
 """Share of a server's samples that may wait, so that a slot that becomes free is filled at once."""
 
-_GAUGE = re.compile(r"^vllm:num_requests_(running|waiting)(?:\{[^}]*\})? (\S+)$", re.M)
+_GAUGE = re.compile(r"^vllm:num_requests_(running|waiting)(?:\{[^}]*\})? (\d+(?:\.\d+)?)$", re.M)
 
 
 @dataclass
@@ -45,6 +46,10 @@ class Server:
     api_key: str | None = field(default=None, repr=False)
     """The API key that it requires; None or empty if it requires none."""
     supervised: SupervisedServer | None = None
+    useful: bool = False
+    """True once an answer of it could be used."""
+    unusable: str | None = None
+    """Why it is asked no more: none of its answers could be used."""
     up: bool = True
     """False while it is being restarted."""
     lost: asyncio.Event = field(default_factory=asyncio.Event)
@@ -56,8 +61,9 @@ class Server:
 
     @property
     def given_up(self) -> bool:
-        """True if the server was lost and will not be restarted."""
-        return self.supervised is not None and self.supervised.given_up is not None
+        """True if it was lost and will not be restarted, or if its answers cannot be used."""
+        is_lost = self.supervised is not None and self.supervised.given_up is not None
+        return is_lost or self.unusable is not None
 
     @property
     def root(self) -> str:
@@ -72,13 +78,14 @@ class Server:
     async def queue(self, http: httpx.AsyncClient) -> tuple[float, float] | None:
         """Return (samples running, samples waiting) of all engines; None if not reported."""
         try:
-            answer = await http.get(f"{self.root}/metrics", timeout=CHECK_TIMEOUT)
-        except httpx.HTTPError:
+            answer = await exchange(http, "GET", f"{self.root}/metrics", seconds=CHECK_TIMEOUT)
+        except (httpx.TransportError, Passing):
             return None
-        found: Counter[str] = Counter()
-        for name, value in _GAUGE.findall(answer.text if answer.status_code == 200 else ""):
-            found[name] += float(value)  # type: ignore[assignment]
-        return (found["running"], found["waiting"]) if found else None
+        found = {"running": 0.0, "waiting": 0.0}
+        gauges = _GAUGE.findall(answer.text if answer.status_code == 200 else "")
+        for name, value in gauges:
+            found[name] += float(value)
+        return (found["running"], found["waiting"]) if gauges else None
 
     def adapt(self, settings: SamplingConfig, running: float, waiting: float) -> bool:
         """Raise the limit if it is reached and nothing waits; lower it if too many samples wait.

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import httpx
 
+from pcl_reasoner.answers.pages import Tokens, read_page
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.inference.dialogue import Dialogue, Prompt
 from pcl_reasoner.inference.fleet import Fleet
@@ -53,12 +54,10 @@ async def _tokens(fleet: Fleet, server: Server, prompt: Prompt) -> list[int] | N
         "add_generation_prompt": True,
     }
     try:
-        answer = await fleet.http.post(f"{server.root}/tokenize", json=body)
-        value = answer.json() if answer.status_code == 200 else {}
-    except (httpx.HTTPError, ValueError):
+        page = await read_page(fleet.http, "POST", f"{server.root}/tokenize", Tokens, json=body)
+    except httpx.TransportError:
         return None
-    tokens = value.get("tokens") if isinstance(value, dict) else None
-    return tokens if isinstance(tokens, list) else None
+    return page.tokens if page else None
 
 
 def compare(prompt: Prompt, served: list[int], dialogue: Dialogue, url: str) -> None:

@@ -6,15 +6,15 @@ A question is what one line of the log answers: a response to score, a response 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from pcl_reasoner.answers.chat import Send, post
 from pcl_reasoner.core.stage import Progress
 from pcl_reasoner.inference.addresses import Addresses
 from pcl_reasoner.inference.answer_log import AnswerLog, Record
 from pcl_reasoner.inference.asking import Asker
 from pcl_reasoner.inference.fleet import Fleet, Keys, connections
 from pcl_reasoner.inference.fleet_server import Server
-from pcl_reasoner.inference.post import Send, post
 from pcl_reasoner.inference.server import SupervisedServer
 from pcl_reasoner.inference.settings import SamplingConfig
 
@@ -46,12 +46,12 @@ class Questions(Generic[Question]):
     settings: SamplingConfig
     keys: Keys
     remaining: Iterator[Question]
-    answer: Callable[[Asker, Question], Awaitable[Iterable[Record]]]
+    answer: Callable[[Asker[Any], Question], Awaitable[Iterable[Record]]]
     log: AnswerLog
     progress: Progress
     total: int
     unit: str
-    send: Send = post
+    send: Send[Any] = post
     check: Callable[[Fleet, Server], Awaitable[None]] = _no_check
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -77,7 +77,7 @@ class Questions(Generic[Question]):
             asker = Asker(fleet, self.log.retried, self._kept, self.send)
             await fleet.run(lambda: self._work(asker))
 
-    async def _work(self, asker: Asker) -> None:
+    async def _work(self, asker: Asker[Any]) -> None:
         while (question := await self._next()) is not None:
             records = await self.answer(asker, question)
             async with self._writing:

@@ -9,9 +9,9 @@ raw_logprobs``, its default). At temperature 1 without truncation, the tokens we
 distribution.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
+from pcl_reasoner.answers.chat import Choice
 from pcl_reasoner.core.errors import StageError
 
 _ABSENT = -9999.0
@@ -24,7 +24,7 @@ _ADVICE = (
 )
 
 
-def log_probs_of(choice: Mapping[str, Any], token_ids: Sequence[int], url: str) -> list[float]:
+def log_probs_of(choice: Choice, token_ids: Sequence[int], url: str) -> list[float]:
     """Return the log-prob of every token of a response, its end token included.
 
     Args:
@@ -37,10 +37,10 @@ def log_probs_of(choice: Mapping[str, Any], token_ids: Sequence[int], url: str) 
     Raises:
         StageError: The choice has no log-probs, another number of them, or other values.
     """
-    if choice.get("token_ids") is None:
+    if choice.token_ids is None:
         raise StageError(f"{url}: sends no token_ids, so log-probs have no tokens. {_ADVICE}")
     try:
-        values = [entry["logprob"] for entry in choice["logprobs"]["content"]]
+        values = [entry["logprob"] for entry in choice.logprobs["content"]]
     except (LookupError, TypeError) as error:
         raise StageError(
             f"{url}: sends no log-probs of the sampled tokens, which the request asked for. "
@@ -49,7 +49,7 @@ def log_probs_of(choice: Mapping[str, Any], token_ids: Sequence[int], url: str) 
     if len(values) != len(token_ids):
         raise StageError(
             f"{url}: sends {len(values)} log-probs for a response of {len(token_ids)} tokens, its "
-            f"end token included (finish_reason {choice.get('finish_reason')}). {_ADVICE}"
+            f"end token included (finish_reason {choice.finish_reason}). {_ADVICE}"
         )
     for place, value in enumerate(values):
         if type(value) not in (float, int) or not _ABSENT < value <= _ROUNDING:

@@ -24,6 +24,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pcl_reasoner.answers.exchange import exchange, json_of
+from pcl_reasoner.answers.failures import GivenUp, Passing, check_status, message_of
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schemas import Key
 from pcl_reasoner.core.stage import StageContext
@@ -31,7 +33,6 @@ from pcl_reasoner.inference.addresses import Addresses, addresses
 from pcl_reasoner.inference.answer_log import AnswerLog, Record
 from pcl_reasoner.inference.asking import Asker
 from pcl_reasoner.inference.fleet import Keys
-from pcl_reasoner.inference.post import GivenUp, Passing, check_status, message_of
 from pcl_reasoner.inference.questions import Questions
 from pcl_reasoner.inference.server import started
 from pcl_reasoner.inference.settings import SamplingConfig
@@ -209,18 +210,16 @@ async def complete(http: httpx.AsyncClient, url: str, body: dict[str, Any]) -> d
         httpx.TransportError: The connection failed; this may be temporary too.
         StageError: The server requires another API key.
     """
-    answer = await http.post(f"{url}/completions", json=body)
+    tokens = len(body["prompt"])
+    answer = await exchange(http, "POST", f"{url}/completions", tokens=tokens, json=body)
     check_status(url, answer)
-    try:
-        value = answer.json()
-    except ValueError:
-        value = None
+    value = json_of(answer)
     if not isinstance(value, dict):
         raise Passing(f"an answer that is not a JSON object: {message_of(answer)}")
     return value
 
 
-async def _answer(asker: Asker, question: Question) -> list[Record]:
+async def _answer(asker: Asker[Any], question: Question) -> list[Record]:
     """Ask one question; return the line of the log."""
     name, index = question.key
 

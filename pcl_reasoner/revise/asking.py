@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pcl_reasoner.answers.chat import ChatAnswer, content_of
+from pcl_reasoner.answers.failures import GivenUp
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.grade.judge import body_for
@@ -21,7 +23,6 @@ from pcl_reasoner.inference.addresses import Addresses
 from pcl_reasoner.inference.answer_log import AnswerLog, Record
 from pcl_reasoner.inference.asking import Asker
 from pcl_reasoner.inference.fleet import Keys
-from pcl_reasoner.inference.post import GivenUp, content_of
 from pcl_reasoner.inference.questions import Questions
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.revise.config import ReviseConfig
@@ -141,7 +142,7 @@ class _Third:
     context: StageContext
     failed: list[str] = field(default_factory=list)
 
-    async def answer(self, asker: Asker, name: str) -> list[Record]:
+    async def answer(self, asker: Asker[Any], name: str) -> list[Record]:
         """Return the line of the log for one problem; none if the question failed for good."""
         try:
             opinion = await self._ask(asker, self.questions[name])
@@ -150,7 +151,7 @@ class _Third:
             return []
         return [{"problem_id": name, "sample_index": 0, **asdict(opinion)}]
 
-    async def _ask(self, asker: Asker, problem: str) -> Opinion:
+    async def _ask(self, asker: Asker[Any], problem: str) -> Opinion:
         """Ask until a reply has a readable answer, with another seed each time."""
         answer, text, asked = None, "", 0
         while answer is None and asked < self.config.opinion_attempts:
@@ -191,11 +192,11 @@ class _Third:
             )
 
 
-def _reply(answer: Mapping[str, Any], seconds: float, url: str) -> tuple[str, str]:
+def _reply(answer: ChatAnswer, seconds: float, url: str) -> tuple[str, str]:
     """Return a reply's text and finish reason.
 
     Raises:
         Passing: The answer has no message, so the request is sent again.
     """
     text = content_of(answer, seconds, url)
-    return text, str(answer["choices"][0].get("finish_reason") or "stop")
+    return text, answer.choices[0].finish_reason or "stop"

@@ -35,9 +35,10 @@ from typing import Any
 
 import httpx
 
+from pcl_reasoner.answers.exchange import exchange, json_of
+from pcl_reasoner.answers.failures import GivenUp, Passing, check_key, message_of
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.inference.fleet_server import Server
-from pcl_reasoner.inference.post import GivenUp, Passing, check_key, message_of
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.perplexity.by_server import complete, prompt_body, prompt_log_probs
 from pcl_reasoner.rounds.weight_folder import differ, shapes_of, version_of
@@ -193,7 +194,9 @@ class PolicyWeights:
 
     async def _set_label(self, http: httpx.AsyncClient, server: Server) -> None:
         page = "/update_weight_version"
-        answer = await http.post(f"{server.root}{page}", json={"new_version": self.label})
+        answer = await exchange(
+            http, "POST", f"{server.root}{page}", json={"new_version": self.label}
+        )
         if answer.status_code == 404:
             self.warn(
                 f"{server.url}: has no {page} (vLLM before 0.32). If it is restarted while it has "
@@ -224,7 +227,7 @@ class PolicyWeights:
 async def _post(
     http: httpx.AsyncClient, server: Server, page: str, **request: Any
 ) -> dict[str, Any]:
-    return _value(server, page, await http.post(f"{server.root}{page}", **request))
+    return _value(server, page, await exchange(http, "POST", f"{server.root}{page}", **request))
 
 
 def _value(server: Server, page: str, answer: httpx.Response) -> dict[str, Any]:
@@ -241,9 +244,9 @@ def _value(server: Server, page: str, answer: httpx.Response) -> dict[str, Any]:
         status = answer.status_code
         raise Passing(f"{page}: status {status}: {message_of(answer)}", status)
     try:
-        value = answer.json()
-    except ValueError:
-        value = None
+        value = json_of(answer)
+    except Passing:
+        return {}
     return value if isinstance(value, dict) else {}
 
 

@@ -6,39 +6,21 @@ fingerprints. The report's fingerprint also includes the recipe's facts.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core import artifact
 from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core.hashes import FileHashes
 from pcl_reasoner.core.schema import Source
 from pcl_reasoner.runner import sources
+from pcl_reasoner.runner.finished import PlannedInput, manifest_of, why_not_done
 from pcl_reasoner.runner.recipe import Recipe, load_other
 from pcl_reasoner.runner.stage_spec import StageSpec
 from pcl_reasoner.stages import ALL_STAGES, STAGES
 
 FINGERPRINT_DIGITS = 8
-
-
-@dataclass(frozen=True)
-class PlannedInput:
-    """One input of a planned stage.
-
-    Args:
-        fingerprint: Fingerprint of the artifact or source.
-        path: Where the input is or will be.
-        origin: ``recipe/stage`` or the source's name, for messages.
-    """
-
-    fingerprint: str
-    path: Path
-    origin: str
-
-    @property
-    def is_source(self) -> bool:
-        """True for a path or a hub repository, False for what a stage makes."""
-        return "/" not in self.origin
 
 
 @dataclass(frozen=True)
@@ -65,20 +47,27 @@ class PlannedStage:
 
     @property
     def done(self) -> bool:
-        """True if a complete artifact with this fingerprint exists."""
-        manifest = artifact.read_manifest(self.folder)
-        return manifest is not None and manifest.get("fingerprint") == self.fingerprint
+        """True if a complete artifact of this fingerprint and of the present inputs exists."""
+        return self.why_not_done() is None
+
+    def why_not_done(self) -> str | None:
+        """Return why the stage has to run, as far as its folder shows it; None: it is done."""
+        return why_not_done(self.folder, self.fingerprint, self.inputs)
+
+    def manifest(self) -> dict[str, Any] | None:
+        """The manifest of a finished artifact of this fingerprint; None if there is none."""
+        return manifest_of(self.folder, self.fingerprint)
 
     def as_input(self) -> PlannedInput:
         """The stage's artifact as the input of another stage."""
-        return PlannedInput(self.fingerprint, self.folder, self.title)
+        return PlannedInput(self.fingerprint, self.folder, self.title, self.folder)
 
 
 def _identity(
-    recipe: Recipe, spec: StageSpec, inputs: dict[str, PlannedInput], memory: sources.HashCache
+    recipe: Recipe, spec: StageSpec, inputs: dict[str, PlannedInput], hashes: FileHashes
 ) -> dict[str, Any]:
     named = spec.config.named_files()
-    contents = {name: sources.content_of(path, memory) for name, path in named.items()}
+    contents = {name: sources.content_of(path, hashes) for name, path in named.items()}
     # Only the report shows the recipe's facts, so only the report is rebuilt when they change.
     facts = {"recipe": recipe.facts()} if ALL_STAGES in spec.inputs else {}
     return {
@@ -98,10 +87,12 @@ class Plan:
     Args:
         recipe: The recipe to run. In ``stages``, its stages come after those of other recipes.
         runs: Folder of all runs, absolute.
+        hashes: Remembered hashes of files.
     """
 
     recipe: Recipe
     runs: Path
+    hashes: FileHashes
     stages: list[PlannedStage] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     to_fetch: dict[Path, tuple[str, Source]] = field(default_factory=dict)
@@ -128,32 +119,35 @@ class Plan:
         raise InputError(f"stage {planned.title}: neither it nor a stage before it reads a policy.")
 
 
-def make_plan(recipe: Recipe, runs: Path, until: str | None = None) -> Plan:
+def make_plan(
+    recipe: Recipe, runs: Path, until: str | None = None, trust_hashes: bool = True
+) -> Plan:
     """Plan a run of a recipe, with the stages of other recipes that it reads.
 
     Args:
         recipe: The recipe.
         runs: Folder of all runs.
         until: Last stage to run; all stages when None.
+        trust_hashes: False: read every file again, also those that have not changed.
     """
     # Absolute, because a stage may start processes in other working directories.
     runs = runs.expanduser().absolute()
-    memory = sources.HashCache(runs / ".hashes.json")
-    planner = _Planner(recipe, runs, memory)
+    hashes = FileHashes(runs / ".hashes.json", trust_hashes)
+    planner = _Planner(recipe, runs, hashes)
     for name in recipe.stages if until is None else [until]:
         planner.stage(recipe, name)
     # Another recipe's stages never read this recipe's, so all of them can come first.
     planner.plan.stages.sort(key=lambda planned: planned.recipe.name == recipe.name)
-    memory.save()
+    hashes.save()
     return planner.plan
 
 
 class _Planner:
     """Plans each stage once, after all stages that it reads, including those of other recipes."""
 
-    def __init__(self, recipe: Recipe, runs: Path, memory: sources.HashCache) -> None:
-        self.plan = Plan(recipe, runs)
-        self.memory = memory
+    def __init__(self, recipe: Recipe, runs: Path, hashes: FileHashes) -> None:
+        self.plan = Plan(recipe, runs, hashes)
+        self.hashes = hashes
         self.recipes = {recipe.name: recipe}
         self.walking: list[str] = []
 
@@ -169,7 +163,7 @@ class _Planner:
         spec = recipe.stages[name]
         inputs = dict(self._inputs(recipe, spec))
         self.walking.pop()
-        identity = _identity(recipe, spec, inputs, self.memory)
+        identity = _identity(recipe, spec, inputs, self.hashes)
         digest = artifact.fingerprint(identity)
         folder = self.plan.runs / recipe.name / f"{name}-{digest[:FINGERPRINT_DIGITS]}"
         planned = PlannedStage(recipe, spec, inputs, digest, folder, identity)
@@ -209,7 +203,8 @@ class _Planner:
         if not source.path:
             return artifact_input
         digest = f"{artifact_input.fingerprint}/{source.path}"
-        return PlannedInput(digest, artifact_input.path / source.path, artifact_input.origin)
+        path = artifact_input.path / source.path
+        return replace(artifact_input, fingerprint=digest, path=path)
 
     def _other_recipe(self, recipe: Recipe, name: str) -> Recipe:
         other = load_other(recipe, name)
@@ -222,18 +217,21 @@ class _Planner:
         return known if recipe.sources[name].stage in known.stages else other
 
     def _outside_source(self, name: str, source: Source) -> PlannedInput:
+        try:
+            digest = sources.fingerprint_of(source, self.hashes)
+            problem = None if digest else sources.missing(name, source)
+        except InputError as error:
+            digest, problem = None, f"source {name}: {error}"
+        if problem and problem not in self.plan.missing:
+            self.plan.missing.append(problem)
         if source.hub:
-            folder = sources.hub_folder(source, self.plan.runs)
-            self.plan.to_fetch[folder] = (name, source)
+            path = sources.hub_folder(source, self.plan.runs)
+            self.plan.to_fetch[path] = (name, source)
+        elif digest is None:
+            path = sources.path_of(source)
         else:
-            folder = Path(str(source.path)).expanduser().absolute()
-        digest = sources.fingerprint_of(source, self.memory)
-        if digest is None:
-            problem = sources.missing(name, source)
-            if problem not in self.plan.missing:
-                self.plan.missing.append(problem)
-            digest = "missing"
-        return PlannedInput(digest, folder, name)
+            path = sources.used_part(source, self.plan.runs, digest)
+        return PlannedInput(digest or "missing", path, name)
 
 
 def check_others(recipe: Recipe, readers: tuple[str, ...] = ()) -> list[str]:
@@ -256,30 +254,37 @@ def check_others(recipe: Recipe, readers: tuple[str, ...] = ()) -> list[str]:
     return problems
 
 
+def newest_other(planned: PlannedStage) -> dict[str, Any] | None:
+    """The manifest of the newest finished artifact of this stage with other settings or inputs."""
+    others = [
+        (path.stat().st_mtime, manifest)
+        for path in planned.folder.parent.glob(f"{planned.spec.name}-*")
+        if path != planned.folder
+        and not path.name.endswith(".partial")
+        and (manifest := artifact.read_manifest(path)) is not None
+        and manifest.get("name") == planned.spec.name
+        and "identity" in manifest
+    ]
+    return max(others, key=lambda item: item[0])[1] if others else None
+
+
 def state(planned: PlannedStage) -> str:
     """Return ``done``, or ``to run: `` and the reason.
 
     Usually the reason is the difference from the stage's newest finished artifact: settings, inputs
     or code that changed.
     """
-    if planned.done:
+    reason = planned.why_not_done()
+    if reason is None:
         return "done"
     if planned.folder.is_dir():
-        return "to run: its folder has no complete manifest of these settings"
-    others = [
-        (path.stat().st_mtime, manifest)
-        for path in planned.folder.parent.glob(f"{planned.spec.name}-*")
-        if not path.name.endswith(".partial")
-        and (manifest := artifact.read_manifest(path)) is not None
-        and manifest.get("name") == planned.spec.name
-        and "identity" in manifest
-    ]
+        return f"to run: {reason}"
+    before = newest_other(planned)
     resumes = planned.partial.is_dir() and STAGES[planned.spec.type].resumable
     prefix = "to run: was interrupted, resumes; " if resumes else "to run: "
-    if not others:
+    if before is None:
         return prefix + "never run with these settings"
-    newest = max(others, key=lambda item: item[0])[1]
-    return prefix + "; ".join(_differences(newest["identity"], planned))
+    return prefix + "; ".join(_differences(before["identity"], planned))
 
 
 def _differences(old: dict[str, Any], planned: PlannedStage) -> Iterable[str]:

@@ -29,6 +29,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 """Allowed names of recipes, stages and sources: they are used in folder names and overrides."""
 
 
+LAPTOP = "laptop.yaml"
+"""The launch file that is used if none is given."""
+
+
 @dataclass(frozen=True)
 class Recipe:
     """A recipe with all overlays and overrides applied and all values checked."""
@@ -45,7 +49,7 @@ class Recipe:
     expect: dict[str, Any] = field(default_factory=dict)
     published: dict[str, Any] = field(default_factory=dict)
     overrides: tuple[str, ...] = ()
-    launch_file: str = "laptop.yaml"
+    launch_file: str = LAPTOP
     profile_given: str | None = None
     seed_given: int | None = None
 
@@ -62,6 +66,22 @@ class Recipe:
             "expect": self.expect,
             "published": self.published,
         }
+
+    def arguments(self, path: str | None = None) -> list[str]:
+        """The command-line arguments that load this recipe again.
+
+        Args:
+            path: How the recipe's file is named, unless it is shipped; None: by its full path.
+        """
+        is_shipped = self.path.parent == files.shipped("recipes")
+        found = [self.path.stem if is_shipped else path or str(self.path.absolute())]
+        if self.launch_file != LAPTOP:
+            found += ["--launch", self.launch_file]
+        if self.profile_given is not None:
+            found += ["--profile", self.profile_given]
+        if self.seed_given is not None:
+            found += ["--seed", str(self.seed_given)]
+        return [*found, *self.overrides]
 
     def resolved(self) -> dict[str, Any]:
         """The recipe as one mapping, for ``show``, ``diff`` and ``run --dry-run``."""
@@ -92,7 +112,7 @@ class Recipe:
 
 def load_recipe(
     name: str,
-    launch: str = "laptop.yaml",
+    launch: str = LAPTOP,
     profile: str | None = None,
     overrides: tuple[str, ...] = (),
     seed: int | None = None,

@@ -7,7 +7,7 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol, TextIO
@@ -15,12 +15,16 @@ from typing import Any, Protocol, TextIO
 from pcl_reasoner import __version__
 from pcl_reasoner.core import artifact
 from pcl_reasoner.core.api_keys import missing_keys, without_slash
+from pcl_reasoner.core.damage import changed_files
 from pcl_reasoner.core.doctor import installed_version
 from pcl_reasoner.core.errors import InputError, PclError, StageError, join_errors, not_writable
 from pcl_reasoner.core.files import nearest
+from pcl_reasoner.core.hashes import FileHashes
 from pcl_reasoner.core.stage import Counts, Progress, StageContext
-from pcl_reasoner.runner import sources
+from pcl_reasoner.runner import damaged, sources
+from pcl_reasoner.runner.finished import few, made_from
 from pcl_reasoner.runner.plan import Plan, PlannedStage
+from pcl_reasoner.runner.shrunk import shrunk_sources, source_files
 from pcl_reasoner.stages import STAGES
 
 _PACKAGES = (
@@ -43,7 +47,10 @@ class View(Progress, Protocol):
         """A stage is committed."""
 
     def warned(self, message: str) -> None:
-        """A stage reports a warning."""
+        """A stage reports a warning, which its manifest has, too."""
+
+    def noted(self, message: str) -> None:
+        """The runner says something that no manifest has."""
 
 
 StageManager = Callable[[PlannedStage, StageContext], AbstractContextManager[None]]
@@ -104,29 +111,58 @@ def run(
             hosts. The context manager may change the stage's StageContext.
 
     Raises:
-        InputError: Sources or servers' API keys are missing; the error names all of them.
+        InputError: Sources or servers' API keys are missing, or a source has lost files; the error
+            names all of them.
         StageError: A stage could not do its work, or another runner holds the lock of the run
             directory.
     """
     if plan.missing:
         raise join_errors(plan.missing)
-    unfinished = [planned for planned in plan.stages if not planned.done or planned in repeated]
-    if not unfinished:
+    found = damaged.damaged_stages(plan, repeated, view)
+    again = stages_to_run(plan, repeated, found)
+    if not again:
         return
-    if absent := unset_keys(unfinished):
-        raise join_errors(absent)
+    for title, damages in found.items():
+        view.noted(f"{title} is damaged and is made again: {few(damages)}")
+    if problems := [*unset_keys(again), *shrunk_sources(plan, repeated)]:
+        raise join_errors(problems)
     with locked(plan.runs / plan.recipe.name):
-        for name, source in plan.to_fetch.values():
-            sources.fetch(name, source, plan.runs)
+        damaged.mark_repeated(repeated)
+        _fetch(plan, again, view)
         for index, planned in enumerate(plan.stages):
-            if planned.done and planned not in repeated:
+            if planned.done and planned not in again:
                 view.skipped(planned, index, len(plan.stages))
                 continue
             view.started(planned, index, len(plan.stages))
             # Another recipe's stages are written to that recipe's run directory, with its own lock.
             other = planned.recipe.name != plan.recipe.name
             with locked(planned.folder.parent) if other else nullcontext():
-                run_stage(planned, view, start, manager)
+                run_stage(planned, view, start, manager, plan.hashes)
+            plan.hashes.save()
+
+
+def stages_to_run(
+    plan: Plan, repeated: Sequence[PlannedStage], titles: Collection[str]
+) -> list[PlannedStage]:
+    """Return the stages that are not done, are damaged (``titles``), or are repeated."""
+    return [
+        planned
+        for planned in plan.stages
+        if not planned.done or planned in repeated or planned.title in titles
+    ]
+
+
+def _fetch(plan: Plan, stages: Sequence[PlannedStage], view: View) -> None:
+    """Fetch what these stages read from the hub; fetch damaged files again."""
+    read = {item.path for planned in stages for item in planned.inputs.values()}
+    for folder, (name, source) in plan.to_fetch.items():
+        if folder not in read:
+            continue
+        damages = changed_files(folder, sources.fetched_files(folder) or {}, plan.hashes)
+        if damages:
+            view.noted(f"source {name} is damaged and is fetched again: {few(damages)}")
+            sources.refetch(folder, damages)
+        sources.fetch(name, source, plan.runs, plan.hashes)
 
 
 def unset_keys(stages: list[PlannedStage]) -> list[str]:
@@ -158,8 +194,14 @@ def stages_to_repeat(plan: Plan, from_stage: str | None) -> list[PlannedStage]:
     return stages[names.index(from_stage) :]
 
 
-def run_stage(planned: PlannedStage, view: View, start: str | None, manager: StageManager) -> None:
-    """Run one stage in its partial folder and commit it.
+def run_stage(
+    planned: PlannedStage,
+    view: View,
+    start: str | None,
+    manager: StageManager,
+    hashes: FileHashes,
+) -> None:
+    """Check what a stage reads, run it in its partial folder, and commit it.
 
     Raises:
         PclError: The stage failed; the error has the stage's name.
@@ -168,6 +210,7 @@ def run_stage(planned: PlannedStage, view: View, start: str | None, manager: Sta
     started = time.monotonic()
     began_at = _now()
     try:
+        damaged.check_inputs(planned, hashes)
         artifact.fresh_partial(planned.partial, keep=stage.resumable)
         quarantined = planned.partial / artifact.QUARANTINED
         quarantined.unlink(missing_ok=True)
@@ -179,7 +222,7 @@ def run_stage(planned: PlannedStage, view: View, start: str | None, manager: Sta
         _check(planned, counts, quarantined)
         seconds = time.monotonic() - started
         manifest = _manifest(planned, counts, context, began_at, seconds)
-        artifact.commit(planned.partial, planned.folder, manifest)
+        _commit(planned, manifest, hashes)
     except PclError as error:
         raise type(error)(f"stage {planned.title}: {error}") from error
     except OSError as error:
@@ -193,6 +236,13 @@ def run_stage(planned: PlannedStage, view: View, start: str | None, manager: Sta
     for warning in context.warnings:
         view.warned(f"{planned.title}: {warning}")
     view.finished(planned, counts, seconds)
+
+
+def _commit(planned: PlannedStage, manifest: dict[str, Any], hashes: FileHashes) -> None:
+    """Commit an artifact; its files are just hashed, and need not be hashed again."""
+    written = artifact.commit(planned.partial, planned.folder, manifest)
+    for name, one in written["files"].items():
+        hashes.remember(planned.folder / name, one["sha256"])
 
 
 def _context(
@@ -252,6 +302,7 @@ def _manifest(
         "stage": planned.spec.type,
         "name": planned.spec.name,
         "recipe": planned.recipe.name,
+        "arguments": planned.recipe.arguments(),
         "profile": planned.recipe.profile,
         "launch": planned.recipe.launch.name,
         "choices": planned.recipe.choices,
@@ -259,6 +310,8 @@ def _manifest(
         "fingerprint": planned.fingerprint,
         "identity": planned.identity,
         "origins": {role: item.origin for role, item in planned.inputs.items()},
+        "made_from": made_from(planned.inputs),
+        "sources": source_files(planned),
         "counts": counts.model_dump(),
         "warnings": context.warnings,
         "began_at": began_at,

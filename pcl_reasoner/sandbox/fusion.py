@@ -21,6 +21,7 @@ import time
 from typing import Any, Self
 
 import httpx
+from pydantic import BaseModel, Field
 
 from pcl_reasoner.sandbox.limits import Limits
 from pcl_reasoner.sandbox.session import CannotStart, CompileError, End
@@ -136,24 +137,41 @@ class FusionSession:
     def _end(self, answer: httpx.Response) -> End:
         """Read an answer; one that does not say how the program ended is none."""
         try:
-            told = answer.json()
-            status, compiled, run = (
-                told[name] for name in ("status", "compile_result", "run_result")
-            )
-        except (ValueError, LookupError, TypeError) as error:
+            told = _Told.model_validate(answer.json())
+        except (ValueError, RecursionError) as error:  # pydantic's error is a ValueError
             raise _NoAnswer(f"status {answer.status_code}: {answer.text[:200]}") from error
-        if status == "SandboxError":
-            raise _NoAnswer(str(told.get("message")))
+        if told.status == "SandboxError":
+            raise _NoAnswer(str(told.message))
+        run = told.run_result
         if run is None:
-            raise CompileError(str((compiled or {}).get("stderr") or "the compiler failed"))
-        timed_out = run["status"] == "TimeLimitExceeded"
+            compiled = told.compile_result or _Part()
+            raise CompileError(compiled.stderr or "the compiler failed")
         return End(
-            code=int(run.get("return_code") or 0) if run["status"] == "Finished" else 1,
-            limit="time" if timed_out else None,
-            stdout=str(run.get("stdout") or ""),
-            stderr=str(run.get("stderr") or ""),
-            wall=float(run.get("execution_time") or 0.0),
+            code=(run.return_code or 0) if run.status == "Finished" else 1,
+            limit="time" if run.status == "TimeLimitExceeded" else None,
+            stdout=run.stdout or "",
+            stderr=run.stderr or "",
+            wall=run.execution_time or 0.0,
         )
+
+
+class _Part(BaseModel):
+    """How the compiler or the program ended."""
+
+    status: str | None = None
+    return_code: int | None = None
+    execution_time: float | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+
+
+class _Told(BaseModel):
+    """The answer of the service."""
+
+    status: str
+    message: str | None = None
+    compile_result: _Part | None = Field(...)
+    run_result: _Part | None = Field(...)
 
 
 class _NoAnswer(Exception):

@@ -14,10 +14,11 @@ from typing import Any
 
 import httpx
 
+from pcl_reasoner.answers.exchange import exchange, json_of
+from pcl_reasoner.answers.failures import GivenUp, Passing, check_status, message_of
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.inference.fleet import Fleet
 from pcl_reasoner.inference.fleet_server import Server
-from pcl_reasoner.inference.post import GivenUp, Passing, check_status, message_of
 
 TOO_LONG = "too_long"
 """Kind of failure: the conversation is longer than the model's context."""
@@ -51,14 +52,11 @@ async def classify(http: httpx.AsyncClient, url: str, body: dict[str, Any]) -> d
         httpx.TransportError: The connection failed; this may be temporary too.
         StageError: The score is NaN or infinite, or the server requires another API key.
     """
-    answer = await http.post(f"{url.removesuffix('/v1')}/classify", json=body)
+    answer = await exchange(http, "POST", f"{url.removesuffix('/v1')}/classify", json=body)
     if answer.status_code == 400:
         _check_refusal(url, answer)
     check_status(url, answer)
-    try:
-        value = answer.json()
-    except ValueError:
-        value = None
+    value = json_of(answer)
     if not isinstance(value, dict):
         raise Passing(f"an answer that is not a JSON object: {message_of(answer)}")
     return value
@@ -69,8 +67,8 @@ def _check_refusal(url: str, answer: httpx.Response) -> None:
     if _NOT_JSON in answer.text:
         raise StageError(_not_finite(url, "NaN or infinite"))
     try:
-        parameter = answer.json()["error"]["param"]
-    except (ValueError, KeyError, TypeError):
+        parameter = json_of(answer)["error"]["param"]
+    except (Passing, KeyError, TypeError):
         return
     if parameter == "input_tokens":
         raise GivenUp("error", TOO_LONG, f"status 400: {message_of(answer)}")

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from pcl_reasoner.answers.failures import GivenUp
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schemas import Key
 from pcl_reasoner.core.stage import NoProgress, Progress, StageContext
@@ -23,7 +24,6 @@ from pcl_reasoner.inference.addresses import Addresses, addresses
 from pcl_reasoner.inference.answer_log import AnswerLog, Record
 from pcl_reasoner.inference.asking import Asker
 from pcl_reasoner.inference.fleet import Keys
-from pcl_reasoner.inference.post import GivenUp
 from pcl_reasoner.inference.questions import Questions
 from pcl_reasoner.inference.server import SupervisedServer, started
 from pcl_reasoner.inference.settings import SamplingConfig
@@ -168,7 +168,7 @@ class ServerScorer:
             check=check_classifies,
         ).ask(self.urls, self.servers)
 
-    async def _ask(self, asker: Asker, pair: Pair, tally: Tally) -> list[Record]:
+    async def _ask(self, asker: Asker[Any], pair: Pair, tally: Tally) -> list[Record]:
         name = self.model
         try:
             body = body_of(name, pair.messages)

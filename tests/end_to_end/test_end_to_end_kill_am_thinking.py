@@ -75,7 +75,11 @@ def write(folder: Path, url: str) -> tuple[Path, Path]:
     recipe, profile = folder / f"{NAME}.yaml", folder / "profiles" / f"{NAME}_laptop.yaml"
     value = files.read_yaml(recipe)
     value["stages"] = dict([*_until(LAST, value["stages"]), *ADDED.items()])
-    value["choices"].pop("epochs")
+    value["choices"] = {
+        name: choice
+        for name, choice in value["choices"].items()
+        if all(key.split(".")[0] in value["stages"] for key in _keys(choice))
+    }
     (folder / "reward.py").write_text(REWARD)
     value["stages"]["grade"] |= {
         "python": {"file": str(folder / "reward.py")},
@@ -97,6 +101,12 @@ def write(folder: Path, url: str) -> tuple[Path, Path]:
     placement["placement"]["opinion_urls"] = [url]
     launch.write_text(yaml.safe_dump(placement))
     return recipe, launch
+
+
+def _keys(choice: dict[str, Any]) -> list[str]:
+    """The settings that the options of a choice set, e.g. ``revise.disputed``."""
+    options = (option for option in choice.values() if isinstance(option, dict))
+    return [key for option in options for key in option]
 
 
 def _until(last: str, stages: dict[str, Any]) -> list[tuple[str, Any]]:

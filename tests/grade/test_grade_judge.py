@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from grade_helpers import judge_server
 
+from pcl_reasoner.answers.chat import post
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.files import shipped
 from pcl_reasoner.grade.judge import Judgement, ask_judge, candidate_text, fill_prompt, read_reply
@@ -76,7 +77,7 @@ def ask(urls: list[str], *names: str, **settings: Any) -> list[Judgement]:
         async with connections(config, len(urls)) as http:
             fleet = Fleet(dict.fromkeys(urls), config, http, keys=Keys("judge_urls", "judge_model"))
             await fleet.open()
-            asker = Asker(fleet, RETRIED, lambda: "nothing is kept")
+            asker = Asker(fleet, RETRIED, lambda: "nothing is kept", post)
             for name in names or ("a/0",):
                 found.append(await ask_judge(asker, name, "?", thinking=False, attempts=3))
         return found
@@ -136,7 +137,7 @@ def test_refusals_and_absence_are_errors() -> None:
         ask([url])
     with (
         judge_server(lambda body, number: (200, {"text": 1})) as (url, bodies),
-        pytest.raises(StageError, match="not a chat completion"),
+        pytest.raises(StageError, match="an odd answer"),
     ):
         ask([url])
     assert len(bodies) == 3  # and two retries

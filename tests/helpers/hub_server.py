@@ -11,13 +11,27 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class HubServer(ThreadingHTTPServer):
-    """Args: repository: ``owner/name``; revision: its only one; files: path in it -> content."""
+    """A server of one repository.
+
+    Args:
+        repository: ``owner/name``.
+        revision: Its only one.
+        files: Path in it -> content.
+        sha256: Path -> what the hub says of a large file.
+    """
 
     daemon_threads = True
 
-    def __init__(self, repository: str, revision: str, files: dict[str, bytes]) -> None:
+    def __init__(
+        self,
+        repository: str,
+        revision: str,
+        files: dict[str, bytes],
+        sha256: dict[str, str] | None = None,
+    ) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.repository, self.revision, self.files = repository, revision, files
+        self.sha256 = sha256 or {}
         self.asked: list[str] = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
@@ -43,8 +57,8 @@ class _Handler(BaseHTTPRequestHandler):
         hub = self.server
         hub.asked.append(f"{self.command} {self.path}")
         files = f"/datasets/{hub.repository}/resolve/{COMMIT}/"
-        if self.path == f"/api/datasets/{hub.repository}/revision/{hub.revision}":
-            siblings = [{"rfilename": name} for name in hub.files]
+        if self.path.split("?")[0] == f"/api/datasets/{hub.repository}/revision/{hub.revision}":
+            siblings = [self._sibling(name, content) for name, content in hub.files.items()]
             told = {"id": hub.repository, "sha": COMMIT, "siblings": siblings, "tags": []}
             self._send(200, json.dumps({**told, "private": False}).encode(), body)
         elif self.path.startswith(files) and self.path.removeprefix(files) in hub.files:
@@ -54,6 +68,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("X-Error-Code", "RevisionNotFound")
             self.send_header("Content-Length", "0")
             self.end_headers()
+
+    def _sibling(self, name: str, content: bytes) -> dict[str, object]:
+        sha256 = self.server.sha256.get(name)
+        lfs = {"size": len(content), "sha256": sha256, "pointerSize": 130}
+        return {"rfilename": name, "size": len(content), **({"lfs": lfs} if sha256 else {})}
 
     def _send(self, status: int, data: bytes, body: bool) -> None:
         self.send_response(status)

@@ -63,7 +63,9 @@ class ScoreServer(CompletionServer):
 
     def asked_about(self) -> list[str]:
         """The answers that were to be scored, without those of the trial."""
-        texts = [body["messages"][-1]["content"] for body in self.asked]
+        # A request that the client cut off has no messages.
+        bodies = [body for body in self.asked if "messages" in body]
+        texts = [body["messages"][-1]["content"] for body in bodies]
         return [text for text in texts if text != TRIAL]
 
 

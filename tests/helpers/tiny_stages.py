@@ -28,7 +28,16 @@ SECONDS = "TINY_SECONDS"
 """Environment variable: how long a slow record takes; it changes no result."""
 
 
+OFFSET = "TINY_OFFSET"
+"""Environment variable: added to every number, as if a server answered differently."""
+
+INTERRUPTED = "TINY_INTERRUPTED"
+"""Environment variable: the piece of work at whose begin Ctrl-C is pressed."""
+
+
 def trace(word: str) -> None:
+    if os.environ.get(INTERRUPTED) == word.split()[0]:
+        raise KeyboardInterrupt
     if TRACE in os.environ:
         with Path(os.environ[TRACE]).open("a") as handle:
             handle.write(word + "\n")
@@ -45,7 +54,8 @@ def numbers(
     config: NumbersConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
     trace("numbers")
-    values = [config.seed + i for i in range(config.n)]
+    offset = int(os.environ.get(OFFSET, "0"))
+    values = [config.seed + offset + i for i in range(config.n)]
     (output / "numbers.json").write_text(json.dumps(values))
     return Counts(unit="numbers", read=config.n, kept=config.n)
 

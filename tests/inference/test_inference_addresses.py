@@ -11,11 +11,11 @@ import pytest
 from completion_server import CompletionServer
 from sample_helpers import context
 
+from pcl_reasoner.answers.failures import check_key
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.inference.addresses import addresses
 from pcl_reasoner.inference.fleet import Fleet
-from pcl_reasoner.inference.post import check_key
 from pcl_reasoner.sample.stage import SampleConfig, sample
 
 CONFIG = SampleConfig(engine="server", n=2, max_new_tokens=40, max_model_len=200, concurrency=4)

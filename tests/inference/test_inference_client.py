@@ -14,12 +14,13 @@ from tokenizers import Tokenizer
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.curate import problem_id
-from pcl_reasoner.inference import client, fleet
+from pcl_reasoner.inference import fleet
 from pcl_reasoner.sample.stage import SampleConfig, sample
 
 CONFIG = SampleConfig(
     engine="server", n=4, max_new_tokens=40, max_model_len=200, seed=100, top_k=0, concurrency=3
 )
+PATIENT = CONFIG.model_copy(update={"max_failed": 1.0})
 ORDER = sorted(PROBLEMS, key=problem_id)
 
 
@@ -118,7 +119,7 @@ def test_a_refused_request_is_a_recorded_failure_and_not_asked_again(
 ) -> None:
     server.failures = {ORDER[1]: [status(400)] * 9}
     made = context(tmp_path, server_urls=[server.url])
-    counts = sample(CONFIG, inputs, tmp_path, made)
+    counts = sample(PATIENT, inputs, tmp_path, made)
     assert len(server.asked) == 3
     failed = [row for row in rows_of(tmp_path) if row["finish_reason"] == "error"]
     assert [(row["problem_id"], row["sample_index"]) for row in failed] == [
@@ -138,18 +139,27 @@ def test_what_fails_again_and_again_on_a_server_that_is_well_is_given_up(
         return True
 
     server.failures = {ORDER[0]: [hang] * 2, ORDER[2]: [status(500)] * 2}
-    config = CONFIG.model_copy(update={"retries": 1, "request_timeout": 1.5})
+    config = PATIENT.model_copy(update={"retries": 1, "request_timeout": 1.5})
     counts = sample(config, inputs, tmp_path, context(tmp_path, server_urls=[server.url]))
     assert counts.info["finish_reasons"] == {"error": 4, "stop": 4, "timeout": 4}
 
 
 def test_too_many_failures_stop_the_stage(
-    inputs: dict[str, Path], tmp_path: Path, server: CompletionServer, monkeypatch: Any
+    inputs: dict[str, Path], tmp_path: Path, server: CompletionServer
 ) -> None:
-    monkeypatch.setattr(client, "FEW_FAILURES", 3)
     server.failures = {ORDER[0]: [status(400)]}
-    with pytest.raises(StageError, match="4 of 12 responses failed.*max_failed"):
-        sample(CONFIG, inputs, tmp_path, context(tmp_path, server_urls=[server.url]))
+    config = CONFIG.model_copy(update={"max_failed": 0.33})
+    with pytest.raises(StageError, match="4 of 12 responses failed.*max_failed 33%"):
+        sample(config, inputs, tmp_path, context(tmp_path, server_urls=[server.url]))
+
+
+def test_as_many_failures_as_the_limit_are_accepted(
+    inputs: dict[str, Path], tmp_path: Path, server: CompletionServer
+) -> None:
+    server.failures = {ORDER[0]: [status(400)]}
+    config = CONFIG.model_copy(update={"max_failed": 0.34})
+    counts = sample(config, inputs, tmp_path, context(tmp_path, server_urls=[server.url]))
+    assert counts.info["failed"] == 4
 
 
 def test_a_resumed_run_asks_only_for_what_is_missing(

@@ -80,7 +80,8 @@ def test_what_fails_for_good_is_recorded_by_its_kind(
     asked: int,
 ) -> None:
     server.failures = {ORDER[1]: [failure] * 9}
-    config = CONFIG.model_copy(update={"request_timeout": 1.5, "retries": 1})
+    update = {"request_timeout": 1.5, "retries": 1, "max_failed": 1.0}
+    config = CONFIG.model_copy(update=update)
     counts = sample(config, inputs, tmp_path, context(tmp_path, server_urls=[server.url]))
     assert counts.info["failures"] == {kind: 4}
     assert counts.info["finish_reasons"] == {"stop": 8, reason: 4}

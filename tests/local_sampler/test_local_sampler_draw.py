@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pcl_reasoner.inference.settings import SamplingConfig
-from pcl_reasoner.local_sampler.draw import Streams, draw, penalise, stream_seed
+from pcl_reasoner.local_sampler.draw import LIKELY, Streams, draw, penalise, stream_seed
 
 # Token 2 has probability 0.5, token 0 0.3, token 1 0.2.
 LOGITS = np.log(np.array([[0.3, 0.2, 0.5]], np.float32))
@@ -45,6 +45,27 @@ def test_the_token_that_the_inverse_cdf_gives(
     fields: dict[str, float], uniform: float, token: int
 ) -> None:
     assert drawn(uniform, **fields) == token
+
+
+def test_a_draw_beyond_the_tokens_that_are_sorted_first() -> None:
+    # 100 tokens, token i a little likelier than i + 1: the order is that of the ids.
+    probabilities = np.linspace(1.1, 0.9, 100) / 100
+    logits = np.log(probabilities).astype(np.float32)[None].repeat(100, axis=0)
+    middles = np.cumsum(probabilities) - probabilities / 2
+    settings = SamplingConfig(temperature=1.0, top_k=0, top_p=1.0)
+    assert LIKELY < 100
+    assert draw(logits, middles, settings).tolist() == list(range(100))
+
+
+@pytest.mark.parametrize("min_p", [0.0, 0.002])
+def test_sorting_the_likeliest_first_changes_no_token(min_p: float) -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(500, 300)).astype(np.float32) * rng.uniform(0, 4, (500, 1))
+    uniforms = rng.random(500)
+    plain = SamplingConfig(temperature=0.8, top_k=0, top_p=1.0, min_p=min_p)
+    # top_k 300 keeps every token, and sorts all of them.
+    everything = plain.model_copy(update={"top_k": 300})
+    assert draw(logits, uniforms, plain).tolist() == draw(logits, uniforms, everything).tolist()
 
 
 def test_rows_do_not_see_each_other() -> None:

@@ -169,7 +169,7 @@ def test_what_is_wrong_is_said_when_no_answer_is_usable(
         with pytest.raises(StageError, match=message):
             run(inputs, tmp_path / how, SERVER, server_urls=[server.url])
 
-    fails("NaN", r"no server gives log-probs of response \d of problem \w .*is nan, which is no lo")
+    fails("NaN", "is nan, which is no log-prob")
     fails("one place less", r"\d+ prompt_logprobs, expected \d+")
     fails("no list", "no prompt_logprobs of all tokens")
 

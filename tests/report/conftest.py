@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from pcl_reasoner.core import artifact
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.report.stage import ReportConfig, report
 
@@ -80,11 +81,14 @@ class FakeRun:
             "identity": {"config": {}},
             **more,
         }
-        (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
         self.inputs[key] = folder
+        self.json(key, artifact.MANIFEST, {**manifest, "files": {}})
         return folder
 
     def json(self, key: str, name: str, value: Any) -> None:
+        if name == artifact.MANIFEST:
+            value.pop(artifact.CHECKSUM, None)
+            value = artifact.seal(value)
         (self.inputs[key] / name).write_text(json.dumps(value), encoding="utf-8")
 
     def jsonl(self, key: str, name: str, rows: list[dict[str, Any]]) -> None:

@@ -128,7 +128,7 @@ def test_a_server_that_breaks_every_question_stops_the_stage_at_once(
 
     with (
         judge_server(answer) as (url, bodies),
-        pytest.raises(StageError, match="about problem .*not a chat completion.* 1 opinions are"),
+        pytest.raises(StageError, match="about problem .*an odd answer.* 1 opinions are"),
     ):
         run_revise(plant(tmp_path), tmp_path / "r", config, opinion_urls=[url])
     assert len(bodies) == 3

@@ -167,7 +167,8 @@ def test_a_failed_request_is_recorded_without_log_probs(
     drawing: Callable[..., Drawing], server: PolicyServer, weights: Weights
 ) -> None:
     server.failures = {PROBLEMS[1]: [status(400)]}
-    failed = [one for one in drawing(server).round(weights(2)) if one["finish_reason"] == "error"]
+    drawn = drawing(server, changes={"max_failed": 0.5}).round(weights(2))
+    failed = [one for one in drawn if one["finish_reason"] == "error"]
     assert [(one["failure"], one["sampled_log_probs"]) for one in failed] == [
         ("status 400", [])
     ] * 4

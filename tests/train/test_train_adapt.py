@@ -8,8 +8,8 @@ import yaml
 from paths import HELPERS
 from train_helpers import train_config
 
-from pcl_reasoner.cli.compare import flatten
 from pcl_reasoner.train.adapt import adapt_to_cpu
+from pcl_reasoner.train.compare import flatten
 from pcl_reasoner.train.render import render
 from pcl_reasoner.weights.model_config import ModelShape
 

@@ -11,9 +11,9 @@ import yaml
 from paths import HELPERS
 from train_helpers import train_config, write_policy
 
-from pcl_reasoner.cli.compare import flatten
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.runner.recipe import load_recipe
+from pcl_reasoner.train.compare import flatten
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.render import render, to_yaml
 from pcl_reasoner.train.shape import shape_of

@@ -1,21 +1,16 @@
-"""Sends one chat completion request to one server, and classifies failures as exceptions.
+"""Classifies the failures of a request to a server as exceptions.
 
-POST {base}/chat/completions -> 200 {"choices": […]}   the answer
 400 and all other statuses                             GivenUp: the server refuses the request
-404, 408, 425, 429, 5xx, an answer cut off             Passing: send the request again
+404, 408, 425, 429, 5xx, an unusable answer            Passing: send the request again
 401, 403                                               StageError: no request will be answered
 """
-
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 
 import httpx
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.formats.records import encodable
 
-Send = Callable[[httpx.AsyncClient, str, dict[str, Any]], Awaitable[dict[str, Any]]]
-"""(client, base URL, request's JSON) -> the answer's JSON; raises the errors of `post`."""
+SHOWN_BYTES = 200
+"""Bytes of an unusable answer that a message shows."""
 
 
 class GivenUp(Exception):
@@ -41,41 +36,6 @@ class Passing(Exception):
     ) -> None:
         super().__init__(why)
         self.status, self.retry_after, self.kind = status, retry_after, kind
-
-
-async def post(http: httpx.AsyncClient, url: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Request ``body["n"]`` responses from a server, and return the answer's JSON.
-
-    Raises:
-        GivenUp: The server refuses the request.
-        Passing: The failure may be temporary, or the answer is unusable.
-        httpx.TransportError: The connection failed; this may be temporary too.
-        StageError: The server requires another API key.
-    """
-    answer = await http.post(f"{url}/chat/completions", json=body)
-    check_status(url, answer)
-    try:
-        value = answer.json()
-        choices = value["choices"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise Passing(f"an answer that is not a chat completion: {message_of(answer)}") from error
-    if len(choices) != body["n"] or not all(isinstance(c, dict) for c in choices):
-        raise Passing(f"{len(choices)} choices, expected {body['n']}")
-    return dict(value)
-
-
-def content_of(answer: Mapping[str, Any], seconds: float, url: str) -> str:
-    """Return the text of a chat completion's only choice; a ``read`` function of `Asker.ask`.
-
-    Raises:
-        Passing: The choice has no message.
-    """
-    try:
-        content = answer["choices"][0]["message"]["content"]
-    except (LookupError, TypeError) as error:
-        raise Passing("a choice without a message") from error
-    # A server that removes the think part sends no content if the think part was never closed.
-    return encodable(str(content or ""))
 
 
 def check_status(url: str, answer: httpx.Response) -> None:
@@ -125,10 +85,12 @@ def overloaded(failure: Exception) -> bool:
 
 def message_of(answer: httpx.Response) -> str:
     """Return the start of the answer's text, on one line."""
-    return " ".join(answer.text[:300].split()) or "nothing"
+    start = answer.content[:SHOWN_BYTES].decode("utf-8", "replace")
+    return " ".join(start.split()) or "nothing"
 
 
 def _retry_after(answer: httpx.Response) -> float | None:
     """Return the seconds in the Retry-After header; None if it is missing or has a date."""
     value = answer.headers.get("retry-after", "")
-    return float(value) if value.isdigit() else None
+    # str.isdigit is also true for "²", which is no number.
+    return float(value) if value.isascii() and value.isdigit() else None

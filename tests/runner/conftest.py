@@ -1,0 +1,5 @@
+"""Fixtures of tests that run the tiny stages."""
+
+from runner_helpers import tiny
+
+__all__ = ["tiny"]
