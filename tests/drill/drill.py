@@ -1,0 +1,77 @@
+"""Chooses trials, runs them side by side, and keeps the log."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import click
+import interruptions
+import log
+from scene import BUILD, Scene, code_hash, scene
+from trial import BAD, Trial, attempt
+
+KINDS: dict[str, Trial] = {
+    "kills": interruptions.kill,
+    "full disk": interruptions.full_disk,
+    "failing writes": interruptions.failing_writes,
+    "failing reads": interruptions.failing_reads,
+    "clocks": interruptions.clock,
+}
+"""Kind -> its trial, in the order of the table."""
+
+
+@click.command()
+@click.argument("count", type=click.IntRange(min=0), default=0)
+@click.option("--kind", "kinds", multiple=True, type=click.Choice(list(KINDS)), help="Only these.")
+@click.option("--seed", help="Repeat one trial of the log.")
+@click.option("--again", is_flag=True, help="Repeat the bad trials of the log.")
+@click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count(), show_default=True)
+@click.option(
+    "--log", "path", type=click.Path(path_type=Path), default=BUILD / "log.jsonl", show_default=True
+)
+def main(
+    count: int, kinds: tuple[str, ...], seed: str | None, again: bool, jobs: int, path: Path
+) -> int:
+    """Run trials until the log has COUNT of each kind for this version of the code."""
+    place, code = scene(), code_hash()
+    if seed or again:
+        todo = [seed] if seed else [one["seed"] for one in log.read(path) if one["verdict"] == BAD]
+    else:
+        todo = list(_missing(log.read(path), code, kinds or tuple(KINDS), count))
+    print(f"{len(todo)} trials, log {path}", flush=True)
+
+    def run(one: str) -> str:
+        return _run(place, path, code, one)
+
+    with ThreadPoolExecutor(jobs) as threads:
+        verdicts = Counter(threads.map(run, todo))
+    print("; ".join(f"{number} {verdict}" for verdict, number in sorted(verdicts.items())))
+    return int(BAD in verdicts)
+
+
+def _missing(
+    done: list[dict[str, Any]], code: str, kinds: tuple[str, ...], count: int
+) -> Iterator[str]:
+    """Seeds of the trials that the log lacks, one kind after the other in turn."""
+    have = Counter(one["kind"] for one in done if one["code"] == code)
+    now = f"{time.time_ns() // 1_000_000:x}"
+    for number in range(count):
+        for kind in kinds:
+            if number >= have[kind]:
+                yield f"{now}-{kind}-{number}"
+
+
+def _run(place: Scene, path: Path, code: str, seed: str) -> str:
+    kind = seed.split("-")[1]
+    began = time.monotonic()
+    outcome = attempt(KINDS[kind], place, seed)
+    seconds = time.monotonic() - began
+    log.add(path, kind, seed, code, outcome, seconds)
+    print(f"{outcome.verdict:12} {seconds:5.1f} s  {seed}  {outcome.target}", flush=True)
+    return outcome.verdict
