@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import damages
 import interruptions
 import log
 from scene import BUILD, Scene, code_hash, scene
@@ -18,6 +19,9 @@ from trial import BAD, Trial, attempt
 
 KINDS: dict[str, Trial] = {
     "kills": interruptions.kill,
+    "damages": damages.damage,
+    "silent damages": damages.silent_damage,
+    "damaged hashes": damages.hash_memory,
     "full disk": interruptions.full_disk,
     "failing writes": interruptions.failing_writes,
     "failing reads": interruptions.failing_reads,
