@@ -72,11 +72,13 @@ async def post(http: httpx.AsyncClient, url: str, body: dict[str, Any]) -> ChatA
         httpx.TransportError: The connection failed; this may be temporary too.
         StageError: The server requires another API key.
     """
-    n = body["n"]
-    tokens = n * (body.get("max_tokens") or body.get("max_completion_tokens") or 0)
-    answer = await exchange(http, "POST", f"{url}/chat/completions", tokens=tokens, json=body)
+    n, limit = body["n"], body.get("max_tokens") or body.get("max_completion_tokens") or 0
+    answer = await exchange(http, "POST", f"{url}/chat/completions", tokens=n * limit, json=body)
     check_status(url, answer)
     page = page_of(answer, ChatAnswer)
+    longest = max((len(one.token_ids or ()) for one in page.choices), default=0)
+    if limit and longest > limit:
+        raise Passing(f"a response of {longest:,} tokens, {limit:,} were allowed")
     if len(page.choices) != n:
         raise Passing(f"{len(page.choices)} choices, expected {n}")
     indices = [one.index for one in page.choices if one.index is not None]

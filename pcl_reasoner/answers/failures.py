@@ -1,8 +1,9 @@
 """Classifies the failures of a request to a server as exceptions.
 
-400 and all other statuses                             GivenUp: the server refuses the request
 404, 408, 425, 429, 5xx, an unusable answer            Passing: send the request again
+below 400 without being 200, e.g. a redirect           Passing: a proxy answers, not the server
 401, 403                                               StageError: no request will be answered
+400 and all others                                     GivenUp: the server refuses the request
 """
 
 import httpx
@@ -48,10 +49,11 @@ def check_status(url: str, answer: httpx.Response) -> None:
     """
     check_key(url, answer)
     status = answer.status_code
-    if status in (404, 408, 425, 429) or status >= 500:
+    if status == 200:
+        return
+    if status in (404, 408, 425, 429) or not 400 <= status < 500:
         raise Passing(f"status {status}: {message_of(answer)}", status, _retry_after(answer))
-    if status != 200:
-        raise GivenUp("error", f"status {status}", f"status {status}: {message_of(answer)}")
+    raise GivenUp("error", f"status {status}", f"status {status}: {message_of(answer)}")
 
 
 def check_key(url: str, answer: httpx.Response) -> None:

@@ -33,7 +33,7 @@ from pcl_reasoner.cli.options import (
 from pcl_reasoner.cli.plan import plan as plan_command
 from pcl_reasoner.cli.rehearsal import rehearse
 from pcl_reasoner.cli.verify import verify
-from pcl_reasoner.core.errors import InputError, PclError, StageError, join_errors
+from pcl_reasoner.core.errors import InputError, PclError, StageError, disk_error, join_errors
 
 if TYPE_CHECKING:
     from pcl_reasoner.runner.plan import Plan
@@ -381,6 +381,9 @@ def main(arguments: list[str] | None = None) -> int:
     except PclError as error:
         click.echo(f"error: {error}", err=True)
         return error.exit_code
+    except OSError as error:
+        click.echo(f"error: {disk_error(error)}", err=True)
+        return 1
     except Exception:
         click.echo(f"unexpected error\n{traceback.format_exc()}", err=True)
         return 1

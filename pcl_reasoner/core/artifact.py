@@ -113,10 +113,16 @@ def content(files: Mapping[str, Mapping[str, Any]], below: str = "") -> str:
 
 
 def fsync(path: Path) -> None:
-    """Make a file's or a folder's content durable: it survives a power cut."""
+    """Make a file's or a folder's content durable: it survives a power cut.
+
+    Raises:
+        OSError: The disk is full or fails; the error names the path.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(descriptor)
 

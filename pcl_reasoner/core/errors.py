@@ -1,6 +1,8 @@
 """Errors that a user sees. A message names the file or key, the problem, and what to do next."""
 
+import errno
 import importlib
+import os
 from pathlib import Path
 from types import ModuleType
 
@@ -38,6 +40,30 @@ def not_writable(folder: Path, error: OSError) -> StageError:
     return StageError(
         f"{folder}: cannot be written ({error.strerror}). Choose another folder with --runs."
     )
+
+
+def disk_error(error: OSError, place: Path | str = "") -> StageError:
+    """The error for a file that the operating system could not read or write.
+
+    Args:
+        error: What the system said; its file's name is preferred to ``place``.
+        place: Where it happened, if the system did not name the file.
+    """
+    where = error.filename or place
+    if isinstance(where, bytes):
+        where = os.fsdecode(where)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        what = "the disk is full. Free space and run again; finished stages are kept."
+    elif error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+        what = "cannot be written or read: no permission. Choose another folder with --runs."
+    elif error.errno == errno.EIO:
+        what = (
+            "the disk fails (input/output error). Look at the system's messages (dmesg), choose "
+            "another disk with --runs, or run again."
+        )
+    else:
+        what = f"{type(error).__name__}: {error.strerror or error}."
+    return StageError(f"{where}: {what}" if where else what)
 
 
 def require(module: str, extra: str) -> ModuleType:

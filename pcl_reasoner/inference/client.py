@@ -35,6 +35,8 @@ from pcl_reasoner.inference.serve_command import devices_each
 from pcl_reasoner.inference.server import SupervisedServer, started
 from pcl_reasoner.inference.settings import SamplingConfig
 
+ENDED = ("stop", "length", "repetition")
+"""What vLLM says of a response that the model ended, or that reached a limit."""
 FAILURES_SHOWN = 5
 """Number of failed requests that get a warning each; later failures are only counted."""
 
@@ -276,9 +278,12 @@ def _finish_reason(choice: Choice) -> str:
     """Return why a response ended.
 
     Raises:
-        Passing: It did not end: the server sent what it had, e.g. because it was stopped.
+        Passing: It did not end: the server sent what it had, e.g. because it was stopped, or a
+            filter removed the rest.
     """
     reason = choice.finish_reason
-    if reason in (None, "error", "abort"):
-        raise Passing(f"a response that the server did not finish ({reason})", kind="aborted")
-    return str(reason)
+    if reason not in ENDED:
+        raise Passing(
+            f"a response that the model did not end (finish_reason {reason})", kind="aborted"
+        )
+    return reason

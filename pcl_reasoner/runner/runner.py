@@ -17,7 +17,14 @@ from pcl_reasoner.core import artifact
 from pcl_reasoner.core.api_keys import missing_keys, without_slash
 from pcl_reasoner.core.damage import changed_files
 from pcl_reasoner.core.doctor import installed_version
-from pcl_reasoner.core.errors import InputError, PclError, StageError, join_errors, not_writable
+from pcl_reasoner.core.errors import (
+    InputError,
+    PclError,
+    StageError,
+    disk_error,
+    join_errors,
+    not_writable,
+)
 from pcl_reasoner.core.files import nearest
 from pcl_reasoner.core.hashes import FileHashes
 from pcl_reasoner.core.stage import Counts, Progress, StageContext
@@ -226,11 +233,11 @@ def run_stage(
     except PclError as error:
         raise type(error)(f"stage {planned.title}: {error}") from error
     except OSError as error:
-        raise _disk_error(planned, error) from error
+        raise _in_stage(planned, error) from error
     except Exception as error:
         # Libraries raise errors of their own for a full disk.
         if shutil.disk_usage(planned.partial).free < _FULL_BYTES:
-            raise _disk_error(planned, OSError(errno.ENOSPC, str(error))) from error
+            raise _in_stage(planned, OSError(errno.ENOSPC, str(error))) from error
         error.add_note(f"This happened in stage {planned.title}; its folder: {planned.partial}")
         raise
     for warning in context.warnings:
@@ -260,15 +267,8 @@ def _context(
     )
 
 
-def _disk_error(planned: PlannedStage, error: OSError) -> StageError:
-    where = error.filename or planned.partial
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        what = "the disk is full. Free space and run again; finished stages are kept."
-    elif error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
-        what = "cannot be written or read: no permission. Choose another folder with --runs."
-    else:
-        what = f"{type(error).__name__}: {error.strerror or error}."
-    return StageError(f"stage {planned.title}: {where}: {what}")
+def _in_stage(planned: PlannedStage, error: OSError) -> StageError:
+    return StageError(f"stage {planned.title}: {disk_error(error, planned.partial)}")
 
 
 def _check(planned: PlannedStage, counts: Counts, quarantined: Path) -> None:

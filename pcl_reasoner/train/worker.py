@@ -152,7 +152,7 @@ def run_worker(
 
     Raises:
         StageError: The process failed; the message has the last lines of its log.
-        OSError: The disk is full.
+        OSError: The disk is full or fails.
     """
     log.unlink(missing_ok=True)
     mark, limit = str(folder.absolute()), _STOP_SECONDS
@@ -162,8 +162,9 @@ def run_worker(
             step, note = _last_step(metrics)
             progress.update(step, steps, "steps", note)
     if code != 0:
-        if os.strerror(errno.ENOSPC) in last_lines(log):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+        for number in (errno.ENOSPC, errno.EIO):
+            if os.strerror(number) in last_lines(log):
+                raise OSError(number, os.strerror(number), str(folder))
         raise StageError(
             f"the MindFormers process {_end(code)}. Its log is {log}; "
             f"the last lines:\n{last_lines(log)}"

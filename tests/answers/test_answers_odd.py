@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import json
-import time
-from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from completion_server import CompletionServer, Failure
+from completion_server import CompletionServer
+from odd_answers import GZIP, MORE, ODD, raw
 from sample_helpers import PROBLEMS, context
 
 from pcl_reasoner.answers import exchange
@@ -41,112 +38,6 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet, "FIRST_PAUSE", 0.01)
 
 
-def raw(data: bytes, headers: dict[str, str] | None = None, status: int = 200) -> Failure:
-    """Answer with these bytes."""
-
-    def answer(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> bool:
-        handler.send_response(status)
-        for name, value in (headers or {"Content-Type": "application/json"}).items():
-            handler.send_header(name, value)
-        handler.send_header("Content-Length", str(len(data)))
-        handler.end_headers()
-        handler.wfile.write(data)
-        return True
-
-    return answer
-
-
-def changed(change: Callable[[dict[str, Any]], object]) -> Failure:
-    """Answer with a good answer, changed in place."""
-
-    def answer(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> bool:
-        value = handler.server.completion(body)  # type: ignore[attr-defined]
-        change(value)
-        return raw(json.dumps(value).encode())(handler, body)
-
-    return answer
-
-
-def choice(**fields: Any) -> Failure:
-    """Answer with other fields in every choice."""
-    return changed(lambda value: [one.update(fields) for one in value["choices"]])
-
-
-def drip(handler: BaseHTTPRequestHandler, body: dict[str, Any]) -> bool:
-    """Send a byte now and then, for longer than the request may take."""
-    handler.send_response(200)
-    handler.send_header("Content-Length", "1000")
-    handler.end_headers()
-    end = time.monotonic() + 8
-    try:
-        while time.monotonic() < end:
-            handler.wfile.write(b" ")
-            time.sleep(0.2)
-    except OSError:
-        pass
-    return True
-
-
-HTML = b"<html><body>Sign in to continue</body></html>"
-GZIP = {"Content-Encoding": "gzip"}
-ODD: dict[str, Failure] = {
-    "html": raw(HTML, {"Content-Type": "text/html"}),
-    "empty": raw(b""),
-    "number": raw(b"7"),
-    "list": raw(b"[]"),
-    "null": raw(b"null"),
-    "text": raw(b'"hello"'),
-    "not UTF-8": raw(b"\xff\xfe{"),
-    "cut JSON": raw(b'{"choices": ['),
-    "NaN": raw(b'{"choices": NaN}'),
-    "nested": raw(b"[" * 200_000),
-    "nested choice": raw(b'{"choices": [' + b"[" * 200_000),
-    "gzip that is none": raw(b"plain", GZIP),
-    "gzip cut": raw(gzip.compress(b'{"choices": []}')[:-4], GZIP),
-    "choices null": raw(b'{"choices": null}'),
-    "choices a number": raw(b'{"choices": 3}'),
-    "choices a mapping": raw(b'{"choices": {"0": {}}}'),
-    "choices of numbers": raw(b'{"choices": [1, 2]}'),
-    "one choice too few": changed(lambda value: value["choices"].pop()),
-    "one choice too many": changed(lambda value: value["choices"].append({"index": 2})),
-    "index text": choice(index="x"),
-    "index NaN": choice(index=float("nan")),
-    "index list": choice(index=[1]),
-    "index twice": choice(index=0),
-    "index too large": choice(index=7),
-    "message text": choice(message="8"),
-    "message list": choice(message=[]),
-    "content list": choice(message={"content": [{"type": "text", "text": "8"}]}),
-    "content number": choice(message={"content": 8}),
-    "content null": choice(message={"content": None}),
-    "no message": choice(message=None),
-    "reasoning number": choice(message={"content": "8", "reasoning": 8}),
-    "token_ids text": choice(token_ids="abc"),
-    "token_ids of text": choice(token_ids=["a"]),
-    "token_ids negative": choice(token_ids=[-1]),
-    "token_ids huge": choice(token_ids=[1 << 31]),
-    "token_ids real": choice(token_ids=[1.5]),
-    "token_ids true": choice(token_ids=[True]),
-    "token_ids unknown": choice(token_ids=[1 << 30]),
-    "token_ids empty": choice(token_ids=[]),
-    "token_ids nested": choice(token_ids=[[1]]),
-    "finish_reason null": choice(finish_reason=None),
-    "finish_reason error": choice(finish_reason="error"),
-    "finish_reason abort": choice(finish_reason="abort"),
-    "finish_reason number": choice(finish_reason=3),
-    "finish_reason mapping": choice(finish_reason={"type": "stop"}),
-    "finish_reason long": choice(finish_reason="x" * 5000),
-    "usage list": changed(lambda value: value.update(usage=[1])),
-    "usage text": changed(lambda value: value.update(usage={"prompt_tokens": "x"})),
-    "prompt_token_ids text": changed(lambda value: value.update(prompt_token_ids="abc")),
-    "prompt_token_ids of text": changed(lambda value: value.update(prompt_token_ids=["a"])),
-    "status 500": raw(b"oh", status=500),
-    "status 200 and an error": raw(b'{"error": {"message": "no"}}'),
-    "Retry-After of a digit that is none": raw(b"", {"Retry-After": "²"}, 500),
-    "drip": drip,
-}
-
-
 def rows_of(output: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = pq.read_table(output / "responses/part-00000.parquet").to_pylist()
     return rows
@@ -161,6 +52,16 @@ def test_one_odd_answer_is_asked_again(
     assert counts.info["finish_reasons"] == {"stop": 6}
     assert sum(counts.info["retried"].values()) == 1
     assert len({(row["problem_id"], row["sample_index"]) for row in rows_of(tmp_path)}) == 6
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_one_that_may_be_understood(
+    inputs: dict[str, Path], tmp_path: Path, server: CompletionServer, name: str
+) -> None:
+    server.failures = {FIRST: [MORE[name]]}
+    counts = sample(CONFIG, inputs, tmp_path, context(tmp_path, server_urls=[server.url]))
+    assert counts.info["finish_reasons"] == {"stop": 6}
+    assert all("\\boxed{8}" in row["response"] for row in rows_of(tmp_path))
 
 
 FEW = ("html", "nested", "token_ids unknown", "content null", "finish_reason null", "usage list")

@@ -93,14 +93,14 @@ def silent_damage(work: Work) -> Outcome:
     change = work.rng.choice(SAME_SIZE)
     _target(work, file, change)
     change(file, work.rng)
-    _remember(work.runs)
+    _remember(work)
     return _seen(work, title, file, work.rng.choice(["run", "reader", "verify"]), ("--verify",))
 
 
 def _choose(work: Work) -> tuple[str, Path]:
     """Copy the undisturbed run with its hashes; choose a stage and one of its files."""
     work.copy_runs()
-    _remember(work.runs)
+    _remember(work)
     title = work.rng.choice(sorted(work.scene.made))
     folder = folder_of(work.runs, title)
     files = [one for one in sorted(folder.rglob("*")) if one.is_file() and one.stat().st_size]
@@ -111,14 +111,14 @@ def _target(work: Work, file: Path, change: Change) -> None:
     work.target = f"{file.relative_to(work.runs)}: {change.__name__}"
 
 
-def _remember(runs: Path) -> None:
+def _remember(work: Work) -> None:
     """Remember of every file the hash that its manifest has, whatever its content is now."""
-    hashes = FileHashes(runs / ".hashes.json", trusted=False)
-    for title, manifest in manifests(runs).items():
+    hashes = FileHashes(work.runs / ".hashes.json", trusted=False)
+    for title, manifest in manifests(work.scene.runs).items():
+        folder = work.runs / folder_of(work.scene.runs, title).relative_to(work.scene.runs)
         for name, written in manifest["files"].items():
-            file = folder_of(runs, title) / name
-            if file.is_file():
-                hashes.remember(file, written["sha256"])
+            if (folder / name).is_file():
+                hashes.remember(folder / name, written["sha256"])
     hashes.save()
 
 
@@ -168,7 +168,7 @@ def _reader(work: Work, title: str) -> str:
 def hash_memory(work: Work) -> Outcome:
     """Damage what remembers hashes: the run is still what it is."""
     work.copy_runs()
-    _remember(work.runs)
+    _remember(work)
     file = work.runs / ".hashes.json"
     change = work.rng.choice(CHANGES)
     _target(work, file, change)

@@ -193,5 +193,3 @@ def clock(work: Work) -> Outcome:
     if answer.code:
         raise Bad(answer.text)
     return taken_up(work, task, answer)
-
-

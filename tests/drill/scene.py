@@ -1,9 +1,9 @@
 """What the drill disturbs: small recipes with every stage, and one undisturbed run of them.
 
-    build/drill/scene-1a2b/recipes/      V1 and V1.5: curation to a report
-                                         AM-Thinking-v1: programs, a teacher, rounds
-    build/drill/scene-1a2b/runs/         their runs, undisturbed
-    build/drill/scene-1a2b/whole.json    what they made, and how long each stage took
+build/drill/scene-1a2b/recipes/      V1 and V1.5: curation to a report
+                                     AM-Thinking-v1: programs, a teacher, rounds
+build/drill/scene-1a2b/runs/         their runs, undisturbed
+build/drill/scene-1a2b/whole.json    what they made, and how long each stage took
 """
 
 from __future__ import annotations
