@@ -101,7 +101,7 @@ def _choose(work: Work) -> tuple[str, Path]:
     """Copy the undisturbed run with its hashes; choose a stage and one of its files."""
     work.copy_runs()
     _remember(work)
-    title = work.rng.choice(sorted(work.scene.made))
+    title = work.rng.choice(sorted(work.scene.plain))
     folder = folder_of(work.runs, title)
     files = [one for one in sorted(folder.rglob("*")) if one.is_file() and one.stat().st_size]
     return title, work.rng.choice(files)
@@ -160,7 +160,8 @@ def _is_alike(work: Work, file: Path) -> bool:
 
 def _reader(work: Work, title: str) -> str:
     """A stage that reads another one; the stage itself if there is none."""
-    readers = [one for one, read in sorted(work.scene.reads.items()) if title in read]
+    reads = work.scene.reads
+    readers = [one for one in sorted(work.scene.plain) if title in reads[one]]
     cheap = [one for one in readers if work.scene.seconds[one] < 5] or readers
     return work.rng.choice(cheap or [title])
 

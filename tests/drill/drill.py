@@ -14,17 +14,20 @@ import click
 import damages
 import interruptions
 import log
+import served
 from scene import BUILD, Scene, code_hash, scene
 from trial import BAD, Trial, attempt
 
 KINDS: dict[str, Trial] = {
     "kills": interruptions.kill,
+    "kills beside a server": served.kill,
     "damages": damages.damage,
     "silent damages": damages.silent_damage,
     "damaged hashes": damages.hash_memory,
     "full disk": interruptions.full_disk,
     "failing writes": interruptions.failing_writes,
     "failing reads": interruptions.failing_reads,
+    "odd answers": served.odd_answers,
     "clocks": interruptions.clock,
 }
 """Kind -> its trial, in the order of the table."""

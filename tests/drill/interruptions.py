@@ -30,11 +30,13 @@ class Task:
         title: The stage that it makes again, ``recipe/stage``.
         until: The last stage that it makes again.
         way: ``missing``: the artifact is not there; ``from``: the command repeats it.
+        more: More words.
     """
 
     title: str
     until: str
     way: str
+    more: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """As the log has it."""
@@ -42,10 +44,14 @@ class Task:
 
     def words(self, work: Work) -> list[str]:
         """The command."""
-        plain = ["run", str(work.recipe(self.title)), "--runs", str(work.runs)]
+        plain = self.plain_words(work)
         if self.way == "missing":
             return plain
         return [*plain, "--from", self.title.split("/")[1], "--until", self.until.split("/")[1]]
+
+    def plain_words(self, work: Work) -> list[str]:
+        """The command that ends what was begun."""
+        return ["run", str(work.recipe(self.title)), "--runs", str(work.runs), *self.more]
 
     def prepare(self, work: Work) -> None:
         """Copy the undisturbed run, without the artifact if it is to be missing."""
@@ -56,10 +62,10 @@ class Task:
 
 def choose(work: Work) -> Task:
     """Choose a stage, and whether ``--from`` repeats it or it is not there."""
-    title = weighted(work.rng, work.scene.seconds)
+    title = weighted(work.rng, work.scene.plain)
     if work.rng.random() < 0.5:
         return Task(title, title, "missing")
-    chosen = work.rng.choice([one for one in work.scene.seconds if _is_short(work, title, one)])
+    chosen = work.rng.choice([one for one in work.scene.plain if _is_short(work, title, one)])
     return Task(title, chosen, "from")
 
 
@@ -74,16 +80,17 @@ def operations(work: Work, task: Task, how: str) -> int:
 
     Each stage is made once without disturbance to count them; other commands differ a little.
     """
-    return sum(_counted(work, title, how) for title in work.scene.between(task.title, task.until))
+    titles = work.scene.between(task.title, task.until)
+    return sum(_counted(work, title, how, task.more) for title in titles)
 
 
-def _counted(work: Work, title: str, how: str) -> int:
+def _counted(work: Work, title: str, how: str, more: tuple[str, ...]) -> int:
     kept = Counts(BUILD / "operations.json")
     name = f"{title} {'reads' if how == 'READ' else 'writes'}"
     number = kept.get(name)
     if number is None:
         counting = Work(work.scene, work.folder.with_name(f"{work.folder.name}-counted"), work.rng)
-        task = Task(title, title, "missing")
+        task = Task(title, title, "missing", more)
         task.prepare(counting)
         answer = counting.call(*task.words(counting), **counting.disturbance(counting.runs, how, 0))
         if answer.code:
@@ -97,7 +104,11 @@ def _counted(work: Work, title: str, how: str) -> int:
 
 def kill(work: Work) -> Outcome:
     """SIGKILL, for one process or for all, at an operation or at any time."""
-    task = choose(work)
+    return kill_task(work, choose(work))
+
+
+def kill_task(work: Work, task: Task) -> Outcome:
+    """Kill a command, take it up, and compare."""
     how = work.rng.choice(["KILL", "KILL_AFTER", "STOP", "time", "time for all"])
     if how.startswith("time"):
         task.prepare(work)
@@ -143,7 +154,7 @@ def taken_up(work: Work, task: Task, ended: Answer) -> Outcome:
     if work.state.exists() and not work.is_reached():
         raise NotReached
     work.must_be_sane(ended, killed=True)
-    answer = work.call("run", work.recipe(task.title), "--runs", work.runs)
+    answer = work.call(*task.plain_words(work))
     if answer.code:
         raise Bad(f"it cannot be taken up after\n{ended.text}\n{answer.text}")
     work.must_be_whole()

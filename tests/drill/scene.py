@@ -16,8 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import yaml
 from artifact_helpers import verify
+from drill_model import Model
 from end_to_end_helpers import ROOT, SMALL, command, environment, folder_of, manifests
 
 from pcl_reasoner.core import artifact, files
@@ -25,6 +27,8 @@ from pcl_reasoner.core import artifact, files
 BUILD = ROOT / "build" / "drill"
 SHIM_SOURCE = Path(__file__).with_name("shim.c")
 RECIPES = ("v1_sft", "v15_opg", "am_thinking_v1")
+SERVED = "served"
+"""The recipe whose stages ask a server, see served.py."""
 CODE = ("pcl_reasoner", "handlers", "recipes", "launch")
 
 _AM_SIZES = {
@@ -67,6 +71,34 @@ _AM_ADDED: dict[str, dict[str, Any]] = {
     },
     "pass_rate": {"inputs": {"problems": "check_tests", "verdicts": "grade_truth"}},
 }
+_SERVED: dict[str, Any] = {
+    "name": SERVED,
+    "title": "Responses and verdicts of a server",
+    "profiles": {"laptop": f"profiles/{SERVED}_laptop.yaml"},
+    "sources": {
+        "problems": {"recipe": "v15_opg.yaml", "stage": "contamination"},
+        "policy": {"recipe": "v1_sft.yaml", "stage": "export"},
+    },
+    "stages": {
+        "sample": {
+            "n": 2,
+            "max_new_tokens": 60,
+            "max_model_len": 2048,
+            "concurrency": 4,
+            "request_timeout": 4.0,
+            "retries": 4,
+            "max_failed": 0.0,
+            "inputs": {"problems": "problems", "policy": "policy"},
+        },
+        "grade": {
+            "method": "judge",
+            "judge_max_new_tokens": 60,
+            "judge_max_model_len": 2048,
+            "inputs": {"responses": "sample", "problems": "problems"},
+        },
+        "select": {"drop_groups": "none", "inputs": {"problems": "problems"}},
+    },
+}
 _AM_LEFT_OUT = ("sample_rates", "grade_rates", "mix_2", "rl_2", "export_2", "evaluate_")
 
 
@@ -91,17 +123,22 @@ class Scene:
         """The folder of the undisturbed run."""
         return self.folder / "runs"
 
+    @property
+    def plain(self) -> dict[str, float]:
+        """Seconds of the stages that need no server."""
+        return {one: took for one, took in self.seconds.items() if not one.startswith(SERVED)}
+
     def recipe(self, name: str) -> Path:
         """The recipe of a name."""
         return self.folder / "recipes" / f"{name}.yaml"
 
     def between(self, first: str, last: str) -> list[str]:
         """What ``--from first --until last`` makes again; empty if last does not need first."""
-        if first.split("/")[0] != last.split("/")[0] or first not in self._needed(last):
+        recipe, needed = first.split("/")[0], self._needed(last)
+        if first not in needed:
             return []
-        titles = list(self.seconds)
-        after = titles[titles.index(first) :]
-        return [one for one in after if one in self._needed(last)]
+        titles = [one for one in self.seconds if one.split("/")[0] == recipe]
+        return [one for one in titles[titles.index(first) :] if one in needed]
 
     def _needed(self, title: str) -> set[str]:
         """A stage and all that it is made of."""
@@ -137,7 +174,9 @@ def scene() -> Scene:
         write_recipes(folder / "recipes")
         for name in RECIPES:
             _run(folder, name)
-        (folder / "whole.json").write_text(json.dumps(_description(folder / "runs")))
+        with Model() as url:
+            _run(folder, SERVED, "--launch", str(write_launch(folder, url)))
+        (folder / "whole.json").write_text(json.dumps(_description(folder)))
         for old in BUILD.glob("scene-*"):
             if old != folder:
                 shutil.rmtree(old)
@@ -155,24 +194,44 @@ def made(runs: Path) -> dict[str, dict[str, Any]]:
     for title, manifest in manifests(runs).items():
         if problems := verify(folder_of(runs, title)):
             raise AssertionError(f"{title}: {', '.join(problems)}")
-        content = "" if title.endswith("/report") else artifact.content(manifest["files"])
         kept = {name: manifest[name] for name in ("fingerprint", "counts")}
-        found[title] = {**kept, "content": content}
+        content: Any = artifact.content(manifest["files"])
+        if title.startswith(SERVED):
+            kept["counts"] = {name: kept["counts"][name] for name in ("read", "kept", "dropped")}
+            content = _rows(folder_of(runs, title))
+        found[title] = {**kept, "content": "" if title.endswith("/report") else content}
     return found
 
 
-def _description(runs: Path) -> dict[str, Any]:
-    found = manifests(runs)
+def _rows(folder: Path) -> str:
+    """A hash of all rows, without the columns that say when and where an answer was given."""
+    rows = [
+        {name: value for name, value in row.items() if name not in ("seconds", "server")}
+        for file in sorted(folder.rglob("*.parquet"))
+        for row in pq.read_table(file).to_pylist()
+    ]
+    return artifact.fingerprint(rows)
+
+
+def _description(folder: Path) -> dict[str, Any]:
+    found = manifests(folder / "runs")
+    titles = [
+        f"{name}/{stage}"
+        for name in (*RECIPES, SERVED)
+        for stage in files.read_yaml(folder / "recipes" / f"{name}.yaml")["stages"]
+    ]
+    in_order = sorted(found, key=lambda one: titles.index(one) if one in titles else -1)
     return {
-        "seconds": {title: manifest["seconds"] for title, manifest in found.items()},
-        "made": made(runs),
+        "seconds": {title: found[title]["seconds"] for title in in_order},
+        "made": made(folder / "runs"),
         "reads": {title: sorted(set(one["origins"].values())) for title, one in found.items()},
     }
 
 
-def _run(folder: Path, name: str) -> None:
+def _run(folder: Path, name: str, *more: str) -> None:
     print(f"one undisturbed run of {name} …", flush=True)
-    words = command("run", folder / "recipes" / f"{name}.yaml", "--runs", folder / "runs")
+    recipe = folder / "recipes" / f"{name}.yaml"
+    words = command("run", recipe, "--runs", folder / "runs", *more)
     answer = subprocess.run(words, env=environment(), capture_output=True, text=True)
     if answer.returncode:
         raise SystemExit(f"the undisturbed run fails:\n{answer.stdout}{answer.stderr}")
@@ -189,6 +248,18 @@ def write_recipes(folder: Path) -> None:
     value |= {"stages": _kept(value["stages"]), "choices": {}, "expect": {}}
     recipe.write_text(yaml.safe_dump(value, sort_keys=False))
     _add_stages(recipe, _AM_ADDED)
+    (folder / f"{SERVED}.yaml").write_text(yaml.safe_dump(_SERVED, sort_keys=False))
+    (folder / "profiles" / f"{SERVED}_laptop.yaml").write_text("{}")
+
+
+def write_launch(folder: Path, url: str) -> Path:
+    """Write the laptop's launch file with a server of the policy and of the judge."""
+    value = files.read_yaml(files.shipped("launch") / "laptop.yaml")
+    value["hashed"]["sample"] = {"engine": "server"}
+    value["placement"] |= {"server_urls": [url], "judge_urls": [f"{url}/"]}
+    path = folder / "served_launch.yaml"
+    path.write_text(yaml.safe_dump(value, sort_keys=False))
+    return path
 
 
 def _add_stages(recipe: Path, stages: dict[str, Any]) -> None:
