@@ -142,5 +142,6 @@ def fingerprint_questions(
     settings = settings_of(config, embedder)
     made = fingerprints.make(questions, settings, embedder)
     target.parent.mkdir(parents=True, exist_ok=True)
+    artifact.remove_unfinished(target)
     artifact.write_atomically(target, fingerprints.to_json(name, made, settings, embedder))
     return len(made)

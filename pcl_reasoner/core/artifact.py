@@ -14,9 +14,10 @@ import hashlib
 import json
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,21 @@ def atomic_file(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_unfinished(path: Path, seconds: float = 0) -> None:
+    """Remove the temporary files that killed writers of a file left.
+
+    Args:
+        path: The file.
+        seconds: Only those that nobody has written to for as long: 0 if no other process can be
+            writing the file.
+    """
+    now = time.time()
+    for left in path.parent.glob(f".{path.name}.*.tmp"):
+        with suppress(OSError):
+            if now - left.stat().st_mtime >= seconds:
+                left.unlink()
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -19,6 +19,9 @@ from pcl_reasoner.core import artifact
 Report = Callable[[int, int], None]
 """Called with the bytes that are hashed so far, and with all bytes to hash."""
 
+_WRITTEN_SECONDS = 3600.0
+"""After this time no other runner can still be writing the hashes."""
+
 
 class FileHashes:
     """Hashes of files by path, inode, size, modification time and change time.
@@ -89,6 +92,7 @@ class FileHashes:
             return
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            artifact.remove_unfinished(self._path, _WRITTEN_SECONDS)
             artifact.write_checked(self._path, self._known)
 
 

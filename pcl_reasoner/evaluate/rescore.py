@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.core.artifact import write_atomically
+from pcl_reasoner.core.artifact import remove_unfinished, write_atomically
 from pcl_reasoner.evaluate.results import CountTokens, Graded, Refused, read_results
 from pcl_reasoner.evaluate.scores import average, interval_95, paired_difference
 from pcl_reasoner.evaluate.summary import Sample, summary
@@ -126,6 +126,7 @@ def write(found: Sequence[Rescored], output: Path) -> dict[str, Any]:
     ]
     for name, lines in (("graded", graded), ("disputed", disputed), ("refused", refused)):
         text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        remove_unfinished(output / f"{name}.jsonl")
         write_atomically(output / f"{name}.jsonl", text)
     firsts: dict[str, Rescored] = {}
     pairs = [(firsts.setdefault(one.benchmark, one), one) for one in found]
@@ -137,6 +138,7 @@ def write(found: Sequence[Rescored], output: Path) -> dict[str, Any]:
         "comparisons": [pair for pair in compared if pair is not None],
     }
     text = json.dumps(scores, indent=1, sort_keys=True) + "\n"
+    remove_unfinished(output / "scores.json")
     write_atomically(output / "scores.json", text)
     return scores
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import commands
 import damages
 import interruptions
 import log
@@ -21,6 +22,7 @@ from trial import BAD, Trial, attempt
 KINDS: dict[str, Trial] = {
     "kills": interruptions.kill,
     "kills beside a server": served.kill,
+    "commands": commands.disturb,
     "damages": damages.damage,
     "silent damages": damages.silent_damage,
     "damaged hashes": damages.hash_memory,
