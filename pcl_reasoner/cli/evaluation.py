@@ -136,7 +136,7 @@ def evaluate(
     for one in found:
         with terminal.run_view() as progress:
             progress.begin(f"evaluation of {one.name}")
-            answers = checkpoints.generate(one, files, output, placement, progress)
+            answers = checkpoints.generate(one, files, output, placement, progress, progress.noted)
         scored += rescoring.rescore(answers, one.name, None, _counter(one.model))
     _write(scored, output)
 

@@ -7,7 +7,7 @@ Responses are kept under a hash of model, benchmarks and settings. A second call
 again without sampling, and an interrupted call resumes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from pcl_reasoner.core import artifact
+from pcl_reasoner.core.damage import changed_files
 from pcl_reasoner.core.errors import InputError, join_errors
 from pcl_reasoner.core.hashes import FileHashes
 from pcl_reasoner.core.schema import Placement, Source
@@ -159,8 +160,9 @@ def generate(
     output: Path,
     placement: Placement,
     progress: Progress,
+    noted: Callable[[str], None] = lambda text: None,
 ) -> Path:
-    """Sample and grade a checkpoint on benchmarks.
+    """Sample and grade a checkpoint on benchmarks, unless that is done and undamaged.
 
     Args:
         checkpoint: The model.
@@ -168,6 +170,7 @@ def generate(
         output: Folder for all checkpoints' responses.
         placement: As in a launch file.
         progress: Shows the number of responses.
+        noted: Receives what the user should know, e.g. that a damaged folder is made again.
 
     Returns:
         The path of generations.jsonl.
@@ -178,11 +181,27 @@ def generate(
         "model": content_of(checkpoint.model, memory),
         "benchmarks": {name: content_of(path, memory) for name, path in benchmarks.items()},
     }
-    memory.save()
     digits = artifact.fingerprint(identity)[:FINGERPRINT_DIGITS]
     folder = output / f"{checkpoint.name}-{digits}"
-    folder.mkdir(parents=True, exist_ok=True)
-    context = StageContext(checkpoint.name, folder / artifact.QUARANTINED, placement, progress)
-    inputs = {f"benchmark.{name}": path for name, path in benchmarks.items()}
-    evaluate(checkpoint.config, {"model": checkpoint.model, **inputs}, folder, context)
+    if not _is_done(folder, memory, noted):
+        partial = folder.with_name(f"{folder.name}.partial")
+        artifact.fresh_partial(partial, keep=True)
+        context = StageContext(checkpoint.name, partial / artifact.QUARANTINED, placement, progress)
+        inputs = {f"benchmark.{name}": path for name, path in benchmarks.items()}
+        inputs["model"] = checkpoint.model
+        counts = evaluate(checkpoint.config, inputs, partial, context)
+        manifest = {"identity": identity, "counts": counts.model_dump(mode="json")}
+        artifact.commit(partial, folder, manifest)
+    memory.save()
     return folder / "generations.jsonl"
+
+
+def _is_done(folder: Path, memory: FileHashes, noted: Callable[[str], None]) -> bool:
+    """Whether a checkpoint's folder is complete and as it was written."""
+    manifest = artifact.read_manifest(folder)
+    if manifest is None:
+        return False
+    damages = changed_files(folder, manifest["files"], memory)
+    if damages:
+        noted(f"damaged, and made again: {damages[0]}")
+    return not damages

@@ -63,7 +63,7 @@ def disturb(work: Work) -> Outcome:
     work.must_be_sane(ended, killed=how not in FAULTS)
     if how != "time" and not work.is_reached():
         raise NotReached
-    if how in FAULTS and ended.code and "error: " not in ended.text:
+    if how in FAULTS and ended.code and "error: " not in ended.text.lower():
         raise Bad(f"exit code {ended.code} without an error in words:\n{ended.text}")
     _compare(work, whole["files"], missing_is_fine=ended.code != 0)
     answer = work.call(*words)

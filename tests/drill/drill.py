@@ -15,6 +15,7 @@ import commands
 import damages
 import interruptions
 import log
+import neighbours
 import served
 from scene import BUILD, Scene, code_hash, scene
 from trial import BAD, Trial, attempt
@@ -31,6 +32,9 @@ KINDS: dict[str, Trial] = {
     "failing reads": interruptions.failing_reads,
     "odd answers": served.odd_answers,
     "clocks": interruptions.clock,
+    "two runners": neighbours.two_runners,
+    "another user": neighbours.another_user,
+    "umask 077": neighbours.hiding_umask,
 }
 """Kind -> its trial, in the order of the table."""
 

@@ -172,7 +172,7 @@ def fault(how: str, work: Work) -> Outcome:
     answer = work.call(*task.words(work), **work.disturbance(work.runs, how, at, **lasts))
     if answer.code == 0:
         work.must_be_whole()
-    elif "error: " not in answer.text:
+    elif "error: " not in answer.text.lower():
         raise Bad(f"exit code {answer.code} without an error in words:\n{answer.text}")
     return taken_up(work, task, answer)
 

@@ -31,7 +31,7 @@ def odd_answers(work: Work) -> Outcome:
     if answer.code == 0:
         work.must_be_whole()
         return Outcome(work.target, FIRM)
-    if "error: " not in answer.text:
+    if "error: " not in answer.text.lower():
         raise Bad(f"exit code {answer.code} without an error in words:\n{answer.text}")
     _taken_up(work, words)
     return Outcome(work.target, FOUND, answer.text[-400:])

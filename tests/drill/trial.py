@@ -69,12 +69,16 @@ class Work:
         scene: The undisturbed run.
         folder: A new folder.
         rng: Source of every choice of the trial.
+
+    Attributes:
+        before: Words before every command, e.g. of a program that takes permissions away.
     """
 
     def __init__(self, scene: Scene, folder: Path, rng: random.Random) -> None:
         self.scene, self.folder, self.rng = scene, folder, rng
         self.commands: list[str] = []
         self.target = ""
+        self.before: list[str] = []
         self.state = folder / "state"
         folder.mkdir(parents=True)
 
@@ -100,9 +104,10 @@ class Work:
     def start(self, *words: str | Path, **more: str) -> subprocess.Popen[str]:
         """Start ``pclr-ms``."""
         said = " ".join(f"{name}={value}" for name, value in sorted(more.items()))
-        self.commands.append(f"{said} pclr-ms {' '.join(map(str, words))}".strip())
+        parts = [said, *self.before, "pclr-ms", *map(str, words)]
+        self.commands.append(" ".join(parts).strip())
         return subprocess.Popen(
-            command(*words),
+            [*self.before, *command(*words)],
             env=environment(**{MARK: str(self.folder), "HF_HUB_OFFLINE": "1"}, **more),
             cwd=self.folder,
             stdin=subprocess.DEVNULL,

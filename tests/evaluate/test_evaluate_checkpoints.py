@@ -53,6 +53,12 @@ def test_two_checkpoints_are_answered_once_and_compared(
     answered = {one: (one / "generations.jsonl").stat().st_mtime_ns for one in folders.values()}
     assert main(words) == 0
     assert answered == {one: (one / "generations.jsonl").stat().st_mtime_ns for one in answered}
+    damaged = min(answered) / "per_problem.parquet"
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert main(words) == 0
+    assert "per_problem.parquet: its content has changed" in capsys.readouterr().out
+    assert damaged.read_bytes() == whole
     assert main([*words, "--set", "temperature=0"]) == 0
     assert len([one for one in (tmp_path / "evaluated").iterdir() if one.is_dir()]) == 4
 
