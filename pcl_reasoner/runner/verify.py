@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pcl_reasoner.core.damage import Damage, added_files, changed_files
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.hashes import FileHashes, Report
 from pcl_reasoner.runner import sources
+from pcl_reasoner.runner.plan import FINGERPRINT_DIGITS
 
 HUB = "hub"
 """The folder of fetched repositories, in the folder of all runs."""
@@ -76,15 +78,21 @@ def _run_folders(runs: Path) -> Iterator[Path]:
         )
 
 
+_ARTIFACT = re.compile(rf".+-[0-9a-f]{{{FINGERPRINT_DIGITS}}}")
+"""The name of an artifact: its stage and the start of its fingerprint."""
+
+
 def _is_made(folder: Path) -> bool:
-    return (folder / artifact.MANIFEST).is_file() and folder.suffix != ".partial"
+    """Whether a folder is finished; without a manifest its name still says that it was."""
+    return folder.is_dir() and bool(_ARTIFACT.fullmatch(folder.name))
 
 
 def _verified(folder: Path, files: dict[str, Any] | None, hashes: FileHashes) -> Verified:
-    is_artifact = (folder / artifact.MANIFEST).is_file()
+    is_artifact = folder.parent.name != HUB
     record = folder / (artifact.MANIFEST if is_artifact else sources.COMPLETE)
     if files is None:
-        damages = [Damage(record, "damaged: it does not have its own checksum")]
+        what = "damaged: it does not have its own checksum" if record.is_file() else "missing"
+        damages = [Damage(record, what)]
     else:
         damages = [*changed_files(folder, files, hashes), *added_files(folder, files)]
     size = sum(int(one["bytes"]) for one in (files or {}).values())

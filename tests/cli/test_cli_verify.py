@@ -53,6 +53,8 @@ def test_each_damage_with_its_remedy(
     assert f"{half / 'even.json'}: missing" in out
     assert f"{slow / 'manifest.json'}: damaged: it does not have its own checksum" in out
     assert "3 damaged" in out
+    (slow / "manifest.json").unlink()
+    assert f"{slow / 'manifest.json'}: missing" in verify(tmp_path, capsys)[1]
 
 
 def test_the_command_that_is_shown_makes_it_again(
