@@ -93,8 +93,7 @@ class Asker(Generic[Sent]):
             return  # one slow answer does not mean that the server is unhealthy
         retry_after = failure.retry_after if isinstance(failure, Passing) else None
         self.fleet.failed(server, retry_after, overloaded(failure))
-        is_answer = isinstance(failure, Passing) and not overloaded(failure)
-        if is_answer and not server.useful and server.failures >= FIRST_FAILURES:
+        if _is_answer(failure) and not server.useful and server.failures >= FIRST_FAILURES:
             self.fleet.give_up(
                 server,
                 f"{server.url}: none of its first answers could be used. The last: {failure}. "
@@ -115,3 +114,14 @@ class Asker(Generic[Sent]):
             f"{server.url}: {why}, after {settings.retries} retries. "
             f"{'Lower concurrency' if busy else 'Restart the server'} and run again: {self.kept()}."
         )
+
+
+def _is_answer(failure: Exception) -> bool:
+    """Whether a server answered, although it is of no use: a proxy, or another program.
+
+    A connection that is dropped, or broken in the middle of an answer, counts; one that is refused
+    does not, because the server may be starting.
+    """
+    if isinstance(failure, Passing):
+        return not overloaded(failure)
+    return isinstance(failure, httpx.RemoteProtocolError | httpx.ReadError)

@@ -93,12 +93,16 @@ def test_the_first_bytes_are_shown(
     assert "Sign in to continue" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["html", "one choice too few", "status 500", "token_ids text"])
+UNUSABLE = ["html", "one choice too few", "status 500", "token_ids text"]
+BROKEN = ["cut off", "dropped", "headers only", "no HTTP", "broken chunks", "redirect elsewhere"]
+
+
+@pytest.mark.parametrize("name", [*UNUSABLE, *BROKEN])
 def test_a_server_whose_first_answers_are_all_unusable_is_given_up(
     inputs: dict[str, Path], tmp_path: Path, server: CompletionServer, name: str
 ) -> None:
     """Without this the stage would try for hours: every request up to its retries."""
-    server.failures = {problem: [ODD[name]] * 99 for problem in PROBLEMS}
+    server.failures = {problem: [{**ODD, **MORE}[name]] * 99 for problem in PROBLEMS}
     patient = CONFIG.model_copy(update={"retries": 50, "max_failed": 1.0})
     with pytest.raises(StageError, match="none of its first answers could be used. The last: "):
         sample(patient, inputs, tmp_path, context(tmp_path, server_urls=[server.url]))

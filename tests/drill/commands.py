@@ -47,14 +47,16 @@ def words_of(name: str, work: Work) -> list[str]:
     return found if name == "convert" else [*found, "--output", output]
 
 
-NAMES = ("eval", "rescore", "contamination check", "contamination fingerprint", "convert")
+QUICK_NAMES = ("rescore", "contamination check", "convert")
+NAMES = (*QUICK_NAMES, "eval", "contamination fingerprint")
 HOWS = ("KILL", "KILL_AFTER", "STOP", "time", "ENOSPC", "EIO", "READ")
 FAULTS = ("ENOSPC", "EIO", "READ")
 
 
 def disturb(work: Work) -> Outcome:
     """Disturb a command, and give it again."""
-    name, how = work.rng.choice(NAMES), work.rng.choice(HOWS)
+    name = work.rng.choice(QUICK_NAMES if work.scene.quick else NAMES)
+    how = work.rng.choice(HOWS)
     whole = _undisturbed(work, name)
     at = work.rng.randint(1, whole["reads" if how == "READ" else "writes"])
     work.target = f"{name}, {how}" + f" at operation {at}" * (how != "time")

@@ -17,26 +17,44 @@ import interruptions
 import log
 import neighbours
 import served
+import table
 from scene import BUILD, Scene, code_hash, scene
 from trial import BAD, Trial, attempt
 
-KINDS: dict[str, Trial] = {
-    "kills": interruptions.kill,
-    "kills beside a server": served.kill,
-    "commands": commands.disturb,
-    "damages": damages.damage,
-    "silent damages": damages.silent_damage,
-    "damaged hashes": damages.hash_memory,
-    "full disk": interruptions.full_disk,
-    "failing writes": interruptions.failing_writes,
-    "failing reads": interruptions.failing_reads,
-    "odd answers": served.odd_answers,
-    "clocks": interruptions.clock,
-    "two runners": neighbours.two_runners,
-    "another user": neighbours.another_user,
-    "umask 077": neighbours.hiding_umask,
+KINDS: dict[str, tuple[Trial, str]] = {
+    "kills": (
+        interruptions.kill,
+        "`run` is killed by SIGKILL, one process or all, at any of its file operations or at any "
+        "time, in each stage, with and without `--from`",
+    ),
+    "kills beside a server": (served.kill, "the same while a server answers"),
+    "commands": (
+        commands.disturb,
+        "kills, a full disk and a failing disk in `eval`, `rescore`, `convert` and `contamination`",
+    ),
+    "damages": (
+        damages.damage,
+        "a file of a finished stage is changed, cut, deleted, replaced; then `run`, a stage that "
+        "reads it, or `verify`",
+    ),
+    "silent damages": (
+        damages.silent_damage,
+        "the same, but size and times stay, as if the disk did it; the commands have `--verify`",
+    ),
+    "damaged hashes": (damages.hash_memory, "`.hashes.json` is damaged"),
+    "full disk": (interruptions.full_disk, "ENOSPC at any write, once or from then on"),
+    "failing writes": (interruptions.failing_writes, "EIO at any write, once or from then on"),
+    "failing reads": (interruptions.failing_reads, "EIO at any read, once or from then on"),
+    "odd answers": (
+        served.odd_answers,
+        f"a fifth of a server's answers, or all of them, are odd in one of {len(served.KINDS)} ways",
+    ),
+    "clocks": (interruptions.clock, "the clock jumps by seconds, hours or years, both ways"),
+    "two runners": (neighbours.two_runners, "two or three commands at once on one folder"),
+    "another user": (neighbours.another_user, "a run that others may read, or only see"),
+    "umask 077": (neighbours.hiding_umask, "a run whose files are for its owner only"),
 }
-"""Kind -> its trial, in the order of the table."""
+"""Kind -> its trial, and what it does; in the order of the table."""
 
 
 @click.command()
@@ -44,15 +62,27 @@ KINDS: dict[str, Trial] = {
 @click.option("--kind", "kinds", multiple=True, type=click.Choice(list(KINDS)), help="Only these.")
 @click.option("--seed", help="Repeat one trial of the log.")
 @click.option("--again", is_flag=True, help="Repeat the bad trials of the log.")
+@click.option("--table", "only_table", is_flag=True, help="Write the log's table, run nothing.")
+@click.option("--quick", is_flag=True, help="Disturb only stages that take less than a second.")
 @click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count(), show_default=True)
 @click.option(
     "--log", "path", type=click.Path(path_type=Path), default=BUILD / "log.jsonl", show_default=True
 )
 def main(
-    count: int, kinds: tuple[str, ...], seed: str | None, again: bool, jobs: int, path: Path
+    count: int,
+    kinds: tuple[str, ...],
+    seed: str | None,
+    again: bool,
+    only_table: bool,
+    quick: bool,
+    jobs: int,
+    path: Path,
 ) -> int:
     """Run trials until the log has COUNT of each kind for this version of the code."""
-    place, code = scene(), code_hash()
+    if only_table:
+        table.write(log.read(path), {kind: what for kind, (_, what) in KINDS.items()})
+        return 0
+    place, code = scene(quick), code_hash()
     if seed or again:
         todo = [seed] if seed else [one["seed"] for one in log.read(path) if one["verdict"] == BAD]
     else:
@@ -83,7 +113,7 @@ def _missing(
 def _run(place: Scene, path: Path, code: str, seed: str) -> str:
     kind = seed.split("-")[1]
     began = time.monotonic()
-    outcome = attempt(KINDS[kind], place, seed)
+    outcome = attempt(KINDS[kind][0], place, seed)
     seconds = time.monotonic() - began
     log.add(path, kind, seed, code, outcome, seconds)
     print(f"{outcome.verdict:12} {seconds:5.1f} s  {seed}  {outcome.target}", flush=True)

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 
 from end_to_end_helpers import folder_of
-from scene import BUILD
+from scene import BUILD, QUICK_SECONDS
 from trial import FIRM, FOUND, PATIENCE, Answer, Bad, Counts, NotReached, Outcome, Work, weighted
 
 LONGEST = 8.0
@@ -72,7 +72,8 @@ def choose(work: Work) -> Task:
 def _is_short(work: Work, title: str, until: str) -> bool:
     repeated = work.scene.between(title, until)
     seconds = sum(work.scene.seconds[one] for one in repeated)
-    return bool(repeated) and (title == until or seconds < LONGEST)
+    limit = QUICK_SECONDS if work.scene.quick else LONGEST
+    return bool(repeated) and (title == until or seconds < limit)
 
 
 def operations(work: Work, task: Task, how: str) -> int:

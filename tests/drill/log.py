@@ -1,6 +1,6 @@
 """The drill's log: one line of JSON per trial.
 
-{"kind": "kills", "seed": "6921b3f0-kills-17", "code": "1a2b3c4d5e6f", "verdict": "same result",
+{"kind": "kills", "seed": "6921b3f0-kills-17", "code": "1a2b3c4d5e6f", "day": "2026-11-23", "verdict": "same result",
  "target": "v15_opg/pack missing, KILL at operation 7", "seconds": 3.1, "note": "", "commands": […]}
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ def add(path: Path, kind: str, seed: str, code: str, outcome: Outcome, seconds: 
         "kind": kind,
         "seed": seed,
         "code": code,
+        "day": time.strftime("%Y-%m-%d"),
         "verdict": outcome.verdict,
         "target": outcome.target,
         "seconds": round(seconds, 1),

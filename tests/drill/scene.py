@@ -27,6 +27,7 @@ from pcl_reasoner.core import artifact, files
 BUILD = ROOT / "build" / "drill"
 SHIM_SOURCE = Path(__file__).with_name("shim.c")
 RECIPES = ("v1_sft", "v15_opg", "am_thinking_v1")
+QUICK_SECONDS = 1.0
 SERVED = "served"
 """The recipe whose stages ask a server, see served.py."""
 CODE = ("pcl_reasoner", "handlers", "recipes", "launch")
@@ -111,12 +112,14 @@ class Scene:
         seconds: ``recipe/stage`` -> how long the stage took.
         made: ``recipe/stage`` -> what it made, see ``made``.
         reads: ``recipe/stage`` -> the stages that it reads.
+        quick: Only stages that take no time are disturbed.
     """
 
     folder: Path
     seconds: dict[str, float]
     made: dict[str, dict[str, Any]]
     reads: dict[str, list[str]]
+    quick: bool = False
 
     @property
     def runs(self) -> Path:
@@ -125,8 +128,12 @@ class Scene:
 
     @property
     def plain(self) -> dict[str, float]:
-        """Seconds of the stages that need no server."""
-        return {one: took for one, took in self.seconds.items() if not one.startswith(SERVED)}
+        """Seconds of the stages that need no server; of a quick drill those that take no time."""
+        return {
+            one: took
+            for one, took in self.seconds.items()
+            if not one.startswith(SERVED) and (not self.quick or took < QUICK_SECONDS)
+        }
 
     def recipe(self, name: str) -> Path:
         """The recipe of a name."""
@@ -166,7 +173,7 @@ def shim() -> Path:
     return made
 
 
-def scene() -> Scene:
+def scene(quick: bool = False) -> Scene:
     """The recipes and their run; made once for each version of the package."""
     folder = BUILD / f"scene-{code_hash()}"
     if not (folder / "whole.json").exists():
@@ -181,7 +188,7 @@ def scene() -> Scene:
             if old != folder:
                 shutil.rmtree(old)
     kept = json.loads((folder / "whole.json").read_text())
-    return Scene(folder, **kept)
+    return Scene(folder, **kept, quick=quick)
 
 
 def made(runs: Path) -> dict[str, dict[str, Any]]:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -211,6 +212,8 @@ def attempt(trial: Trial, scene: Scene, seed: str) -> Outcome:
             continue
         except Bad as error:
             return Outcome(work.target, BAD, str(error), work.commands)
+        except Exception:  # an error of the drill must not end a drill of days
+            return Outcome(work.target, BAD, traceback.format_exc(), work.commands)
         shutil.rmtree(folder, ignore_errors=True)
         outcome.commands = work.commands
         return outcome
