@@ -6,6 +6,7 @@ that ``--help`` is fast. Every command imports what it needs.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -22,6 +23,7 @@ from pcl_reasoner.cli import dry_run as dry_run_command
 from pcl_reasoner.cli import evaluation, training
 from pcl_reasoner.cli.contamination import contamination
 from pcl_reasoner.cli.options import (
+    PATH,
     arguments_of,
     example,
     load,
@@ -33,12 +35,14 @@ from pcl_reasoner.cli.options import (
 from pcl_reasoner.cli.plan import plan as plan_command
 from pcl_reasoner.cli.rehearsal import rehearse
 from pcl_reasoner.cli.verify import verify
-from pcl_reasoner.core.errors import InputError, PclError, StageError, join_errors
+from pcl_reasoner.core.errors import InputError, PclError, StageError, join_errors, shortened
 
 if TYPE_CHECKING:
     from pcl_reasoner.runner.plan import Plan
 
 INTERRUPTED = 130
+_LINE = 2000
+"""Characters of an error's line at most."""
 
 
 class _Group(click.Group):
@@ -227,9 +231,10 @@ def list_shipped() -> None:
     """List the shipped recipes and launch files."""
     from pcl_reasoner.cli import terminal
     from pcl_reasoner.core import files
+    from pcl_reasoner.core.yaml_file import read_yaml
 
     rows = [
-        (folder.removesuffix("s"), path.stem, files.read_yaml(path).get("title", ""))
+        (folder.removesuffix("s"), path.stem, read_yaml(path).get("title", ""))
         for folder in ("recipes", "launch")
         for path in sorted(files.shipped(folder).glob("*.yaml"))
     ]
@@ -238,7 +243,7 @@ def list_shipped() -> None:
 
 @cli.command(epilog=example("pclr-ms cp v15_opg my_recipe.yaml"))
 @click.argument("name")
-@click.argument("destination", metavar="DEST", type=click.Path(path_type=Path))
+@click.argument("destination", metavar="DEST", type=PATH)
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 def cp(name: str, destination: Path, force: bool) -> None:
     """Copy a recipe with the profile files that it names, or copy a launch file."""
@@ -301,7 +306,7 @@ def preview(recipe: str, arguments: tuple[str, ...], rows: str, runs: Path, **op
 
 
 @cli.command(epilog=example("pclr-ms recount PCL-Reasoner-V1.5-data/"))
-@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("source", type=PATH)
 @click.option("--problem", default="problem", help="Column of the problem.")
 @click.option("--reward", default="reward", help="Column of the reward; above 0 means correct.")
 def recount(source: Path, problem: str, reward: str) -> None:
@@ -362,6 +367,11 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
+def _cut(message: str) -> str:
+    """Cut the middle out of long lines: a value that a person gave may have any length."""
+    return "\n".join(shortened(line, _LINE) for line in message.split("\n"))
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code.
 
@@ -373,13 +383,15 @@ def main(arguments: list[str] | None = None) -> int:
         code = cli.main(arguments, prog_name="pclr-ms", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        click.echo(_cut(shown.getvalue()), err=True, nl=False)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted; run the same command again to resume", err=True)
         return INTERRUPTED
     except PclError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {_cut(str(error))}", err=True)
         return error.exit_code
     except Exception:
         click.echo(f"unexpected error\n{traceback.format_exc()}", err=True)

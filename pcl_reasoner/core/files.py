@@ -1,7 +1,8 @@
 """Finds, reads and copies recipes and launch files, and reads the end of logs."""
 
 import difflib
-import re
+import errno
+import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from pcl_reasoner.core.errors import InputError, join_errors
+from pcl_reasoner.core.errors import InputError, join_errors, shortened
+from pcl_reasoner.core.yaml_file import read_yaml
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -34,13 +36,14 @@ def find(name: str, *folders: str) -> Path:
     Raises:
         InputError: There is no such file; the error suggests the nearest shipped name.
     """
-    if Path(name).is_file():
+    name = name if is_possible(name) else shortened(name, 100)
+    if _is_there(Path(name)):
         return Path(name)
     names = []
     for folder in folders:
         inside = name.removeprefix(f"{folder}/")
         for path in (shipped(folder) / inside, shipped(folder) / f"{inside}.yaml"):
-            if path.is_file():
+            if _is_there(path):
                 return path
         names += sorted(path.name for path in shipped(folder).glob("*.yaml"))
     kinds = " or ".join(folder.removesuffix("s") for folder in folders)
@@ -50,70 +53,55 @@ def find(name: str, *folders: str) -> Path:
     )
 
 
+def _is_there(path: Path) -> bool:
+    """Whether a path is a file, as far as one may look."""
+    try:
+        return path.is_file()
+    except PermissionError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}).") from error
+
+
+def exists(path: Path) -> bool:
+    """Whether a path exists.
+
+    Raises:
+        InputError: A folder on the way may not be searched.
+    """
+    try:
+        return is_possible(str(path)) and path.exists()
+    except PermissionError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}).") from error
+
+
+def is_possible(name: str) -> bool:
+    """Whether the operating system takes a text as a path: it is not too long for one."""
+    try:
+        os.lstat(name)
+    except OSError as error:
+        return error.errno != errno.ENAMETOOLONG
+    except ValueError:  # a null byte
+        return False
+    return True
+
+
+def expanded(path: str | Path) -> Path:
+    """The path with ``~`` and ``~user`` replaced by the home folder.
+
+    Raises:
+        InputError: There is no such user, or it has no home folder.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise InputError(
+            f"{path}: there is no home folder for {Path(path).parts[0]}; write the whole path."
+        ) from error
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The text `` Did you mean …?`` with the most similar known name; empty if none is similar."""
     match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean {match[0]!r}?" if match else ""
-
-
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """YAML's safe loader that refuses a key that appears twice in one mapping."""
-
-
-def _mapping(loader: _UniqueKeyLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen: set[str] = set()
-    for key_node, _ in node.value:
-        line = key_node.start_mark.line + 1
-        if not isinstance(key_node, yaml.ScalarNode):
-            raise yaml.MarkedYAMLError(problem=f"a key is not a plain string (line {line})")
-        if key_node.tag != "tag:yaml.org,2002:merge" and key_node.value in seen:
-            raise yaml.MarkedYAMLError(problem=f"key {key_node.value!r} occurs twice (line {line})")
-        seen.add(key_node.value)
-    loader.flatten_mapping(node)
-    return dict(loader.construct_pairs(node))
-
-
-_UniqueKeyLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-# Dates stay strings, because JSON has no dates.
-_UniqueKeyLoader.yaml_implicit_resolvers = {
-    first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
-    for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-# YAML 1.1 reads 1e-6 as a string, but in a recipe it means the number. An exponent without a sign
-# stays a string: 12e4567 may be a commit.
-_UniqueKeyLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]\d+$"), list("-+0123456789")
-)
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Read a YAML file whose content is one mapping; a key that occurs twice is an error.
-
-    Raises:
-        InputError: The file cannot be read, is not such a mapping, or repeats a key.
-    """
-    try:
-        with path.open(encoding="utf-8") as handle:
-            value = yaml.load(handle, Loader=_UniqueKeyLoader)
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}).") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 ({error}).") from error
-    except yaml.YAMLError as error:
-        raise InputError(f"{path}: not valid YAML: {error}") from error
-    if not isinstance(value, dict):
-        kind = type(value).__name__
-        raise InputError(f"{path}: must be a mapping of keys to values, got {kind}.")
-    return value
-
-
-def parse_scalar(text: str) -> Any:
-    """Parse the value of a ``key=value`` override as YAML.
-
-    Raises:
-        yaml.YAMLError: The text is not YAML.
-    """
-    return yaml.load(text, Loader=_UniqueKeyLoader)
 
 
 def yaml_text(value: Any) -> str:
@@ -138,22 +126,38 @@ def copy(name: str, destination: Path, force: bool) -> list[tuple[Path, Path]]:
     """
     source = find(name, "recipes", "launch")
     target = destination / source.name if destination.is_dir() else destination
-    profiles = read_yaml(source).get("profiles") or {}
     pairs = [(source, target)]
-    pairs += [(source.parent / file, target.parent / file) for file in profiles.values()]
-    errors = [
+    pairs += [(source.parent / file, target.parent / file) for file in _profile_files(source)]
+    errors = [f"{origin}: no such file." for origin, _ in pairs if not _is_there(origin)]
+    errors += [
         f"{to}: is the source file itself. Give another destination."
         if to.samefile(origin)
         else f"{to}: already exists. Use --force to overwrite it."
         for origin, to in pairs
-        if to.exists() and (not force or to.samefile(origin))
+        if to.exists() and origin.exists() and (not force or to.samefile(origin))
     ]
     if errors:
         raise join_errors(errors)
     for origin, to in pairs:
-        to.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(origin, to)
+        try:
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(origin, to)
+        except OSError as error:
+            raise InputError(f"{to}: cannot be written ({error.strerror}).") from error
     return pairs
+
+
+def _profile_files(recipe: Path) -> list[str]:
+    """The profile files that a recipe names; each must be in the recipe's own folder."""
+    profiles = read_yaml(recipe).get("profiles") or {}
+    named = profiles.values() if isinstance(profiles, dict) else [profiles]
+    for file in named:
+        if not isinstance(file, str) or Path(file).is_absolute() or ".." in Path(file).parts:
+            raise InputError(
+                f"{recipe}: profiles: {file!r} is not a file in the recipe's folder or below it, "
+                "so it cannot be copied with the recipe."
+            )
+    return list(named)
 
 
 def last_lines(log: Path, count: int = 25) -> str:

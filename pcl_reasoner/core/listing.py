@@ -34,7 +34,7 @@ def files_below(root: Path, patterns: Iterable[str] = (EVERYTHING,)) -> list[Pat
     problem = _unreadable(root)
     if problem is None and not root.is_dir():
         return [root] if root.is_file() else []
-    matching = sorted({path for pattern in patterns for path in root.glob(pattern)})
+    matching = sorted({path for pattern in patterns for path in _glob(root, pattern)})
     seen = [path for path in matching if not _is_hidden(path.relative_to(root))]
     problems = [problem] if problem else [*_unreadable_folders(root)]
     problems += [text for path in seen if (text := _unreadable(path))]
@@ -46,6 +46,13 @@ def files_below(root: Path, patterns: Iterable[str] = (EVERYTHING,)) -> list[Pat
     return files
 
 
+def _glob(root: Path, pattern: str) -> list[Path]:
+    try:
+        return list(root.glob(pattern))
+    except (OSError, ValueError, NotImplementedError) as error:
+        raise InputError(f"{root / pattern}: cannot be listed ({error}).") from error
+
+
 def _is_hidden(relative: PurePath) -> bool:
     """Download tools write metadata that changes into hidden folders."""
     return any(part.startswith(".") for part in relative.parts)
@@ -53,9 +60,9 @@ def _is_hidden(relative: PurePath) -> bool:
 
 def _unreadable(path: Path) -> str | None:
     """Say why a file cannot be read, if so; a path that does not exist is no problem here."""
-    if path.is_symlink() and not path.exists():
-        return f"{path}: a link to {path.readlink()}, which is not there"
     try:
+        if path.is_symlink() and not path.exists():
+            return f"{path}: a link to {path.readlink()}, which is not there"
         is_other = not (path.is_file() or path.is_dir()) and path.exists()
     except OSError as error:
         return f"{path}: cannot be read ({error.strerror})"

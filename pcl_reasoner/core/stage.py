@@ -12,11 +12,13 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Protocol, get_args
+from typing import Annotated, Any, ClassVar, Protocol, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
+from pcl_reasoner.core import files
+from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.serving import ServerKind
 
@@ -73,6 +75,14 @@ class StageConfig(BaseModel):
     page: ClassVar[str | None] = None
     """File of the artifact that is opened in a browser, e.g. the report; None: there is none."""
 
+    @model_validator(mode="after")
+    def _known_home_folders(self) -> Self:
+        try:
+            self._named_paths()
+        except InputError as error:
+            raise ValueError(str(error).removesuffix(".")) from error
+        return self
+
     def servers(self, roles: Collection[str] = ()) -> list[ServerNeeds]:
         """What servers must offer that the stage sends requests to.
 
@@ -106,16 +116,19 @@ class StageConfig(BaseModel):
         A field with a list of files has a key per file: ``against.0``. A field of a part has the
         part's name first: ``python.file``.
         """
+        found = {name: path for name, path in self._named_paths().items() if files.exists(path)}
+        for part_name, part in self._parts():
+            found |= {f"{part_name}.{name}": path for name, path in part.named_files().items()}
+        return found
+
+    def _named_paths(self) -> dict[str, Path]:
+        """Return the path that each field would name, whether or not it exists."""
         values: dict[str, str | None] = {}
         for name, info in type(self).model_fields.items():
             value = getattr(self, name) if CONTENT in _marks(info) else None
             several = value if isinstance(value, list) else []
             values |= {f"{name}.{index}": one for index, one in enumerate(several)} or {name: value}
-        paths = {name: Path(value).expanduser() for name, value in values.items() if value}
-        found = {name: path for name, path in paths.items() if path.exists()}
-        for part_name, part in self._parts():
-            found |= {f"{part_name}.{name}": path for name, path in part.named_files().items()}
-        return found
+        return {name: files.expanded(value) for name, value in values.items() if value}
 
     def _parts(self) -> list[tuple[str, "StageConfig"]]:
         """Return the fields that are configurations themselves, e.g. ``reward_model``."""

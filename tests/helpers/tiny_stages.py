@@ -138,7 +138,7 @@ def page(
 
 
 TINY = {
-    "numbers": stages.Stage(__name__, "numbers", {"source?": None}),
+    "numbers": stages.Stage(__name__, "numbers", {"source?": None}, lists={"source"}),
     "half": stages.Stage(__name__, "half", {"numbers": "numbers"}),
     "slow": stages.Stage(__name__, "slow", {"half": "half"}, resumable=True),
     "report": stages.Stage(__name__, "page", {stages.ALL_STAGES: stages.ALL_STAGES}),

@@ -231,7 +231,10 @@ class TestMistakes:
             (("profiles: {", "profiles: {paper: x.yaml, "), "profiles.paper: this name means"),
             (("even: 2", "1: 2"), "expect: key 1 must be a string; put it in quotes"),
             (("even: 2", "x: {2: a, b: c}"), "expect: has a value that JSON cannot represent"),
-            (("name: tiny", "name: tiny\nname: tiny"), "key 'name' occurs twice (line 3)"),
+            (
+                ("name: tiny", "name: tiny\nname: tiny"),
+                "'name' occurs twice (line 3, column 1)",
+            ),
             (("name: tiny", "name: {[a]: 1}"), "not valid YAML"),
             (("name: tiny", "- name"), "not valid YAML"),
         ],
