@@ -23,6 +23,7 @@ from pcl_reasoner.core.stage import Progress, StageContext
 from pcl_reasoner.core.validation import validation_messages
 from pcl_reasoner.core.yaml_file import parse
 from pcl_reasoner.evaluate.stage import EvaluateConfig, evaluate
+from pcl_reasoner.runner.failed_graphs import failed_graphs_in
 from pcl_reasoner.runner.plan import FINGERPRINT_DIGITS, make_plan
 from pcl_reasoner.runner.recipe import load_recipe
 from pcl_reasoner.runner.sources import content_of, fetch
@@ -189,5 +190,6 @@ def generate(
     folder.mkdir(parents=True, exist_ok=True)
     context = StageContext(checkpoint.name, folder / artifact.QUARANTINED, placement, progress)
     inputs = {f"benchmark.{name}": path for name, path in benchmarks.items()}
-    evaluate(checkpoint.config, {"model": checkpoint.model, **inputs}, folder, context)
+    with failed_graphs_in(folder / "logs"):
+        evaluate(checkpoint.config, {"model": checkpoint.model, **inputs}, folder, context)
     return folder / "generations.jsonl"

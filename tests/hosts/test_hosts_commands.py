@@ -39,7 +39,8 @@ def exports(folder: str, ranks: int) -> str:
     """
     always = (
         "export HF_HUB_OFFLINE=1 && export HF_DATASETS_OFFLINE=1 && "
-        f"export LOG_MF_PATH={folder}/work/log && export OPENBLAS_NUM_THREADS=1"
+        f"export LOG_MF_PATH={folder}/work/log && export MS_OM_PATH={folder}/work/log && "
+        "export OPENBLAS_NUM_THREADS=1"
     )
     several = (
         f" && export DEVICE_NUM_PER_NODE=8 && export SHARED_PATHS={folder} && "
