@@ -291,7 +291,7 @@ def preview(recipe: str, arguments: tuple[str, ...], rows: str, runs: Path, **op
     from pcl_reasoner.pack.preview import preview_rows
     from pcl_reasoner.runner.plan import make_plan
 
-    if not re.fullmatch(r"\d+(,\d+)*", rows):
+    if not re.fullmatch(r"\d{1,12}(,\d{1,12})*", rows):
         raise InputError(f"--rows {rows}: must be row numbers, e.g. 0,1.")
     indices = [int(row) for row in rows.split(",")]
     stage = arguments[0] if arguments and "=" not in arguments[0] else "pack"

@@ -47,7 +47,7 @@ def hosts_in(file: str) -> list[str]:
     try:
         text = yaml_file.read_text(files.expanded(file))
     except (ValueError, InputError) as error:
-        raise ValueError(f"{file} cannot be read ({error})") from error
+        raise ValueError(f"{file} cannot be read: {error}") from error
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
         name = line.partition("#")[0].strip()
@@ -137,6 +137,8 @@ def check_data_path(path: str) -> None:
     """
     if "://" in path:
         raise ValueError("must be a path; for a repository of the hub write hub and revision")
+    if not files.is_possible(path):
+        raise ValueError("cannot be a path: it is too long")
     real = os.path.realpath(files.expanded(str(_check_home(path))))
     inside = [one for one in _KERNEL_FOLDERS if Path(real).is_relative_to(one)]
     if real == "/" or (inside and not Path(real).is_relative_to("/dev/shm")):

@@ -37,13 +37,13 @@ def find(name: str, *folders: str) -> Path:
         InputError: There is no such file; the error suggests the nearest shipped name.
     """
     name = name if is_possible(name) else shortened(name, 100)
-    if _is_there(Path(name)):
+    if is_file(Path(name)):
         return Path(name)
     names = []
     for folder in folders:
         inside = name.removeprefix(f"{folder}/")
         for path in (shipped(folder) / inside, shipped(folder) / f"{inside}.yaml"):
-            if _is_there(path):
+            if is_file(path):
                 return path
         names += sorted(path.name for path in shipped(folder).glob("*.yaml"))
     kinds = " or ".join(folder.removesuffix("s") for folder in folders)
@@ -53,12 +53,13 @@ def find(name: str, *folders: str) -> Path:
     )
 
 
-def _is_there(path: Path) -> bool:
-    """Whether a path is a file, as far as one may look."""
-    try:
-        return path.is_file()
-    except PermissionError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}).") from error
+def is_file(path: Path) -> bool:
+    """Whether a path is a file.
+
+    Raises:
+        InputError: A folder on the way may not be searched.
+    """
+    return exists(path) and path.is_file()
 
 
 def exists(path: Path) -> bool:
@@ -125,16 +126,21 @@ def copy(name: str, destination: Path, force: bool) -> list[tuple[Path, Path]]:
             error names all such targets, and nothing is copied.
     """
     source = find(name, "recipes", "launch")
-    target = destination / source.name if destination.is_dir() else destination
+    inside = exists(destination) and destination.is_dir()
+    target = destination / source.name if inside else destination
     pairs = [(source, target)]
     pairs += [(source.parent / file, target.parent / file) for file in _profile_files(source)]
-    errors = [f"{origin}: no such file." for origin, _ in pairs if not _is_there(origin)]
+    errors = [
+        f"{origin}: no such file, or it cannot be read."
+        for origin, _ in pairs
+        if not is_file(origin) or not os.access(origin, os.R_OK)
+    ]
     errors += [
         f"{to}: is the source file itself. Give another destination."
         if to.samefile(origin)
         else f"{to}: already exists. Use --force to overwrite it."
         for origin, to in pairs
-        if to.exists() and origin.exists() and (not force or to.samefile(origin))
+        if exists(to) and exists(origin) and (not force or to.samefile(origin))
     ]
     if errors:
         raise join_errors(errors)

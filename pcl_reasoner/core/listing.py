@@ -31,12 +31,13 @@ def files_below(root: Path, patterns: Iterable[str] = (EVERYTHING,)) -> list[Pat
             missing. The error names them.
     """
     patterns = tuple(patterns)
-    problem = _unreadable(root)
-    if problem is None and not root.is_dir():
+    if problem := _unreadable(root):
+        raise InputError(f"{problem}.")
+    if not root.is_dir():
         return [root] if root.is_file() else []
     matching = sorted({path for pattern in patterns for path in _glob(root, pattern)})
     seen = [path for path in matching if not _is_hidden(path.relative_to(root))]
-    problems = [problem] if problem else [*_unreadable_folders(root)]
+    problems = list(_unreadable_folders(root))
     problems += [text for path in seen if (text := _unreadable(path))]
     files = [path for path in seen if path.is_file()] if not problems else []
     problems += list(_missing_parts(root, files, patterns))

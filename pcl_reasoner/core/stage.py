@@ -17,8 +17,9 @@ from typing import Annotated, Any, ClassVar, Protocol, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
-from pcl_reasoner.core import files
-from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core.checks import check_data_path
+from pcl_reasoner.core.errors import shortened
+from pcl_reasoner.core.files import exists, expanded
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.serving import ServerKind
 
@@ -76,11 +77,12 @@ class StageConfig(BaseModel):
     """File of the artifact that is opened in a browser, e.g. the report; None: there is none."""
 
     @model_validator(mode="after")
-    def _known_home_folders(self) -> Self:
-        try:
-            self._named_paths()
-        except InputError as error:
-            raise ValueError(str(error).removesuffix(".")) from error
+    def _files_that_can_be(self) -> Self:
+        for name, text in self._texts_that_name_files().items():
+            try:
+                check_data_path(text)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}, got {shortened(repr(text), 100)}") from error
         return self
 
     def servers(self, roles: Collection[str] = ()) -> list[ServerNeeds]:
@@ -116,19 +118,20 @@ class StageConfig(BaseModel):
         A field with a list of files has a key per file: ``against.0``. A field of a part has the
         part's name first: ``python.file``.
         """
-        found = {name: path for name, path in self._named_paths().items() if files.exists(path)}
+        named = {name: expanded(one) for name, one in self._texts_that_name_files().items()}
+        found = {name: path for name, path in named.items() if exists(path)}
         for part_name, part in self._parts():
             found |= {f"{part_name}.{name}": path for name, path in part.named_files().items()}
         return found
 
-    def _named_paths(self) -> dict[str, Path]:
-        """Return the path that each field would name, whether or not it exists."""
+    def _texts_that_name_files(self) -> dict[str, str]:
+        """Return field -> its text, whether or not such a file exists."""
         values: dict[str, str | None] = {}
         for name, info in type(self).model_fields.items():
             value = getattr(self, name) if CONTENT in _marks(info) else None
             several = value if isinstance(value, list) else []
             values |= {f"{name}.{index}": one for index, one in enumerate(several)} or {name: value}
-        return {name: files.expanded(value) for name, value in values.items() if value}
+        return {name: value for name, value in values.items() if value}
 
     def _parts(self) -> list[tuple[str, "StageConfig"]]:
         """Return the fields that are configurations themselves, e.g. ``reward_model``."""

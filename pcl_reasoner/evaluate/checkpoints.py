@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from pcl_reasoner.core import artifact
 from pcl_reasoner.core.errors import InputError, join_errors, shortened
-from pcl_reasoner.core.files import expanded
+from pcl_reasoner.core.files import expanded, is_file
 from pcl_reasoner.core.hashes import FileHashes
 from pcl_reasoner.core.schema import Placement, Source
 from pcl_reasoner.core.stage import Progress, StageContext
@@ -52,7 +52,7 @@ def model_of(argument: str) -> tuple[str, Path] | None:
     """Read ``name=folder`` or ``folder`` as (name, folder); None if folder lacks config.json."""
     name, equals, folder = argument.partition("=")
     path = expanded(folder if equals else argument)
-    if not (path / "config.json").is_file():
+    if not is_file(path / "config.json"):
         return None
     return (name if equals else path.resolve().name), path
 

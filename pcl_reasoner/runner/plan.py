@@ -69,7 +69,12 @@ def _identity(
     recipe: Recipe, spec: StageSpec, inputs: dict[str, PlannedInput], hashes: FileHashes
 ) -> dict[str, Any]:
     named = spec.config.named_files()
-    contents = {name: sources.content_of(path, hashes) for name, path in named.items()}
+    contents = {}
+    for name, path in named.items():
+        try:
+            contents[name] = sources.content_of(path, hashes)
+        except InputError as error:
+            raise InputError(f"{recipe.path}: stage {spec.name}: {name}: {error}") from error
     # Only the report shows the recipe's facts, so only the report is rebuilt when they change.
     facts = {"recipe": recipe.facts()} if ALL_STAGES in spec.inputs else {}
     return {

@@ -181,7 +181,7 @@ def load_other(recipe: Recipe, name: str) -> Recipe:
     """
     source = recipe.sources[name]
     beside = recipe.path.parent / str(source.recipe)
-    path = beside if beside.is_file() else source.recipe
+    path = beside if files.is_file(beside) else source.recipe
     try:
         other = load_recipe(
             str(path),

@@ -69,8 +69,8 @@ def used_part(source: Source, runs: Path, digest: str) -> Path:
 
 def content_of(root: Path, hashes: FileHashes, pattern: str | None = None) -> str | None:
     """The fingerprint of a file, or of a folder's matching files; None if there are no files."""
-    base = root.parent if root.is_file() else root
     found = files_of(root, pattern)
+    base = root.parent if found == [root] else root
     identity = [[path.relative_to(base).as_posix(), hashes.sha256(path)] for path in found]
     return artifact.fingerprint(identity) if found else None
 
