@@ -35,14 +35,12 @@ from pcl_reasoner.cli.options import (
 from pcl_reasoner.cli.plan import plan as plan_command
 from pcl_reasoner.cli.rehearsal import rehearse
 from pcl_reasoner.cli.verify import verify
-from pcl_reasoner.core.errors import InputError, PclError, StageError, join_errors, shortened
+from pcl_reasoner.core.errors import InputError, PclError, StageError, join_errors, printable
 
 if TYPE_CHECKING:
     from pcl_reasoner.runner.plan import Plan
 
 INTERRUPTED = 130
-_LINE = 2000
-"""Characters of an error's line at most."""
 
 
 class _Group(click.Group):
@@ -248,8 +246,9 @@ def list_shipped() -> None:
 def cp(name: str, destination: Path, force: bool) -> None:
     """Copy a recipe with the profile files that it names, or copy a launch file."""
     from pcl_reasoner.core import files
+    from pcl_reasoner.runner.copying import copy
 
-    copied = files.copy(name, destination, force)
+    copied = copy(name, destination, force)
     for source, target in copied:
         click.echo(f"{source} -> {target}")
     if copied[0][0].parent == files.shipped("recipes"):
@@ -367,11 +366,6 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _cut(message: str) -> str:
-    """Cut the middle out of long lines: a value that a person gave may have any length."""
-    return "\n".join(shortened(line, _LINE) for line in message.split("\n"))
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return its exit code.
 
@@ -385,13 +379,13 @@ def main(arguments: list[str] | None = None) -> int:
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(shown)
-        click.echo(_cut(shown.getvalue()), err=True, nl=False)
+        click.echo(printable(shown.getvalue()), err=True, nl=False)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted; run the same command again to resume", err=True)
         return INTERRUPTED
     except PclError as error:
-        click.echo(f"error: {_cut(str(error))}", err=True)
+        click.echo(f"error: {printable(str(error))}", err=True)
         return error.exit_code
     except Exception:
         click.echo(f"unexpected error\n{traceback.format_exc()}", err=True)

@@ -21,6 +21,8 @@ class StageError(PclError):
     """A stage could not do its work, or another process has locked the run folder. Exit code 1."""
 
 
+_LINE = 2000
+"""Characters of an error's line at most."""
 _LISTED = 100
 """Problems that an error lists at most: who reads more of them in one go?"""
 
@@ -45,6 +47,12 @@ def shortened(text: str, most: int) -> str:
         return text
     head, tail = most - most // 3, most // 3
     return f"{text[:head]}… ({len(text) - most:,} characters) …{text[len(text) - tail :]}"
+
+
+def printable(message: str) -> str:
+    """Cut long lines, which hold a value of a person's, and escape what is not UTF-8."""
+    text = "\n".join(shortened(line, _LINE) for line in message.split("\n"))
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def not_writable(folder: Path, error: OSError) -> StageError:

@@ -149,10 +149,10 @@ def read_text(path: Path) -> str:
         ValueError: The path is not a file, it cannot be read, or it is too large or not UTF-8.
     """
     try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ValueError("not a file")
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as handle:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise ValueError("not a file")
             data = handle.read(MAX_BYTES + 1)
     except OSError as error:
         raise ValueError(f"cannot be read ({error.strerror})") from error
