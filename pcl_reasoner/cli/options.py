@@ -70,7 +70,7 @@ where_options = _all_of(
         metavar="NAME",
         help="Overlay of the recipe; if left out, the launch file's profile. 'paper': no overlay.",
     ),
-    click.option("--seed", type=click.IntRange(0, 2**63 - 1), help="Replaces the recipe's seed."),
+    click.option("--seed", type=click.IntRange(min=0), help="Replaces the recipe's seed."),
 )
 recipe_options = _all_of(
     click.argument("recipe"),

@@ -19,6 +19,7 @@ from pcl_reasoner.core.errors import InputError, join_errors, shortened
 from pcl_reasoner.core.schema import Launch, Source
 from pcl_reasoner.core.stage import StageConfig
 from pcl_reasoner.core.validation import validation_messages
+from pcl_reasoner.core.yaml_file import MAX_INTEGER
 from pcl_reasoner.runner.draft import PAPER, Draft
 from pcl_reasoner.runner.launch_file import load_launch
 from pcl_reasoner.runner.prompts import prompt_errors
@@ -206,6 +207,8 @@ def _plain_errors(draft: Draft) -> Iterator[str]:
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
         shown = shortened(repr(seed), 100)
         yield f"{draft.where('seed')}: seed: must be a whole number of at least 0, got {shown}."
+    elif seed > MAX_INTEGER:
+        yield f"{draft.where('seed')}: seed: must be a whole number of at most 64 bits."
     name = draft.value.get("name", draft.path.stem)
     # ``runs/hub`` has the files from the hub.
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name == "hub":

@@ -404,6 +404,7 @@ def test_an_override(folder: Path, capsys: pytest.CaptureFixture[str], number: i
         (("--runs", "~nosuchuser/x"), "there is no home folder for ~nosuchuser"),
         (("--runs", LONG), "cannot be a path."),
         (("--seed", "1" * 5000), "Invalid value for '--seed'"),
+        (("--seed", str(2**63)), "small.yaml: seed: must be a whole number of at most 64 bits."),
         (("--profile", LONG), "is not in the recipe"),
         (("--profile", "../../x"), "profile '../../x' is not in the recipe"),
         (("--launch", LONG), "no such file, and no shipped launch file has that name"),
