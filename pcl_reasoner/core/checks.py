@@ -129,20 +129,20 @@ def _check_home(path: str | None) -> str | None:
 
 
 def check_data_path(path: str) -> None:
-    """Raise an error if a path can hold no data of a person's own.
+    """Raise an error if a path cannot name a person's own file or folder.
 
     Raises:
-        ValueError: It is a URL, its home folder is not known, or it is the root folder or one of
-            the kernel's.
+        ValueError: It is a URL or too long, its home folder is not known, or it is the root folder
+            or one of the kernel's.
     """
     if "://" in path:
-        raise ValueError("must be a path; for a repository of the hub write hub and revision")
+        raise ValueError("must be a path, not a URL")
     if not files.is_possible(path):
         raise ValueError("cannot be a path: it is too long")
     real = os.path.realpath(files.expanded(str(_check_home(path))))
     inside = [one for one in _KERNEL_FOLDERS if Path(real).is_relative_to(one)]
     if real == "/" or (inside and not Path(real).is_relative_to("/dev/shm")):
-        raise ValueError("must be a folder with data, not the root folder or one of the kernel's")
+        raise ValueError("must not be the root folder, nor in /proc, /sys or /dev")
 
 
 def check_pattern(pattern: str) -> None:

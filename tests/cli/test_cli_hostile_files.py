@@ -119,6 +119,7 @@ def with_inputs(text: str) -> str:
 
 
 BAD = "not valid YAML: "
+NOT_MINE = "must not be the root folder, nor in /proc, /sys or /dev"
 TEXTS: dict[str, tuple[str | bytes, str]] = {
     "an alias bomb": (RECIPE + BOMB, BAD + "aliases make it larger than 10,000 values (line"),
     "a bomb of merged keys": (RECIPE + MERGED, BAD + "aliases make it larger than 10,000 values"),
@@ -213,12 +214,15 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
         RECIPE
         + "  contamination: {against: [/dev/zero], inputs: {problems: difficulty, "
         + "benchmark: data}}",
-        "stage contamination: against.0: must be a folder with data",
+        f"stage contamination: against.0: {NOT_MINE}",
     ),
-    "processes as data": (with_source("path: /proc"), "must be a folder with data, not the root"),
-    "the kernel as data": (with_source("path: /proc/self/../../sys"), "must be a folder with data"),
-    "a device as data": (with_source("path: /dev/zero"), "must be a folder with data"),
-    "everything as data": (with_source("path: /"), "must be a folder with data, not the root"),
+    "processes as data": (with_source("path: /proc"), NOT_MINE),
+    "the kernel as data": (
+        with_source("path: /proc/self/../../sys"),
+        NOT_MINE,
+    ),
+    "a device as data": (with_source("path: /dev/zero"), NOT_MINE),
+    "everything as data": (with_source("path: /"), NOT_MINE),
     "a long path": (with_source(f"path: /{'x' * 300}"), "path: cannot be a path: it is too long"),
     "a path out of an artifact": (
         with_source("stage: difficulty, path: ../../x"),
