@@ -7,7 +7,7 @@ configuration, so that old artifacts are not mistaken for new ones.
 """
 
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,7 @@ class Stage:
             only the recipe can name an input for it, and the name in this table is ignored.
         version: Number that is raised when the output changes for the same configuration.
         resumable: True if the function continues in the folder that a killed run left.
+        lists: Roles for which a recipe may give a list of names; see `inputs_of`.
     """
 
     module: str
@@ -39,6 +40,7 @@ class Stage:
     inputs: Mapping[str, str | None] = field(default_factory=dict)
     version: int = 1
     resumable: bool = False
+    lists: Collection[str] = ()
 
     def config_class(self) -> type[StageConfig]:
         """The stage's configuration class."""
@@ -65,12 +67,13 @@ STAGES: dict[str, Stage] = {
         f"{_CURATE}.lengths", "lengths", {"rows": "difficulty", "tokenizer": "policy"}, version=2
     ),
     "unique": Stage(f"{_CURATE}.unique", "unique", {"rows": "lengths"}, version=2),
-    "mix": Stage(f"{_CURATE}.mix", "mix", {"problems": "unique"}),
+    "mix": Stage(f"{_CURATE}.mix", "mix", {"problems": "unique"}, lists={"problems"}),
     "contamination": Stage(
         "pcl_reasoner.contamination.stage",
         "contamination",
         {"problems": "unique", "benchmark": "benchmark"},
         version=2,
+        lists={"benchmark"},
     ),
     "check_tests": Stage(
         "pcl_reasoner.revise.check_tests",
@@ -162,6 +165,7 @@ STAGES: dict[str, Stage] = {
         {"model": "export", "benchmark": "benchmark", "contamination?": "contamination"},
         version=3,
         resumable=True,
+        lists={"benchmark"},
     ),
     "report": Stage("pcl_reasoner.report.stage", "report", {ALL_STAGES: ALL_STAGES}),
 }

@@ -19,6 +19,7 @@ from pcl_reasoner.core import artifact, files
 from pcl_reasoner.core.doctor import MATRIX
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import StageContext
+from pcl_reasoner.core.yaml_file import read_yaml
 from pcl_reasoner.runner.launch_file import load_launch
 from pcl_reasoner.runner.plan import make_plan
 from pcl_reasoner.runner.recipe import load_recipe
@@ -187,7 +188,7 @@ def test_every_yaml_example_is_valid(
     for block in blocks(page, "yaml"):
         example = tmp_path / "example.yaml"
         example.write_text(block)
-        value = files.read_yaml(example)
+        value = read_yaml(example)
         if "stages" in value:
             launch = "my_machine.yaml" if block.startswith("# my_") else "laptop.yaml"
             load_recipe(str(example), launch=launch, profile="paper")

@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import fmean
 
 from pcl_reasoner.budget.served_model import hub_facts
+from pcl_reasoner.core.files import expanded
 from pcl_reasoner.estimate.data_size import DataSize, data_size, published_counts
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.rounds.config import RlConfig
@@ -163,5 +164,5 @@ def benchmark_file(recipe: Recipe, name: str) -> Path | None:
     """Return the file of JSON lines of a source that is on this machine; None without one."""
     source = recipe.sources.get(name)
     given = source.path if source and not source.stage else None
-    path = Path(str(given or "")).expanduser()
+    path = expanded(str(given or ""))
     return path if path.suffix == ".jsonl" and path.is_file() else None

@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.core.files import read_yaml
 from pcl_reasoner.core.schema import Source
+from pcl_reasoner.core.yaml_file import read_yaml
 from pcl_reasoner.estimate.training_size import Training
 from pcl_reasoner.prompt.model_files import read_json
 from pcl_reasoner.runner.finished import PlannedInput

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pcl_reasoner.cli.options import FOLDER, PATH, POSITIVE, example, runs_option, where_options
-from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core.errors import InputError, shortened
 
 if TYPE_CHECKING:
     from pcl_reasoner.core.schema import Placement
@@ -146,14 +146,18 @@ def _with_servers(
 ) -> Placement:
     """The placement with the servers of ``--server``, and with the API keys for these servers."""
     from pcl_reasoner.core.api_keys import check_variable, without_slash
+    from pcl_reasoner.core.checks import check_url
 
-    urls = {without_slash(url) for url in servers}
+    try:
+        urls = {without_slash(check_url(url)) for url in servers}
+    except ValueError as error:
+        raise InputError(f"--server: {error}.") from error
+    try:
+        check_variable(key_variable or "KEY", "--key-variable")
+    except ValueError as error:
+        raise InputError(f"{error}.") from error
     keys = {url: name for url, name in placement.api_keys.items() if without_slash(url) in urls}
     if key_variable:
-        try:
-            check_variable(key_variable, "--key-variable")
-        except ValueError as error:
-            raise InputError(f"{error}.") from error
         keys |= dict.fromkeys(servers, key_variable)
     changes = {"server_urls": list(servers), "sampling": None, "api_keys": keys}
     return placement.model_copy(update=changes)
@@ -206,9 +210,12 @@ def _write(found: list[Rescored], output: Path) -> None:
 def _model_and_path(argument: str) -> tuple[str, Path]:
     """Split ``v1=file.jsonl`` into name and path; without a name, the folder names the model."""
     name, equals, file = argument.partition("=")
-    path = Path(file if equals else argument).expanduser()
-    if not path.is_file():
-        raise InputError(f"{path}: no such file. Give JSON-lines result files as [NAME=]FILE.")
+    from pcl_reasoner.core.files import expanded, is_file
+
+    path = expanded(file if equals else argument)
+    if not is_file(path):
+        shown = shortened(str(path), 200)
+        raise InputError(f"{shown}: no such file. Give JSON-lines result files as [NAME=]FILE.")
     return (name if equals else path.resolve().parent.name), path
 
 

@@ -6,6 +6,7 @@ that ``--help`` is fast. Every command imports what it needs.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
@@ -22,6 +23,7 @@ from pcl_reasoner.cli import dry_run as dry_run_command
 from pcl_reasoner.cli import evaluation, training
 from pcl_reasoner.cli.contamination import contamination
 from pcl_reasoner.cli.options import (
+    PATH,
     arguments_of,
     example,
     load,
@@ -33,7 +35,8 @@ from pcl_reasoner.cli.options import (
 from pcl_reasoner.cli.plan import plan as plan_command
 from pcl_reasoner.cli.rehearsal import rehearse
 from pcl_reasoner.cli.verify import verify
-from pcl_reasoner.core.errors import InputError, PclError, StageError, disk_error, join_errors
+from pcl_reasoner.core import errors
+from pcl_reasoner.core.errors import InputError, PclError, StageError
 
 if TYPE_CHECKING:
     from pcl_reasoner.runner.plan import Plan
@@ -121,7 +124,7 @@ def run(
         _show_result(plan, until)
         return
     if wrong := [*wrong_weights(plan), *missing_sandbox(plan, again)]:
-        raise join_errors(wrong)
+        raise errors.join_errors(wrong)
     if all(fetched(folder) for folder in plan.to_fetch):
         # Libraries then do not ask the hub about local folders. They read the variable when they
         # are imported, so it must be set before.
@@ -154,7 +157,7 @@ def validate(**options: Any) -> None:
 
     recipe = load(**options)
     if problems := check_others(recipe):
-        raise join_errors(problems)
+        raise errors.join_errors(problems)
     click.echo(f"ok: {len(recipe.stages)} stages")
     for unknown in unknown_shapes(recipe):
         click.echo(f"not checked: {unknown}")
@@ -227,9 +230,10 @@ def list_shipped() -> None:
     """List the shipped recipes and launch files."""
     from pcl_reasoner.cli import terminal
     from pcl_reasoner.core import files
+    from pcl_reasoner.core.yaml_file import read_yaml
 
     rows = [
-        (folder.removesuffix("s"), path.stem, files.read_yaml(path).get("title", ""))
+        (folder.removesuffix("s"), path.stem, read_yaml(path).get("title", ""))
         for folder in ("recipes", "launch")
         for path in sorted(files.shipped(folder).glob("*.yaml"))
     ]
@@ -238,13 +242,14 @@ def list_shipped() -> None:
 
 @cli.command(epilog=example("pclr-ms cp v15_opg my_recipe.yaml"))
 @click.argument("name")
-@click.argument("destination", metavar="DEST", type=click.Path(path_type=Path))
+@click.argument("destination", metavar="DEST", type=PATH)
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 def cp(name: str, destination: Path, force: bool) -> None:
     """Copy a recipe with the profile files that it names, or copy a launch file."""
     from pcl_reasoner.core import files
+    from pcl_reasoner.runner.copying import copy
 
-    copied = files.copy(name, destination, force)
+    copied = copy(name, destination, force)
     for source, target in copied:
         click.echo(f"{source} -> {target}")
     if copied[0][0].parent == files.shipped("recipes"):
@@ -286,7 +291,7 @@ def preview(recipe: str, arguments: tuple[str, ...], rows: str, runs: Path, **op
     from pcl_reasoner.pack.preview import preview_rows
     from pcl_reasoner.runner.plan import make_plan
 
-    if not re.fullmatch(r"\d+(,\d+)*", rows):
+    if not re.fullmatch(r"\d{1,12}(,\d{1,12})*", rows):
         raise InputError(f"--rows {rows}: must be row numbers, e.g. 0,1.")
     indices = [int(row) for row in rows.split(",")]
     stage = arguments[0] if arguments and "=" not in arguments[0] else "pack"
@@ -301,7 +306,7 @@ def preview(recipe: str, arguments: tuple[str, ...], rows: str, runs: Path, **op
 
 
 @cli.command(epilog=example("pclr-ms recount PCL-Reasoner-V1.5-data/"))
-@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("source", type=PATH)
 @click.option("--problem", default="problem", help="Column of the problem.")
 @click.option("--reward", default="reward", help="Column of the reward; above 0 means correct.")
 def recount(source: Path, problem: str, reward: str) -> None:
@@ -373,16 +378,18 @@ def main(arguments: list[str] | None = None) -> int:
         code = cli.main(arguments, prog_name="pclr-ms", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        click.echo(printable(shown.getvalue()), err=True, nl=False)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted; run the same command again to resume", err=True)
         return INTERRUPTED
     except PclError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {errors.printable(str(error))}", err=True)
         return error.exit_code
     except OSError as error:
-        click.echo(f"error: {disk_error(error)}", err=True)
+        click.echo(f"error: {errors.printable(str(errors.disk_error(error)))}", err=True)
         return 1
     except Exception:
         click.echo(f"unexpected error\n{traceback.format_exc()}", err=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.errors import InputError, StageError, shortened
 
 if TYPE_CHECKING:
     from pcl_reasoner.runner.plan import PlannedStage
@@ -20,9 +20,27 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 LAPTOP = "laptop.yaml"
 
-PATH = click.Path(path_type=Path)
-FILE = click.Path(path_type=Path, dir_okay=False)
-FOLDER = click.Path(path_type=Path, file_okay=False)
+
+class _Path(click.Path):
+    """A path as a ``Path``, with ``~`` and ``~user`` expanded; an empty text is no path."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from pcl_reasoner.core import files
+
+        try:
+            expanded = files.expanded(value)
+        except InputError as error:
+            self.fail(str(error), param, ctx)
+        if not str(value):
+            self.fail("must not be empty; write . for the current folder.", param, ctx)
+        if not files.is_possible(str(expanded)):
+            self.fail(f"{shortened(str(value), 100)!r} cannot be a path.", param, ctx)
+        return super().convert(expanded, param, ctx)
+
+
+PATH = _Path(path_type=Path)
+FILE = _Path(path_type=Path, dir_okay=False)
+FOLDER = _Path(path_type=Path, file_okay=False)
 POSITIVE = click.IntRange(min=1)
 
 

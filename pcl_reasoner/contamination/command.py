@@ -20,6 +20,7 @@ from pcl_reasoner.contamination.reading import FIELDS, data_files, read_question
 from pcl_reasoner.contamination.records import Checked, write_evidence
 from pcl_reasoner.core import artifact
 from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core.files import expanded
 from pcl_reasoner.core.stage import Progress, StageContext
 from pcl_reasoner.embedding.embed import load_embedder
 
@@ -89,7 +90,7 @@ def _split(against: Sequence[str]) -> tuple[list[str], dict[str, Path]]:
     """Return the benchmarks given as fingerprints, and the paths of those given as questions."""
     named, paths = [], {}
     for name in against:
-        path = Path(name).expanduser()
+        path = expanded(name)
         if not path.exists() or _is_fingerprints(path):
             named.append(name)
         else:
@@ -111,7 +112,7 @@ def _is_fingerprints(path: Path) -> bool:
 def cache_folder() -> Path:
     """A user's embedding cache: pclr-ms/embeddings in $XDG_CACHE_HOME or ~/.cache."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "pclr-ms" / "embeddings"
+    return expanded(base) / "pclr-ms" / "embeddings"
 
 
 def fingerprint_questions(

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from pcl_reasoner.contamination.ngrams import QuestionGrams, question_grams
 from pcl_reasoner.contamination.text import strip_template
 from pcl_reasoner.core.errors import InputError, StageError
+from pcl_reasoner.core.files import expanded
 from pcl_reasoner.embedding.embed import Embedder
 from pcl_reasoner.embedding.encoders import Vectors
 
@@ -243,7 +244,7 @@ def resolve(names: Sequence[str]) -> list[Path]:
     """
     files = []
     for name in names:
-        file = Path(name).expanduser()
+        file = expanded(name)
         if not file.is_file():
             file = SHIPPED / f"{name}.json"
         if not file.is_file():

@@ -23,6 +23,12 @@ class StageError(PclError):
     """A stage could not do its work, or another process has locked the run folder. Exit code 1."""
 
 
+_LINE = 2000
+"""Characters of an error's line at most."""
+_LISTED = 100
+"""Problems that an error lists at most: who reads more of them in one go?"""
+
+
 def join_errors(errors: list[str]) -> InputError:
     """Make one error from several, so that a user can fix all of them at once.
 
@@ -31,8 +37,24 @@ def join_errors(errors: list[str]) -> InputError:
     """
     if len(errors) == 1:
         return InputError(errors[0])
-    lines = "\n".join(f"  - {error}" for error in errors)
-    return InputError(f"{len(errors)} problems:\n{lines}")
+    lines = [f"  - {error}" for error in errors[:_LISTED]]
+    if len(errors) > _LISTED:
+        lines.append(f"  and {len(errors) - _LISTED:,} more")
+    return InputError("\n".join([f"{len(errors):,} problems:", *lines]))
+
+
+def shortened(text: str, most: int) -> str:
+    """Cut the middle out of a text that has more than ``most`` characters, and say how much."""
+    if len(text) <= most:
+        return text
+    head, tail = most - most // 3, most // 3
+    return f"{text[:head]}… ({len(text) - most:,} characters) …{text[len(text) - tail :]}"
+
+
+def printable(message: str) -> str:
+    """Cut long lines, which hold a value of a person's, and escape what is not UTF-8."""
+    text = "\n".join(shortened(line, _LINE) for line in message.split("\n"))
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def not_writable(folder: Path, error: OSError) -> StageError:

@@ -31,12 +31,13 @@ def files_below(root: Path, patterns: Iterable[str] = (EVERYTHING,)) -> list[Pat
             missing. The error names them.
     """
     patterns = tuple(patterns)
-    problem = _unreadable(root)
-    if problem is None and not root.is_dir():
+    if problem := _unreadable(root):
+        raise InputError(f"{problem}.")
+    if not root.is_dir():
         return [root] if root.is_file() else []
-    matching = sorted({path for pattern in patterns for path in root.glob(pattern)})
+    matching = sorted({path for pattern in patterns for path in _glob(root, pattern)})
     seen = [path for path in matching if not _is_hidden(path.relative_to(root))]
-    problems = [problem] if problem else [*_unreadable_folders(root)]
+    problems = list(_unreadable_folders(root))
     problems += [text for path in seen if (text := _unreadable(path))]
     files = [path for path in seen if path.is_file()] if not problems else []
     problems += list(_missing_parts(root, files, patterns))
@@ -46,6 +47,13 @@ def files_below(root: Path, patterns: Iterable[str] = (EVERYTHING,)) -> list[Pat
     return files
 
 
+def _glob(root: Path, pattern: str) -> list[Path]:
+    try:
+        return list(root.glob(pattern))
+    except (OSError, ValueError, NotImplementedError) as error:
+        raise InputError(f"{root / pattern}: cannot be listed ({error}).") from error
+
+
 def _is_hidden(relative: PurePath) -> bool:
     """Download tools write metadata that changes into hidden folders."""
     return any(part.startswith(".") for part in relative.parts)
@@ -53,9 +61,9 @@ def _is_hidden(relative: PurePath) -> bool:
 
 def _unreadable(path: Path) -> str | None:
     """Say why a file cannot be read, if so; a path that does not exist is no problem here."""
-    if path.is_symlink() and not path.exists():
-        return f"{path}: a link to {path.readlink()}, which is not there"
     try:
+        if path.is_symlink() and not path.exists():
+            return f"{path}: a link to {path.readlink()}, which is not there"
         is_other = not (path.is_file() or path.is_dir()) and path.exists()
     except OSError as error:
         return f"{path}: cannot be read ({error.strerror})"

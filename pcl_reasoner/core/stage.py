@@ -12,11 +12,14 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Protocol, get_args
+from typing import Annotated, Any, ClassVar, Protocol, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
+from pcl_reasoner.core.checks import check_data_path
+from pcl_reasoner.core.errors import shortened
+from pcl_reasoner.core.files import exists, expanded
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.serving import ServerKind
 
@@ -73,6 +76,15 @@ class StageConfig(BaseModel):
     page: ClassVar[str | None] = None
     """File of the artifact that is opened in a browser, e.g. the report; None: there is none."""
 
+    @model_validator(mode="after")
+    def _files_that_can_be(self) -> Self:
+        for name, text in self._texts_that_name_files().items():
+            try:
+                check_data_path(text)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}, got {shortened(repr(text), 100)}") from error
+        return self
+
     def servers(self, roles: Collection[str] = ()) -> list[ServerNeeds]:
         """What servers must offer that the stage sends requests to.
 
@@ -106,16 +118,20 @@ class StageConfig(BaseModel):
         A field with a list of files has a key per file: ``against.0``. A field of a part has the
         part's name first: ``python.file``.
         """
+        named = {name: expanded(one) for name, one in self._texts_that_name_files().items()}
+        found = {name: path for name, path in named.items() if exists(path)}
+        for part_name, part in self._parts():
+            found |= {f"{part_name}.{name}": path for name, path in part.named_files().items()}
+        return found
+
+    def _texts_that_name_files(self) -> dict[str, str]:
+        """Return field -> its text, whether or not such a file exists."""
         values: dict[str, str | None] = {}
         for name, info in type(self).model_fields.items():
             value = getattr(self, name) if CONTENT in _marks(info) else None
             several = value if isinstance(value, list) else []
             values |= {f"{name}.{index}": one for index, one in enumerate(several)} or {name: value}
-        paths = {name: Path(value).expanduser() for name, value in values.items() if value}
-        found = {name: path for name, path in paths.items() if path.exists()}
-        for part_name, part in self._parts():
-            found |= {f"{part_name}.{name}": path for name, path in part.named_files().items()}
-        return found
+        return {name: value for name, value in values.items() if value}
 
     def _parts(self) -> list[tuple[str, "StageConfig"]]:
         """Return the fields that are configurations themselves, e.g. ``reward_model``."""

@@ -5,7 +5,8 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from pcl_reasoner.core.errors import join_errors
+from pcl_reasoner.core.checks import SECRET
+from pcl_reasoner.core.errors import join_errors, shortened
 from pcl_reasoner.core.files import nearest
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -41,7 +42,7 @@ def validation_messages(
     """
     for detail in error.errors():
         location = detail["loc"]
-        path = ".".join(map(str, location))
+        path = shortened(".".join(map(str, location)), 200)
         key = str(location[-1]) if location else ""
         start = f"{where(str(location[0]) if location else '')}: {prefix}"
         owner = _model_at(model, location[:-1])
@@ -58,7 +59,8 @@ def validation_messages(
         else:
             message = detail["msg"].removeprefix("Value error, ")
             hidden = isinstance(detail["input"], dict) or "api_keys" in location
-            shown = "" if hidden else f", got {detail['input']!r}"
+            hidden = hidden or detail["type"] == SECRET
+            shown = "" if hidden else f", got {shortened(repr(detail['input']), 200)}"
             yield f"{start}{path}{': ' if path else ''}{message}{shown}."
 
 

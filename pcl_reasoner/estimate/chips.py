@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pcl_reasoner.core.errors import InputError
-from pcl_reasoner.core.files import nearest, read_yaml
+from pcl_reasoner.core.files import nearest
+from pcl_reasoner.core.yaml_file import read_yaml
 
 FILE = Path(__file__).with_name("chips.yaml")
 DEFAULT_CHIP = "ascend_910c_die"

@@ -16,6 +16,7 @@ scores are shown beside published ones.
 """
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -152,17 +153,21 @@ def _records(file: Path) -> Iterator[tuple[int, Any]]:
         yield from enumerate(rows, 1)
         return
     # Line by line: a file of LiveCodeBench has up to 1.3 GB.
-    with file.open(encoding="utf-8", newline="\n") as lines:
+    with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 yield number, _parsed(line, f"{file.name}, line {number}")
 
 
-def _parsed(line: str, where: str) -> Any:
+def _parsed(line: bytes | str, where: str) -> Any:
+    # Skipping a line would change the score unnoticed.
     try:
-        return json.loads(line)
+        return json.loads(line if isinstance(line, str) else line.decode("utf-8"))
+    except UnicodeError as error:
+        raise StageError(f"{where}: not UTF-8 ({error}). Correct the line.") from error
+    except RecursionError as error:
+        raise StageError(f"{where}: nested too deeply. Correct the line.") from error
     except ValueError as error:
-        # Skipping the line would change the score unnoticed.
         raise StageError(f"{where}: not JSON ({error}). Correct the line.") from error
 
 
@@ -292,7 +297,19 @@ def _question(
     kind = _kind(where, value.get("kind"), checks)
     answer = _answer(where, value, needed=kind in ANSWERED)
     text = json.dumps(checks, ensure_ascii=False) if checks else ""
+    for one in (question_id, problem, answer, text):
+        if not _is_unicode(one):
+            raise StageError(f"{where}: has half of a character (a surrogate) in its text.")
     return Question(benchmark, question_id, problem, answer, kind, text)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether a text can be written: JSON's escapes also name halves of characters."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _answer(where: str, value: Mapping[str, Any], needed: bool) -> str:
@@ -301,7 +318,8 @@ def _answer(where: str, value: Mapping[str, Any], needed: bool) -> str:
         return ""
     if answer is None and isinstance(solution, str):
         answer = last_boxed(solution)
-    if not isinstance(answer, str | int | float) or isinstance(answer, bool) or answer == "":
+    is_number = isinstance(answer, int | float) and not isinstance(answer, bool)
+    if not (isinstance(answer, str) and answer or is_number and math.isfinite(answer)):
         raise StageError(
             f"{where}: answer must be text or a number, got {answer!r}. Give the ground truth as "
             "answer."

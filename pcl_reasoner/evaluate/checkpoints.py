@@ -16,12 +16,15 @@ from pydantic import ValidationError
 
 from pcl_reasoner.core import artifact
 from pcl_reasoner.core.damage import changed_files
-from pcl_reasoner.core.errors import InputError, join_errors
+from pcl_reasoner.core.errors import InputError, join_errors, shortened
+from pcl_reasoner.core.files import expanded, is_file
 from pcl_reasoner.core.hashes import FileHashes
 from pcl_reasoner.core.schema import Placement, Source
 from pcl_reasoner.core.stage import Progress, StageContext
 from pcl_reasoner.core.validation import validation_messages
+from pcl_reasoner.core.yaml_file import parse
 from pcl_reasoner.evaluate.stage import EvaluateConfig, evaluate
+from pcl_reasoner.runner.failed_graphs import failed_graphs_in
 from pcl_reasoner.runner.plan import FINGERPRINT_DIGITS, make_plan
 from pcl_reasoner.runner.recipe import load_recipe
 from pcl_reasoner.runner.sources import content_of, fetch
@@ -49,8 +52,8 @@ class Checkpoint:
 def model_of(argument: str) -> tuple[str, Path] | None:
     """Read ``name=folder`` or ``folder`` as (name, folder); None if folder lacks config.json."""
     name, equals, folder = argument.partition("=")
-    path = Path(folder if equals else argument).expanduser()
-    if not (path / "config.json").is_file():
+    path = expanded(folder if equals else argument)
+    if not is_file(path / "config.json"):
         return None
     return (name if equals else path.resolve().name), path
 
@@ -93,10 +96,13 @@ def with_settings(config: EvaluateConfig, settings: Sequence[str], n: int | None
     Raises:
         InputError: Keys are unknown or values are not allowed; one error reports all of them.
     """
-    import yaml
-
-    pairs = [argument.partition("=") for argument in settings]
-    values = {key: yaml.safe_load(value) for key, _, value in pairs}
+    values = {}
+    for setting in settings:
+        key, _, text = setting.partition("=")
+        try:
+            values[key] = parse(text)
+        except ValueError as error:
+            raise InputError(f"--set {shortened(setting, 100)}: the value is {error}.") from error
     if n is not None:
         values["n"] = n
     try:
@@ -132,7 +138,7 @@ def benchmark_files(names: Sequence[str], runs: Path) -> dict[str, Path]:
             hub_name = str(source.hub).rpartition("/")[2]
             found[name if equals else hub_name] = fetch(hub_name, source, runs, hashes)
             continue
-        path = Path(file if equals else DEFAULT_FILES.get(argument, argument)).expanduser()
+        path = expanded(file if equals else DEFAULT_FILES.get(argument, argument))
         if not path.exists():
             raise InputError(
                 f"--benchmark {argument}: {path} does not exist. Question text is not shipped: "
@@ -189,7 +195,8 @@ def generate(
         context = StageContext(checkpoint.name, partial / artifact.QUARANTINED, placement, progress)
         inputs = {f"benchmark.{name}": path for name, path in benchmarks.items()}
         inputs["model"] = checkpoint.model
-        counts = evaluate(checkpoint.config, inputs, partial, context)
+        with failed_graphs_in(output / "logs" / folder.name):
+            counts = evaluate(checkpoint.config, inputs, partial, context)
         manifest = {"identity": identity, "counts": counts.model_dump(mode="json")}
         artifact.commit(partial, folder, manifest)
     memory.save()

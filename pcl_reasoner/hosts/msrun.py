@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.runner import failed_graphs
 from pcl_reasoner.supervise.environment import environment_steps
 
 ENTRY = "python -m pcl_reasoner.worker"
@@ -32,8 +33,9 @@ def training_environment(folder: Path, ranks: int, devices_per_host: int) -> dic
     always = {
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
-        # MindFormers logs as soon as it is imported; its logs must not stay in the artifact.
+        # MindFormers logs as soon as it is imported. These files must not stay in the artifact.
         "LOG_MF_PATH": str(folder / "work" / "log"),
+        failed_graphs.VARIABLE: str(folder / "work" / "log"),
         # NumPy's threads take the cores from MindSpore, and ranks from one another.
         "OPENBLAS_NUM_THREADS": "1",
     }

@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from pcl_reasoner.core import files
-from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core import files, yaml_file
+from pcl_reasoner.core.errors import InputError, shortened
 from pcl_reasoner.stages import stage_hint
 
 PAPER = "paper"
@@ -78,7 +76,7 @@ class Draft:
 
     def _read(self, path: Path, allowed: list[str]) -> dict[str, Any]:
         """Read a recipe or an overlay. Values of the wrong type are reported and left out."""
-        value = files.read_yaml(path)
+        value = yaml_file.read_yaml(path)
         for key in value:
             if key not in allowed:
                 hint = files.nearest(str(key), allowed)
@@ -98,7 +96,9 @@ class Draft:
         if value is None:
             return {}
         if not isinstance(value, dict):
-            self.errors.append(f"{where}: must be a mapping of keys to values, got {value!r}.")
+            self.errors.append(
+                f"{where}: must be a mapping of keys to values, got {_shown(value)}."
+            )
             return {}
         for key in value:
             if not isinstance(key, str):
@@ -118,11 +118,17 @@ class Draft:
         if profile not in profiles:
             known = [PAPER, *profiles]
             self.errors.append(
-                f"{self.path}: profile {profile!r} is not in the recipe."
+                f"{self.path}: profile {shortened(profile, 100)!r} is not in the recipe."
                 f"{files.nearest(profile, known)} Known: {', '.join(known)}."
             )
             return
-        path = self.path.parent / str(profiles[profile])
+        if not isinstance(profiles[profile], str):
+            self.errors.append(
+                f"{self.path}: profiles.{profile}: must be the path of a file, "
+                f"got {_shown(profiles[profile])}."
+            )
+            return
+        path = self.path.parent / profiles[profile]
         try:
             self._overlay = self._read(path, _OVERLAY_KEYS)
         except InputError as error:
@@ -146,7 +152,7 @@ class Draft:
             key, equals, _ = override.partition("=")
             if equals and key.startswith("choices."):
                 option = self._override_value(override)
-                self._choose(key.removeprefix("choices."), option, f"override {override}")
+                self._choose(key.removeprefix("choices."), option, _label(override))
 
     def _apply_choices(self) -> None:
         """Apply the selected option of every choice: set the ``stage.key`` values that it lists."""
@@ -199,31 +205,31 @@ class Draft:
             elif key.startswith("sources."):
                 self._override_source(override, key)
             elif not key.startswith("choices."):
-                self._set(key, self._override_value(override), f"override {override}")
+                self._set(key, self._override_value(override), _label(override))
 
     def _override_value(self, override: str) -> Any:
         try:
-            return files.parse_scalar(override.partition("=")[2])
-        except yaml.YAMLError as error:
-            self.errors.append(f"override {override}: the value is not valid YAML: {error}")
+            return yaml_file.parse(override.partition("=")[2])
+        except ValueError as error:
+            self.errors.append(f"{_label(override)}: the value is {error}.")
             return None
 
     def _override_source(self, override: str, key: str) -> None:
         _, name, *rest = key.split(".")
         known = self.value["sources"]
         if len(rest) != 1:
-            self.errors.append(f"override {override}: write sources.name.path=VALUE.")
+            self.errors.append(f"{_label(override)}: write sources.name.path=VALUE.")
             return
         if name not in known:
             hint = files.nearest(name, known)
-            self.errors.append(f"override {override}: no such source {name!r}.{hint}")
+            self.errors.append(f"{_label(override)}: no such source {name!r}.{hint}")
             return
         kept = dict(known[name]) if isinstance(known[name], dict) else {}
         if rest[0] in ("path", "hub", "stage"):
             # A new origin replaces the old one, but ``files`` and ``kind`` may still apply.
             kept = {part: kept[part] for part in ("files", "kind") if part in kept}
         known[name] = {**kept, rest[0]: self._override_value(override)}
-        self._origins["sources", name] = f"override {override}"
+        self._origins["sources", name] = _label(override)
 
     def _set(self, dotted: str, value: Any, where: str) -> None:
         """Set ``stage.key``, or ``stage.key.subkey`` in a mapping; mappings are merged.
@@ -232,6 +238,11 @@ class Draft:
         results that contradict each other.
         """
         stage, _, key = dotted.partition(".")
+        if key.count(".") >= yaml_file.MAX_DEPTH:
+            self.errors.append(
+                f"{where}: {shortened(dotted, 60)}: names more than {yaml_file.MAX_DEPTH} levels."
+            )
+            return
         if stage == "expect" and key:
             self.value["expect"] = _merge(self.value["expect"], _nested(key, value))
             return
@@ -247,6 +258,15 @@ class Draft:
             return
         self.value["stages"][stage] = _merge(self.value["stages"][stage], _nested(key, value))
         self._origins[stage, key.partition(".")[0]] = where
+
+
+def _label(override: str) -> str:
+    """How errors name an override."""
+    return f"override {shortened(override, 100)}"
+
+
+def _shown(value: Any) -> str:
+    return shortened(repr(value), 200)
 
 
 def _nested(dotted: str, value: Any) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from pcl_reasoner.core import files
 from pcl_reasoner.core.errors import join_errors
 from pcl_reasoner.core.schema import Launch
 from pcl_reasoner.core.validation import validation_messages
+from pcl_reasoner.core.yaml_file import read_yaml
 from pcl_reasoner.stages import STAGES, stage_hint
 
 
@@ -19,7 +20,7 @@ def load_launch(name: str) -> Launch:
         InputError: The launch file is missing or wrong; one error lists all problems.
     """
     path = files.find(name, "launch")
-    value = files.read_yaml(path)
+    value = read_yaml(path)
     hashed = value.get("hashed")
     errors = [
         f"{path}: hashed.{stage}: no such stage.{stage_hint(str(stage), STAGES)}"

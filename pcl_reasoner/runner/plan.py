@@ -21,6 +21,8 @@ from pcl_reasoner.runner.stage_spec import StageSpec
 from pcl_reasoner.stages import ALL_STAGES, STAGES
 
 FINGERPRINT_DIGITS = 8
+MAX_RECIPES = 50
+"""Recipes that one recipe may read, directly and through others; shipped ones read one."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,12 @@ def _identity(
     recipe: Recipe, spec: StageSpec, inputs: dict[str, PlannedInput], hashes: FileHashes
 ) -> dict[str, Any]:
     named = spec.config.named_files()
-    contents = {name: sources.content_of(path, hashes) for name, path in named.items()}
+    contents = {}
+    for name, path in named.items():
+        try:
+            contents[name] = sources.content_of(path, hashes)
+        except InputError as error:
+            raise InputError(f"{recipe.path}: stage {spec.name}: {name}: {error}") from error
     # Only the report shows the recipe's facts, so only the report is rebuilt when they change.
     facts = {"recipe": recipe.facts()} if ALL_STAGES in spec.inputs else {}
     return {
@@ -209,6 +216,8 @@ class _Planner:
     def _other_recipe(self, recipe: Recipe, name: str) -> Recipe:
         other = load_other(recipe, name)
         known = self.recipes.setdefault(other.name, other)
+        if len(self.recipes) > MAX_RECIPES:
+            raise _too_many(self.plan.recipe)
         if known.path.resolve() != other.path.resolve():
             raise InputError(
                 f"{known.path} and {other.path} have the same name {other.name!r}: their runs "
@@ -234,24 +243,33 @@ class _Planner:
         return PlannedInput(digest or "missing", path, name)
 
 
-def check_others(recipe: Recipe, readers: tuple[str, ...] = ()) -> list[str]:
-    """Return the errors in other recipes whose stages this recipe reads.
+def check_others(recipe: Recipe) -> list[str]:
+    """Return the errors in other recipes whose stages this recipe reads, directly or not."""
+    problems: list[str] = []
+    recipes, checked = [recipe], {(recipe.path.resolve(), "")}
+    # The list grows while it is walked. A recipe that many sources name is checked once.
+    for reader in recipes:
+        if len({path for path, _ in checked}) > MAX_RECIPES:
+            return [*problems, str(_too_many(recipe))]
+        for name, source in reader.sources.items():
+            if source.recipe is None:
+                continue
+            try:
+                other = load_other(reader, name)
+            except InputError as error:
+                problems.append(str(error))
+                continue
+            if (key := (other.path.resolve(), str(source.stage))) not in checked:
+                checked.add(key)
+                recipes.append(other)
+    return list(dict.fromkeys(problems))
 
-    Args:
-        recipe: The recipe.
-        readers: Names of recipes that read this one; they are not checked again.
-    """
-    if recipe.name in readers:
-        return []
-    problems = []
-    for name, source in recipe.sources.items():
-        if source.recipe is None:
-            continue
-        try:
-            problems += check_others(load_other(recipe, name), (*readers, recipe.name))
-        except InputError as error:
-            problems.append(str(error))
-    return problems
+
+def _too_many(recipe: Recipe) -> InputError:
+    return InputError(
+        f"{recipe.path}: sources: reads more than {MAX_RECIPES} other recipes, directly and "
+        "through others."
+    )
 
 
 def newest_other(planned: PlannedStage) -> dict[str, Any] | None:

@@ -23,7 +23,9 @@ def prompt_errors(stages: Mapping[str, StageSpec]) -> Iterator[str]:
 
 def _trained_from(name: str, stages: Mapping[str, StageSpec]) -> str:
     """Return the source of the weights that a stage asks, trains or writes."""
-    while name in stages:
+    seen: set[str] = set()
+    while name in stages and name not in seen:  # a circle is an error of its own
+        seen.add(name)
         inputs = stages[name].inputs
         found = inputs.get("model") or inputs.get("policy")
         if not found:

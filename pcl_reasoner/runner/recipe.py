@@ -15,18 +15,23 @@ from typing import Any
 from pydantic import ValidationError
 
 from pcl_reasoner.core import artifact, files
-from pcl_reasoner.core.errors import InputError, join_errors
+from pcl_reasoner.core.errors import InputError, join_errors, shortened
 from pcl_reasoner.core.schema import Launch, Source
 from pcl_reasoner.core.stage import StageConfig
 from pcl_reasoner.core.validation import validation_messages
+from pcl_reasoner.core.yaml_file import MAX_INTEGER
 from pcl_reasoner.runner.draft import PAPER, Draft
 from pcl_reasoner.runner.launch_file import load_launch
 from pcl_reasoner.runner.prompts import prompt_errors
+from pcl_reasoner.runner.stage_inputs import stage_inputs
 from pcl_reasoner.runner.stage_spec import StageSpec
 from pcl_reasoner.stages import ALL_STAGES, STAGES, stage_hint
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-"""Allowed names of recipes, stages and sources: they are used in folder names and overrides."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+"""Allowed names of recipes, stages and sources: they are used in folder names and overrides.
+
+A file's name has 255 characters at most, and some hold the names of a recipe and of a stage."""
+_NAME_RULE = "letters, digits, _ and -, at most 100"
 
 
 LAPTOP = "laptop.yaml"
@@ -177,7 +182,7 @@ def load_other(recipe: Recipe, name: str) -> Recipe:
     """
     source = recipe.sources[name]
     beside = recipe.path.parent / str(source.recipe)
-    path = beside if beside.is_file() else source.recipe
+    path = beside if files.is_file(beside) else source.recipe
     try:
         other = load_recipe(
             str(path),
@@ -200,15 +205,20 @@ def _plain_errors(draft: Draft) -> Iterator[str]:
     """Errors in names and in those top-level keys that no other function checks."""
     seed = draft.value["seed"]
     if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        yield f"{draft.where('seed')}: seed: must be a whole number of at least 0, got {seed!r}."
+        shown = shortened(repr(seed), 100)
+        yield f"{draft.where('seed')}: seed: must be a whole number of at least 0, got {shown}."
+    elif seed > MAX_INTEGER:
+        yield f"{draft.where('seed')}: seed: must be a whole number of at most 64 bits."
     name = draft.value.get("name", draft.path.stem)
     # ``runs/hub`` has the files from the hub.
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name == "hub":
-        yield f"{draft.path}: name: must be letters, digits, _ and - (not 'hub'), got {name!r}."
+        shown = shortened(repr(name), 100)
+        yield f"{draft.path}: name: must be {_NAME_RULE} (not 'hub'), got {shown}."
     for group in ("stages", "sources"):
         for key in draft.value[group]:
             if not _NAME.fullmatch(key):
-                yield f"{draft.path}: {group}.{key}: a name is letters, digits, _ and -."
+                shown = shortened(key, 100)
+                yield f"{draft.path}: {group}.{shown}: a name is {_NAME_RULE}."
     for group in ("expect", "published"):
         try:
             artifact.canonical_json(draft.value[group])
@@ -236,7 +246,7 @@ def _stages(
     names = list(entries) if until is None else [until]
     if until is not None and until not in entries:
         draft.errors.append(
-            f"{draft.path}: has no stage {until!r}.{stage_hint(until, entries)} "
+            f"{draft.path}: has no stage {shortened(until, 100)!r}.{stage_hint(until, entries)} "
             f"Stages: {', '.join(entries)}."
         )
         return {}
@@ -245,13 +255,14 @@ def _stages(
     for name in names:
         entry = dict(entries[name])
         kind = entry.pop("stage", name)
-        if kind not in STAGES:
+        if not isinstance(kind, str) or kind not in STAGES:
+            shown = shortened(repr(kind), 100)
             draft.errors.append(
-                f"{draft.where(name, 'stage')}: stages.{name}: no such stage {kind!r}."
+                f"{draft.where(name, 'stage')}: stages.{name}: no such stage {shown}."
                 f"{stage_hint(str(kind), STAGES)} Known: {', '.join(STAGES)}."
             )
             continue
-        inputs, several = _inputs(draft, name, kind, entry.pop("inputs", None))
+        inputs, several = stage_inputs(draft, name, kind, entry.pop("inputs", None))
         read = entries if ALL_STAGES in inputs else _stages_read(inputs, sources)
         names += [other for other in read if other in entries and other not in names]
         # Some checks need more than the stage's own settings. A parallel layout must divide the
@@ -298,7 +309,7 @@ def _config(
 def _folders(inputs: dict[str, list[str]], sources: dict[str, Source]) -> dict[str, Path]:
     """Role -> path, for inputs that are sources with a path; other inputs may not exist yet."""
     return {
-        role: Path(source.path).expanduser()
+        role: files.expanded(source.path)
         for role, names in inputs.items()
         if (source := sources.get(names[0])) and source.path and not source.stage
     }
@@ -309,36 +320,6 @@ def _not_finite(value: Any) -> bool:
     if isinstance(value, dict | list):
         return any(map(_not_finite, value.values() if isinstance(value, dict) else value))
     return isinstance(value, float) and not math.isfinite(value)
-
-
-def _inputs(
-    draft: Draft, name: str, kind: str, entry: Any
-) -> tuple[dict[str, list[str]], frozenset[str]]:
-    """Return (role -> names of its inputs, the roles for which the recipe has a list of names)."""
-    where = f"{draft.where(name, 'inputs')}: stages.{name}.inputs"
-    given = draft.mapping(entry, where)
-    defaults = {role.rstrip("?"): value for role, value in STAGES[kind].inputs.items()}
-    optional = {role.rstrip("?") for role in STAGES[kind].inputs if role.endswith("?")}
-    for role in given:
-        if role not in defaults:
-            hint = files.nearest(str(role), defaults)
-            draft.errors.append(
-                f"{where}.{role}: unknown role.{hint} Roles: {', '.join(defaults)}."
-            )
-    found: dict[str, list[str]] = {}
-    for role, default in defaults.items():
-        value: Any = given.get(role, None if role in optional else default)
-        names = value if isinstance(value, list) else [value]
-        if value is None and role in optional:
-            continue
-        if not names or not all(isinstance(item, str) for item in names):
-            draft.errors.append(
-                f"{where}.{role}: must be the name of a stage or a source, or a list of names, "
-                f"got {value!r}."
-            )
-        else:
-            found[role] = names
-    return found, frozenset(role for role in found if isinstance(given.get(role), list))
 
 
 def _reference_errors(

@@ -29,6 +29,7 @@ from pcl_reasoner.core.files import nearest
 from pcl_reasoner.core.hashes import FileHashes
 from pcl_reasoner.core.stage import Counts, Progress, StageContext
 from pcl_reasoner.runner import damaged, sources
+from pcl_reasoner.runner.failed_graphs import failed_graphs_in
 from pcl_reasoner.runner.finished import few, made_from
 from pcl_reasoner.runner.plan import Plan, PlannedStage
 from pcl_reasoner.runner.shrunk import shrunk_sources, source_files
@@ -224,7 +225,8 @@ def run_stage(
         quarantined.touch()
         context = _context(planned, quarantined, view, start)
         inputs = {role: item.path for role, item in planned.inputs.items()}
-        with manager(planned, context):
+        logs = planned.folder.parent / "logs" / planned.folder.name
+        with manager(planned, context), failed_graphs_in(logs):
             counts = stage.function()(planned.spec.config, inputs, planned.partial, context)
         _check(planned, counts, quarantined)
         seconds = time.monotonic() - started

@@ -8,6 +8,7 @@ from typing import Any
 from pcl_reasoner.core import artifact
 from pcl_reasoner.core.damage import Damage, lost_files
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.files import expanded
 from pcl_reasoner.core.hashes import FileHashes
 from pcl_reasoner.core.listing import EVERYTHING, files_below
 from pcl_reasoner.core.schema import Source
@@ -45,7 +46,7 @@ def fingerprint_of(source: Source, hashes: FileHashes) -> str | None:
 
 def path_of(source: Source) -> Path:
     """The absolute path of a path source."""
-    return Path(str(source.path)).expanduser().absolute()
+    return expanded(str(source.path)).absolute()
 
 
 def used_part(source: Source, runs: Path, digest: str) -> Path:
@@ -68,8 +69,8 @@ def used_part(source: Source, runs: Path, digest: str) -> Path:
 
 def content_of(root: Path, hashes: FileHashes, pattern: str | None = None) -> str | None:
     """The fingerprint of a file, or of a folder's matching files; None if there are no files."""
-    base = root.parent if root.is_file() else root
     found = files_of(root, pattern)
+    base = root.parent if found == [root] else root
     identity = [[path.relative_to(base).as_posix(), hashes.sha256(path)] for path in found]
     return artifact.fingerprint(identity) if found else None
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pcl_reasoner.core import artifact
 from pcl_reasoner.core.damage import Damage, added_files, changed_files
-from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core.errors import InputError, StageError, shortened
 from pcl_reasoner.core.hashes import FileHashes, Report
 from pcl_reasoner.runner import sources
 from pcl_reasoner.runner.plan import FINGERPRINT_DIGITS
@@ -52,11 +52,13 @@ def verify_runs(runs: Path, run: str | None, report: Report) -> list[Verified]:
     Raises:
         InputError: There is no such run.
     """
-    if run is not None and not (runs / run).is_dir():
-        known = ", ".join(sorted(one.name for one in _run_folders(runs))) or "none"
-        raise InputError(f"{runs / run}: no such run. Runs in {runs}: {known}.")
-    folders = [runs / run] if run else sorted(_run_folders(runs))
-    artifacts = [one for folder in folders for one in sorted(folder.iterdir()) if _is_made(one)]
+    folders = sorted(_run_folders(runs))
+    names = [one.name for one in folders]
+    if run is not None and run not in names:
+        known = ", ".join(names) or "none"
+        raise InputError(f"{shortened(run, 100)}: no such run. Runs in {runs}: {known}.")
+    folders = [runs / run] if run is not None else folders
+    artifacts = [one for folder in folders for one in _listed(folder) if _is_made(one)]
     fetched = sorted((runs / HUB).glob(f"*/{sources.COMPLETE}")) if run is None else []
     records = {one: (artifact.read_manifest(one) or {}).get("files") for one in artifacts}
     records |= {one.parent: sources.fetched_files(one.parent) for one in fetched}
@@ -67,6 +69,13 @@ def verify_runs(runs: Path, run: str | None, report: Report) -> list[Verified]:
     found = [_verified(folder, files, hashes) for folder, files in records.items()]
     hashes.save()
     return found
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError as error:
+        raise StageError(f"{folder}: cannot be read ({error.strerror}).") from error
 
 
 def _run_folders(runs: Path) -> Iterator[Path]:

@@ -32,4 +32,10 @@ def environment_steps(
     if program:
         steps.append(f"export PATH={shlex.quote(str(Path(program).parent))}:$PATH")
     values = {**(base_env or {}), **placement.env, **host_settings.env}
-    return steps + [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
+    return steps + [export(name, value) for name, value in values.items()]
+
+
+def export(name: str, value: str) -> str:
+    """Return the shell command that sets an environment variable."""
+    # A launch file's names are checked; quoting keeps any other text from being a command.
+    return f"export {shlex.quote(name)}={shlex.quote(value)}"

@@ -24,7 +24,7 @@ from typing import IO, Self
 from pcl_reasoner.core.files import last_lines
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.supervise.connection import SSH, command_on
-from pcl_reasoner.supervise.environment import environment_steps
+from pcl_reasoner.supervise.environment import environment_steps, export
 from pcl_reasoner.supervise.keeper import Task
 from pcl_reasoner.supervise.processes import SIGNALLED
 
@@ -220,6 +220,5 @@ def host_line(
     """
     steps = environment_steps(placement, host, program, base_env)
     path = f"export PATH={shlex.quote(str(Path(program).parent))}:$PATH"
-    values = (override_env or {}).items()
-    exports = [f"export {name}={shlex.quote(value)}" for name, value in values]
+    exports = [export(name, value) for name, value in (override_env or {}).items()]
     return " && ".join([*steps, path, *exports, f"exec {shlex.join(command)}"])

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.core.files import read_yaml
+from pcl_reasoner.core.yaml_file import read_yaml
 from pcl_reasoner.runner.plan import make_plan
 from pcl_reasoner.runner.recipe import Recipe
 

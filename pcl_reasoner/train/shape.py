@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pcl_reasoner.core.errors import InputError, StageError
-from pcl_reasoner.core.files import nearest
+from pcl_reasoner.core.files import expanded, is_file, nearest
 from pcl_reasoner.core.stage import StageConfig
 from pcl_reasoner.runner.plan import Plan
 from pcl_reasoner.runner.recipe import Recipe
@@ -86,7 +86,7 @@ def unknown_shapes(recipe: Recipe) -> list[str]:
         policy = spec.inputs["policy"][0]
         source = recipe.sources.get(policy)
         folder = Path(source.path) if source and source.path and not source.stage else None
-        if folder is None or not (folder.expanduser() / "config.json").is_file():
+        if folder is None or not is_file(expanded(folder) / "config.json"):
             found.append(
                 f"stage {spec.name}: heads, layers, vocabulary and widths: the weights of "
                 f"{policy!r} are not here and the recipe gives no {spec.name}.model"

@@ -13,6 +13,7 @@ from typing import Any
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.files import last_lines
+from pcl_reasoner.runner import failed_graphs
 from pcl_reasoner.supervise.supervised import Supervised
 from pcl_reasoner.weights.stream import read_files, weight_files
 
@@ -42,6 +43,7 @@ def compare_apart(hugging_face: Path, mindformers: list[Path]) -> dict[str, Any]
         answer = Path(folder) / "answer.json"
         paths = [answer, *(path.resolve() for path in (hugging_face, *mindformers))]
         env = {"HF_HUB_OFFLINE": "1", "GLOG_v": "3", "LOG_MF_PATH": str(Path(folder) / "log")}
+        env[failed_graphs.VARIABLE] = folder
         command = [sys.executable, "-m", PROGRAM, *map(str, paths)]
         log = Path(folder) / "output.log"
         with Supervised.here(command, log, environment={**os.environ, **env}) as process:

@@ -14,7 +14,8 @@ from pcl_reasoner.budget.response_counts import Counted, Responses
 from pcl_reasoner.budget.round_size import RoundEstimate, estimate_round, round_data
 from pcl_reasoner.cli.main import cli
 from pcl_reasoner.core.errors import InputError
-from pcl_reasoner.core.files import find, read_yaml, yaml_text
+from pcl_reasoner.core.files import find, yaml_text
+from pcl_reasoner.core.yaml_file import read_yaml
 from pcl_reasoner.estimate.chips import read_chip
 from pcl_reasoner.estimate.memory_estimate import ROUND_GRADIENTS, stage_memory
 from pcl_reasoner.rounds.config import RlConfig

@@ -18,8 +18,9 @@ from pcl_reasoner.budget.serving_estimate import Workload
 from pcl_reasoner.budget.serving_report import estimate_sampling
 from pcl_reasoner.budget.serving_size import asked_of_servers
 from pcl_reasoner.cli.main import cli
-from pcl_reasoner.core.files import find, read_yaml, yaml_text
+from pcl_reasoner.core.files import find, yaml_text
 from pcl_reasoner.core.schema import Source
+from pcl_reasoner.core.yaml_file import read_yaml
 from pcl_reasoner.estimate.chips import read_chip
 from pcl_reasoner.estimate.data_size import DataSize
 from pcl_reasoner.formats.reading import FORMATS

@@ -18,7 +18,8 @@ from pcl_reasoner.budget.serving_report import estimate_sampling
 from pcl_reasoner.budget.serving_size import asked_of_servers
 from pcl_reasoner.cli.main import cli
 from pcl_reasoner.core.errors import InputError
-from pcl_reasoner.core.files import find, read_yaml, yaml_text
+from pcl_reasoner.core.files import find, yaml_text
+from pcl_reasoner.core.yaml_file import read_yaml
 from pcl_reasoner.estimate.chips import Chip
 from pcl_reasoner.precompile.cann import read_dry_run
 from pcl_reasoner.runner.plan import make_plan

@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner
 
 from pcl_reasoner.cli.main import cli
-from pcl_reasoner.core.files import find, read_yaml, yaml_text
+from pcl_reasoner.core.files import find, yaml_text
+from pcl_reasoner.core.yaml_file import read_yaml
 
 URL = "https://api.openai.com/v1"
 

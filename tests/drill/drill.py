@@ -47,7 +47,7 @@ KINDS: dict[str, tuple[Trial, str]] = {
     "failing reads": (interruptions.failing_reads, "EIO at any read, once or from then on"),
     "odd answers": (
         served.odd_answers,
-        f"a fifth of a server's answers, or all of them, are odd in one of {len(served.KINDS)} ways",
+        f"a fifth of a server's answers, or all, are odd in one of {len(served.KINDS)} ways",
     ),
     "clocks": (interruptions.clock, "the clock jumps by seconds, hours or years, both ways"),
     "two runners": (neighbours.two_runners, "two or three commands at once on one folder"),

@@ -27,6 +27,8 @@ from sandbox_helpers import need
 from test_end_to_end_kill import Moment, cut_off, in_commit, lines, there
 
 from pcl_reasoner.core import files
+from pcl_reasoner.core.yaml_file import read_yaml
+from pcl_reasoner.runner.copying import copy
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -71,9 +73,9 @@ def third() -> Iterator[ThirdModel]:
 
 def write(folder: Path, url: str) -> tuple[Path, Path]:
     """The small recipe, whose third model is asked, and its launch file."""
-    files.copy(NAME, folder / f"{NAME}.yaml", force=True)
+    copy(NAME, folder / f"{NAME}.yaml", force=True)
     recipe, profile = folder / f"{NAME}.yaml", folder / "profiles" / f"{NAME}_laptop.yaml"
-    value = files.read_yaml(recipe)
+    value = read_yaml(recipe)
     value["stages"] = dict([*_until(LAST, value["stages"]), *ADDED.items()])
     value["choices"] = {
         name: choice
@@ -91,13 +93,13 @@ def write(folder: Path, url: str) -> tuple[Path, Path]:
         },
     }
     recipe.write_text(yaml.safe_dump(value, sort_keys=False))
-    laptop = files.read_yaml(profile)
+    laptop = read_yaml(profile)
     laptop["stages"] = dict(_until(LAST, laptop["stages"]))
     laptop["stages"]["synthetic"] |= SIZES
     laptop["stages"]["revise"] = {"opinion_concurrency": 1}
     profile.write_text(yaml.safe_dump(laptop, sort_keys=False))
     launch = folder / "launch.yaml"
-    placement = files.read_yaml(files.shipped("launch") / "laptop.yaml")
+    placement = read_yaml(files.shipped("launch") / "laptop.yaml")
     placement["placement"]["opinion_urls"] = [url]
     launch.write_text(yaml.safe_dump(placement))
     return recipe, launch

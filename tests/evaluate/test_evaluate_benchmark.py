@@ -23,7 +23,12 @@ from hub_server import COMMIT, HubServer
 
 from pcl_reasoner.contamination import fingerprints
 from pcl_reasoner.core.errors import InputError, StageError
-from pcl_reasoner.evaluate.benchmark import check_shipped, questions_of, read_benchmark
+from pcl_reasoner.evaluate.benchmark import (
+    check_shipped,
+    first_questions,
+    questions_of,
+    read_benchmark,
+)
 from pcl_reasoner.evaluate.checkpoints import benchmark_files
 from pcl_reasoner.formats.records import Dates
 from pcl_reasoner.synthetic.base_model import write_model_folder
@@ -340,3 +345,28 @@ def test_what_the_hub_does_not_have_is_said(hub: HubServer, model: Path, tmp_pat
     for word in ("hub:exam@v1", "a=hub:someone/exam"):
         with pytest.raises(InputError, match="is hub:OWNER/NAME@REVISION"):
             benchmark_files([word], tmp_path)
+
+
+GOOD = '{"problem": "P?", "answer": "2"}'
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (GOOD.encode("utf-16"), "line 1: not UTF-8"),
+        (GOOD.encode("utf-16-le"), "line 1: not JSON"),
+        (rb'{"problem": "\ud800?", "answer": "2"}', "record 1: has half of a character"),
+        (rb'{"problem": "P?", "answer": "\ud800"}', "record 1: has half of a character"),
+        (b"[" * 100_000, "line 1: nested too deeply"),
+        (b'{"problem": "P?", "answer": ' + b"1" * 5000 + b"}", "line 1: not JSON"),
+        (b'{"problem": "P?", "answer": NaN}', "record 1: answer must be text or a number, got nan"),
+        (b'{"problem": "P?", "answer": -Infinity}', "record 1: answer must be .*, got -inf"),
+    ],
+)
+def test_a_line_that_cannot_be_a_question_is_named(
+    tmp_path: Path, line: bytes, message: str
+) -> None:
+    file = tmp_path / "odd.jsonl"
+    file.write_bytes(line + b"\n")
+    with pytest.raises(StageError, match=f"odd.jsonl, {message}"):
+        first_questions(file)

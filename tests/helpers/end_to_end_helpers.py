@@ -21,6 +21,8 @@ import yaml
 from artifact_helpers import verify
 
 from pcl_reasoner.core import artifact, files
+from pcl_reasoner.core.yaml_file import read_yaml
+from pcl_reasoner.runner.copying import copy
 
 ROOT = Path(files.PACKAGE).parent
 MARK = "PCLR_TEST_RUN"
@@ -80,9 +82,9 @@ class Whole:
 def write_recipes(folder: Path) -> Path:
     """Copy both recipes and make their laptop profiles small; returns V1.5's."""
     for name, stages in SMALL.items():
-        files.copy(name, folder / f"{name}.yaml", force=True)
+        copy(name, folder / f"{name}.yaml", force=True)
         profile = folder / "profiles" / f"{name}_laptop.yaml"
-        value = files.read_yaml(profile)
+        value = read_yaml(profile)
         for stage, changes in stages.items():
             value["stages"].setdefault(stage, {}).update(changes)
         profile.write_text(yaml.safe_dump(value, sort_keys=False))

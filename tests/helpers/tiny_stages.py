@@ -73,7 +73,7 @@ class HalfConfig(StageConfig):
     prompt: FileName | None = None
     against: list[FileName] = Field(default_factory=list)
     fault: str = ""
-    """What goes wrong: stage, value, counts, disk, library."""
+    """What goes wrong: stage, value, counts, disk, library, graph."""
 
 
 def half(
@@ -88,6 +88,10 @@ def half(
     if config.fault == "library":
         fill(output / "big.bin")
         raise RuntimeError("no room at the inn")
+    if config.fault == "graph":
+        from wrong_graph import compile_it
+
+        compile_it()
     if config.fault == "disk":
         (output / "big.bin").write_bytes(b"x" * (8 << 20))
     values = json.loads((inputs["numbers"] / "numbers.json").read_text())
@@ -138,7 +142,7 @@ def page(
 
 
 TINY = {
-    "numbers": stages.Stage(__name__, "numbers", {"source?": None}),
+    "numbers": stages.Stage(__name__, "numbers", {"source?": None}, lists={"source"}),
     "half": stages.Stage(__name__, "half", {"numbers": "numbers"}),
     "slow": stages.Stage(__name__, "slow", {"half": "half"}, resumable=True),
     "report": stages.Stage(__name__, "page", {stages.ALL_STAGES: stages.ALL_STAGES}),

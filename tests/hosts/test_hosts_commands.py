@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from pcl_reasoner.core.errors import InputError
-from pcl_reasoner.core.files import find, read_yaml, yaml_text
+from pcl_reasoner.core.files import find, yaml_text
+from pcl_reasoner.core.yaml_file import read_yaml
 from pcl_reasoner.hosts.commands import commands_for_plan
 from pcl_reasoner.runner.plan import make_plan
 from pcl_reasoner.runner.recipe import load_recipe
@@ -39,7 +40,8 @@ def exports(folder: str, ranks: int) -> str:
     """
     always = (
         "export HF_HUB_OFFLINE=1 && export HF_DATASETS_OFFLINE=1 && "
-        f"export LOG_MF_PATH={folder}/work/log && export OPENBLAS_NUM_THREADS=1"
+        f"export LOG_MF_PATH={folder}/work/log && export MS_OM_PATH={folder}/work/log && "
+        "export OPENBLAS_NUM_THREADS=1"
     )
     several = (
         f" && export DEVICE_NUM_PER_NODE=8 && export SHARED_PATHS={folder} && "

@@ -14,7 +14,8 @@ from click.testing import CliRunner
 from plan_trainings import recipe_training
 
 from pcl_reasoner.cli.main import cli
-from pcl_reasoner.core.files import read_yaml, shipped
+from pcl_reasoner.core.files import shipped
+from pcl_reasoner.core.yaml_file import read_yaml
 from pcl_reasoner.estimate.chips import read_chip
 from pcl_reasoner.estimate.layouts import least_recompute, memory_limit
 from pcl_reasoner.estimate.memory_estimate import fullest, parameters_held

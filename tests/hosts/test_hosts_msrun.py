@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from pcl_reasoner.core.errors import InputError
-from pcl_reasoner.core.files import find, read_yaml, yaml_text
+from pcl_reasoner.core.files import find, yaml_text
 from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.yaml_file import read_yaml
 from pcl_reasoner.hosts.msrun import host_steps
 from pcl_reasoner.runner.launch_file import load_launch
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from pcl_reasoner.core.errors import InputError
-from pcl_reasoner.core.files import find, read_yaml, yaml_text
+from pcl_reasoner.core.files import find, yaml_text
+from pcl_reasoner.core.yaml_file import read_yaml
 from pcl_reasoner.hosts.commands import host_commands
 from pcl_reasoner.hosts.scripts import write_scripts
 from pcl_reasoner.runner.plan import PlannedStage, make_plan

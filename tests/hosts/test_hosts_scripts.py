@@ -15,9 +15,10 @@ from click.testing import CliRunner
 
 from pcl_reasoner.cli.main import cli
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.core.files import find, read_yaml, yaml_text
+from pcl_reasoner.core.files import find, yaml_text
 from pcl_reasoner.core.serving import GUARD_FOLDER
 from pcl_reasoner.core.stage import ServerNeeds
+from pcl_reasoner.core.yaml_file import read_yaml
 from pcl_reasoner.grade.config import GradeConfig
 from pcl_reasoner.hosts.scripts import Scripts, write_ray_scripts, write_scripts
 from pcl_reasoner.runner.plan import PlannedStage, make_plan

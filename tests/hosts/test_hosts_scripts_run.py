@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pcl_reasoner.core.files import find, read_yaml, yaml_text
+from pcl_reasoner.core.files import find, yaml_text
+from pcl_reasoner.core.yaml_file import read_yaml
 
 pytestmark = pytest.mark.slow
 

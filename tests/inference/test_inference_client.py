@@ -91,7 +91,8 @@ def test_token_ids_are_taken_as_drawn(
     tokenizer = Tokenizer.from_file(str(inputs["policy"] / "tokenizer.json"))
     # Byte by byte: ids that encoding the text would never give.
     server.encode = lambda text: [i for c in text for i in tokenizer.encode(c).ids]
-    counts = sample(CONFIG, inputs, tmp_path, context(tmp_path, server_urls=[server.url]))
+    longer = CONFIG.model_copy(update={"max_new_tokens": 60})
+    counts = sample(longer, inputs, tmp_path, context(tmp_path, server_urls=[server.url]))
     for row in rows_of(tmp_path):
         assert row["token_ids"] == [*server.encode(row["response"]), 2]
         assert row["token_ids"] != [*tokenizer.encode(row["response"]).ids, 2]

@@ -12,7 +12,8 @@ import pytest
 from paths import HELPERS
 
 from pcl_reasoner.cli.main import main
-from pcl_reasoner.core.files import find, read_yaml, yaml_text
+from pcl_reasoner.core.files import find, yaml_text
+from pcl_reasoner.core.yaml_file import read_yaml
 from pcl_reasoner.precompile import compile_run
 
 pytestmark = [

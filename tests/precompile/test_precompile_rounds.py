@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from pcl_reasoner.cli.main import main
-from pcl_reasoner.core.files import find, read_yaml, yaml_text
+from pcl_reasoner.core.files import find, yaml_text
+from pcl_reasoner.core.yaml_file import read_yaml
 
 pytestmark = [
     pytest.mark.slow,

@@ -8,8 +8,8 @@ import pytest
 import tiny_stages
 
 from pcl_reasoner import stages
-from pcl_reasoner.core import files
 from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core.yaml_file import read_yaml
 from pcl_reasoner.runner.launch_file import load_launch
 from pcl_reasoner.runner.recipe import Recipe, load_recipe
 
@@ -231,7 +231,10 @@ class TestMistakes:
             (("profiles: {", "profiles: {paper: x.yaml, "), "profiles.paper: this name means"),
             (("even: 2", "1: 2"), "expect: key 1 must be a string; put it in quotes"),
             (("even: 2", "x: {2: a, b: c}"), "expect: has a value that JSON cannot represent"),
-            (("name: tiny", "name: tiny\nname: tiny"), "key 'name' occurs twice (line 3)"),
+            (
+                ("name: tiny", "name: tiny\nname: tiny"),
+                "'name' occurs twice (line 3, column 1)",
+            ),
             (("name: tiny", "name: {[a]: 1}"), "not valid YAML"),
             (("name: tiny", "- name"), "not valid YAML"),
         ],
@@ -272,7 +275,7 @@ class TestMistakes:
         assert "must be a mapping of keys to values, got list" in refused(tmp_path, recipe="- a")
         (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
         with pytest.raises(InputError, match="bytes.yaml: not "):
-            files.read_yaml(tmp_path / "bytes.yaml")
+            read_yaml(tmp_path / "bytes.yaml")
 
     def test_launch_alone(self, tmp_path: Path) -> None:
         (tmp_path / "box.yaml").write_text(LAUNCH.replace("name:", "nmae:"))

@@ -33,7 +33,7 @@ def start(tmp_path: Path, *words: str, seconds: str) -> subprocess.Popen[str]:
     """``pclr-ms run`` with the tiny stages, in a process of its own."""
     command = [sys.executable, PROGRAM, "run", str(tmp_path / "tiny.yaml")]
     command += ["--launch", str(tmp_path / "here.yaml"), "--runs", str(tmp_path / "runs"), *words]
-    root = str(Path(runner.__file__).parent.parent)
+    root = str(Path(runner.__file__).parents[2])
     return subprocess.Popen(
         command,
         env={**os.environ, "PYTHONPATH": root, tiny_stages.SECONDS: seconds},

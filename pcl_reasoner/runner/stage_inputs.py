@@ -1,0 +1,63 @@
+"""Which stages or sources a stage reads: the recipe's ``inputs``, checked against its roles.
+
+``evaluate: {inputs: {model: policy, benchmark: [aime24, aime25]}}``
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pcl_reasoner.core import files
+from pcl_reasoner.core.errors import shortened
+from pcl_reasoner.runner.draft import Draft
+from pcl_reasoner.stages import ALL_STAGES, STAGES
+
+
+def stage_inputs(
+    draft: Draft, name: str, kind: str, entry: Any
+) -> tuple[dict[str, list[str]], frozenset[str]]:
+    """Return (role -> names of its inputs, the roles for which the recipe has a list of names).
+
+    What is wrong is added to the draft's errors.
+
+    Args:
+        draft: The recipe.
+        name: The stage's name.
+        kind: The stage's type.
+        entry: The value of the stage's key ``inputs``; None if it has none.
+    """
+    where = f"{draft.where(name, 'inputs')}: stages.{name}.inputs"
+    given = draft.mapping(entry, where)
+    defaults = {role.rstrip("?"): value for role, value in STAGES[kind].inputs.items()}
+    optional = {role.rstrip("?") for role in STAGES[kind].inputs if role.endswith("?")}
+    for role in given:
+        if role not in defaults:
+            hint = files.nearest(str(role), defaults)
+            draft.errors.append(
+                f"{where}.{role}: unknown role.{hint} Roles: {', '.join(defaults)}."
+            )
+    found: dict[str, list[str]] = {}
+    for role, default in defaults.items():
+        value: Any = given.get(role, None if role in optional else default)
+        if value is None and role in optional:
+            continue
+        if problem := next(_problems(kind, role, value), None):
+            draft.errors.append(f"{where}.{role}: {problem}.")
+        else:
+            found[role] = value if isinstance(value, list) else [value]
+    return found, frozenset(role for role in found if isinstance(given.get(role), list))
+
+
+def _problems(kind: str, role: str, value: Any) -> Iterator[str]:
+    """What is wrong with the value of one role, the most basic problem first."""
+    names = value if isinstance(value, list) else [value]
+    shown = shortened(repr(value), 200)
+    takes_list = role in STAGES[kind].lists
+    if not names or not all(isinstance(item, str) for item in names):
+        or_list = ", or a list of names" if takes_list else ""
+        yield f"must be the name of a stage or a source{or_list}, got {shown}"
+    elif isinstance(value, list) and not takes_list:
+        yield f"must be one name and not a list, got {shown}"
+    elif len(set(names)) < len(names):
+        yield f"names an input twice, got {shown}"
+    elif (ALL_STAGES in names) != (role == ALL_STAGES):
+        yield f"must be the name of a stage or a source, got {shown}"
