@@ -380,7 +380,7 @@ def main(arguments: list[str] | None = None) -> int:
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(shown)
-        click.echo(printable(shown.getvalue()), err=True, nl=False)
+        click.echo(errors.printable(shown.getvalue()), err=True, nl=False)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted; run the same command again to resume", err=True)

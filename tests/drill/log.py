@@ -1,7 +1,8 @@
 """The drill's log: one line of JSON per trial.
 
 {"kind": "kills", "seed": "6921b3f0-kills-17", "code": "1a2b3c4d5e6f", "day": "2026-11-23",
- "verdict": "same result", "target": "v15_opg/pack missing, KILL at operation 7", "seconds": 3.1, "note": "", "commands": […]}
+ "verdict": "same result", "target": "v15_opg/pack missing, KILL at operation 7",
+ "seconds": 3.1, "note": "", "commands": […]}
 """
 
 from __future__ import annotations
