@@ -96,13 +96,13 @@ def records_of(kind: Any, count: int, group: int, tokens: int, seed: int) -> Ite
 
 
 def worker_seconds() -> float:
-    """CPU-seconds of the process that compares, while it lives."""
+    """CPU-seconds of the processes that compare, while they live."""
     from pcl_reasoner.verifiers import equivalence
 
-    if equivalence._worker.process is None:
-        return 0.0
-    stat = Path(f"/proc/{equivalence._worker.process.pid}/stat").read_text().rpartition(")")[2]
-    return sum(map(int, stat.split()[11:13])) / os.sysconf("SC_CLK_TCK")
+    processes = [one.process for one in equivalence._pool.workers if one.process is not None]
+    stats = [Path(f"/proc/{one.pid}/stat").read_text().rpartition(")")[2] for one in processes]
+    ticks = sum(sum(map(int, stat.split()[11:13])) for stat in stats)
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def by_rule(records: list[Record]) -> list[bool]:

@@ -16,7 +16,7 @@ from pcl_reasoner.evaluate.benchmark import Question
 from pcl_reasoner.evaluate.summary import Sample, grade_sample, sample_of
 from pcl_reasoner.inference.response_log import FAILED
 from pcl_reasoner.sandbox.config import SandboxConfig
-from pcl_reasoner.verifiers.answers import ANSWERED
+from pcl_reasoner.verifiers.answers import ANSWERED, prepare
 from pcl_reasoner.verifiers.checked import (
     instructions_verdict,
     program_of,
@@ -101,6 +101,15 @@ class Grading:
                 code = program_of(one["response"], tests)
                 if code is not None and one["finish_reason"] not in FAILED:
                     yield Program((question.key, index), code, tests)
+
+    def prepare(self) -> None:
+        """Compare the answers to all questions on all cores."""
+        prepare(
+            (one["response"], question.answer, one["finish_reason"] or "stop")
+            for question in self.questions
+            if question.kind in ANSWERED
+            for one in self.responses(question)
+        )
 
     def samples(self, question: Question, found: Sequence[dict[str, Any]]) -> list[Sample]:
         """Return the graded responses to a question."""

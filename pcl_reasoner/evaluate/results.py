@@ -25,7 +25,7 @@ from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.kinds import KINDS
 from pcl_reasoner.evaluate.benchmark import Question
 from pcl_reasoner.evaluate.summary import Sample, grade_sample, recorded_sample
-from pcl_reasoner.verifiers.answers import ANSWERED
+from pcl_reasoner.verifiers.answers import ANSWERED, prepare
 
 PROMPT = ("prompt", "problem", "question", "origin_prompt")
 ANSWER = ("answer", "ground_truth", "expected_answer", "gold", "label")
@@ -173,6 +173,8 @@ def _add(
             f"{where}: the answer {question.answer!r}, and {earlier.answer!r} earlier in the file, "
             "to the same question. Correct the one that is incorrect."
         )
+    texts = [one if isinstance(one, str) else "" for one, _, _ in responses]
+    prepare((text, question.answer, "stop") for text in texts)
     for response, recorded, reason in responses:
         text = response if isinstance(response, str) else ""
         finish_reason = reason if isinstance(reason, str) else ""

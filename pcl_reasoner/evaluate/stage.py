@@ -172,6 +172,7 @@ def _contaminated(check: Path | None) -> set[tuple[str, str]] | None:
 def _grade_all(config: EvaluateConfig, grading: Grading, file: Path) -> list[Graded]:
     """Grade the responses to each question, and write them to generations.jsonl (``file``)."""
     graded = []
+    grading.prepare()
     with file.open("w", encoding="utf-8") as handle:
         for question in grading.questions:
             found = grading.responses(question)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,13 @@ from pcl_reasoner.grade.audit import Audit
 from pcl_reasoner.grade.by_kind import ByKind, delete_logs, verify_by_kind
 from pcl_reasoner.grade.config import BOTH, JUDGE_LOG, GradeConfig, SelectConfig
 from pcl_reasoner.grade.reading import Question, Responses, pairs, truth_of, value_of
-from pcl_reasoner.verifiers.answers import Verdict, grade_by_rule, last_boxed, why_no_answer
+from pcl_reasoner.verifiers.answers import (
+    Verdict,
+    grade_by_rule,
+    last_boxed,
+    prepare,
+    why_no_answer,
+)
 from pcl_reasoner.verifiers.kept_checks import KeptChecks
 from pcl_reasoner.verifiers.logs import LOGS
 
@@ -113,6 +119,7 @@ class _Grading:
 
         with pq.ParquetWriter(output / "verdicts.parquet", VERDICTS, compression="zstd") as writer:
             for batch in responses.with_questions():
+                self._prepare(batch, responses, context)
                 rows = [self._row(record, question, responses) for record, question in batch]
                 writer.write_batch(pa.RecordBatch.from_pylist(rows, schema=VERDICTS))
                 written = self.graders.total()
@@ -122,6 +129,28 @@ class _Grading:
             lines = [json.dumps(one, ensure_ascii=False) for one in self.agreement.disagreements]
             text = "".join(f"{line}\n" for line in lines)
             (output / "disagreements.jsonl").write_text(text, encoding="utf-8")
+
+    def _prepare(
+        self,
+        batch: Sequence[tuple[Mapping[str, Any], Question]],
+        responses: Responses,
+        context: StageContext,
+    ) -> None:
+        """Compare the answers of a batch on all cores."""
+        if self.config.method == "judge":
+            return
+        written = self.graders.total()
+
+        def report(done: int, total: int) -> None:
+            note = f"{done:,} of {total:,} expressions compared"
+            context.progress.update(written, responses.total, "responses", note)
+
+        answered = (
+            (one["response"] or "", truth_of(one, responses.truths), one["finish_reason"])
+            for one, question in batch
+            if self.config.kinds[question.kind] == "answer"
+        )
+        prepare(answered, report)
 
     def _row(
         self, record: Mapping[str, Any], question: Question, responses: Responses

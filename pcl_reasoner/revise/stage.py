@@ -119,6 +119,13 @@ def _vote(
             "come from a stage `sample` on these problems; an answer is in the last \\boxed{…} "
             "after </think>."
         )
+    answered = [(answers.by_problem.get(one.problem_id, []), one.ground_truth) for one in checked]
+
+    def report(done: int, total: int) -> None:
+        note = f"{done:,} of {total:,} expressions compared"
+        context.progress.update(0, len(checked), "problems", note)
+
+    comparisons.prepare(answered, report)
     cases = []
     for case in vote(checked, answers.by_problem, config, comparisons.equal):
         cases.append(case)

@@ -24,7 +24,7 @@ from pcl_reasoner.inference.response_log import FAILED, ResponseLog
 from pcl_reasoner.sandbox.opening import Choice, choose, opened
 from pcl_reasoner.sandbox.pool import Sandboxes
 from pcl_reasoner.sandbox.run import Result
-from pcl_reasoner.verifiers.answers import Verdict, grade_by_rule
+from pcl_reasoner.verifiers.answers import Verdict, grade_by_rule, prepare
 from pcl_reasoner.verifiers.checked import (
     instructions_verdict,
     program_of,
@@ -147,6 +147,7 @@ class Grading:
         wait(running)
         self._keep(running)
         scores = self._scored(records)
+        self._prepare(records)
         verdicts = {}
         for record in records.read(records.keys()):
             key: Key = (record["problem_id"], record["sample_index"])
@@ -196,6 +197,15 @@ class Grading:
             text = answer_text(record["response"] or "", self.config.reward_model.with_thinking)
             if text is not None:
                 yield Pair((record["problem_id"], record["sample_index"]), question.problem, text)
+
+    def _prepare(self, records: ResponseLog) -> None:
+        """Compare the answers in boxes on all cores."""
+        found = ((self._question(one["problem_id"]), one) for one in records.read(records.keys()))
+        prepare(
+            (one["response"] or "", question.truth, one["finish_reason"])
+            for question, one in found
+            if self._method(question) == "answer"
+        )
 
     def _verdict(self, key: Key, record: Record, scores: Mapping[Key, float]) -> Verdict:
         question, reason = self._question(key[0]), record["finish_reason"]

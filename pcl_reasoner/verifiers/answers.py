@@ -11,11 +11,12 @@ answer, even if its last number is the correct one.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from pcl_reasoner.core.kinds import Kind
-from pcl_reasoner.verifiers.equivalence import equivalent
+from pcl_reasoner.verifiers.equivalence import Report, compare_all, equivalent
 
 Outcome = Literal[
     "correct",
@@ -92,6 +93,25 @@ def grade_by_rule(response: str, ground_truth: str, finish_reason: str) -> Verdi
     if (failure := why_no_answer(answered, finish_reason)) or answer is None:
         return Verdict(failure or "no_box", None)
     return Verdict(_compare(answer, ground_truth), answer)
+
+
+def prepare(
+    responses: Iterable[tuple[str, str, str]], report: Report = lambda done, total: None
+) -> None:
+    """Compare the answers of many responses on all cores, so that `grade_by_rule` has no work.
+
+    Args:
+        responses: Response, ground truth and finish reason, as in `grade_by_rule`.
+        report: Called with the number of comparisons that are done, and of all.
+    """
+    pairs = []
+    for response, ground_truth, finish_reason in responses:
+        answered = after_thinking(response)
+        answer = last_boxed(answered or "")
+        if answer is not None and why_no_answer(answered, finish_reason) is None:
+            found = _by_text(answer, ground_truth)
+            pairs += [found] if isinstance(found, tuple) else []
+    compare_all(pairs, report=report)
 
 
 def why_no_answer(answered: str | None, finish_reason: str) -> Outcome | None:
@@ -173,6 +193,12 @@ def _bare(text: str) -> str:
 
 
 def _compare(answer: str, ground_truth: str) -> Outcome:
+    found = _by_text(answer, ground_truth)
+    return equivalent(*found) if isinstance(found, tuple) else found
+
+
+def _by_text(answer: str, ground_truth: str) -> Outcome | tuple[str, str]:
+    """Compare two answers as text; if that does not decide, return the expressions to compare."""
     if _CHINESE_UNIT.search(ground_truth.strip()) is None:
         # Accept "204元" if 204 is expected; if the ground truth has a unit, compare both units.
         answer = _CHINESE_UNIT.sub("", answer.strip())
@@ -181,4 +207,4 @@ def _compare(answer: str, ground_truth: str) -> Outcome:
         return "correct" if found == expected else "incorrect"
     if _bare(answer) == _bare(ground_truth):
         return "correct"
-    return equivalent(_bare(answer), _bare(ground_truth))
+    return _bare(answer), _bare(ground_truth)

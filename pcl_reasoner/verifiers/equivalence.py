@@ -1,17 +1,27 @@
-"""Compares two expressions with math-verify, in a worker process that can be killed.
+"""Compares expressions with math-verify, in worker processes that can be killed.
+
+    ("9^{9^{9^9}}", "7")  10 s of processor time, then its worker is killed: timeout
+    ("\\\\frac12", "0.5")    2 ms: correct
 
 math-verify limits its own time with signals, which work only in a main thread and cannot stop a
-computation inside a C library. Therefore it runs without its own time limits in one worker process.
-A comparison that takes too long is ended by killing the worker; the run continues.
+computation inside a C library. Therefore it runs without its own limits, in as many workers as
+there are cores. The kernel ends a worker that uses too much processor time, so a verdict does not
+depend on how busy the machine is.
 """
 
 import atexit
 import functools
+import hashlib
 import logging
+import math
 import multiprocessing
+import os
 import resource
 import signal
 import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Literal
@@ -19,60 +29,177 @@ from typing import Any, Literal
 from pcl_reasoner.core.errors import StageError
 
 TIME_OUT_SECONDS = 10.0
-"""Time limit of one comparison."""
+"""Limit of one comparison, in seconds of processor time."""
+_WAIT = 10.0
+"""A comparison may take this many times its processor time before it is given up."""
 _START_SECONDS = 180.0
 """Time limit of the worker's imports. They take a few seconds, but longer on a busy machine."""
 _MEMORY_BYTES = 4 << 30
-"""Limit on the worker's address space: an answer such as 9^9^9^9 must not use up all memory."""
+"""Limit on a worker's address space: an answer such as 9^9^9^9 must not use up all memory."""
+_RAMP_SECONDS = 1.0
+"""If work is left after this time, as many workers again are started: a start takes seconds."""
 
-_REMEMBERED = 256
-"""Limit on cached comparisons. Responses to one problem often have equal answers."""
+_REMEMBERED = 1 << 16
+"""Limit on remembered comparisons. Responses to one problem often have equal answers."""
 
 Comparison = Literal["correct", "incorrect", "timeout", "error"]
+Pair = tuple[str, str]
+"""A response's answer, without its box, and the correct answer."""
+Report = Callable[[int, int], None]
+"""Called with the number of comparisons that are done, and of all."""
 
 
-def equivalent(answer: str, ground_truth: str, seconds: float = TIME_OUT_SECONDS) -> Comparison:
+def equivalent(answer: str, ground_truth: str, seconds: float | None = None) -> Comparison:
     """Compare two LaTeX or plain expressions.
 
     Args:
         answer: The response's answer, without its box.
         ground_truth: The correct answer.
-        seconds: Time limit, after which the result is ``timeout``.
+        seconds: Limit of processor time, after which the result is ``timeout``; None: the usual.
 
     Returns:
         ``correct``, ``incorrect``, ``timeout``, or ``error`` when the worker died (out of memory).
     """
-    pair = (answer, ground_truth)
     with _lock:
-        if pair in _decided:
-            return _decided[pair]
-        found = _worker.compare(answer, ground_truth, seconds)
-        if found in ("correct", "incorrect"):  # others are not cached: a retry may succeed
-            if len(_decided) >= _REMEMBERED:
-                _decided.clear()
-            _decided[pair] = found
-        return found
+        key = _key((answer, ground_truth))
+        if key not in _decided:
+            _pool.compare([(answer, ground_truth)], seconds or TIME_OUT_SECONDS)
+        return _decided[key]
+
+
+def compare_all(
+    pairs: Iterable[Pair],
+    seconds: float | None = None,
+    report: Report = lambda done, total: None,
+) -> None:
+    """Compare many pairs on all cores, so that `equivalent` knows them.
+
+    Args:
+        pairs: What will be asked.
+        seconds: As in `equivalent`.
+        report: Called after each comparison.
+    """
+    with _lock:
+        todo = {_key(pair): pair for pair in pairs}
+        if len(_decided) + len(todo) > _REMEMBERED:
+            _decided.clear()
+        new = [pair for key, pair in todo.items() if key not in _decided]
+        _pool.compare(new, seconds or TIME_OUT_SECONDS, report)
+
+
+def _key(pair: Pair) -> bytes:
+    """What is remembered of a pair: an answer may have thousands of characters."""
+    return hashlib.blake2b("\0".join(pair).encode("utf-8", "surrogatepass")).digest()
+
+
+def most_workers() -> int:
+    """As many workers as this process may use cores, and as have memory."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, min(len(os.sched_getaffinity(0)), memory // _MEMORY_BYTES))
+
+
+class _Pool:
+    """Workers that share a list of pairs."""
+
+    def __init__(self) -> None:
+        self.workers: list[_Worker] = []
+
+    def compare(
+        self, pairs: list[Pair], seconds: float, report: Report = lambda done, total: None
+    ) -> None:
+        """Compare pairs and remember the results.
+
+        A worker that died, or had to wait for long, may have lacked what other workers used: its
+        pair is compared once more, alone.
+        """
+        todo, again = deque(pairs), deque[Pair]()
+        if len(pairs) == 1:
+            self._work(self._worker(0), todo, again, seconds)
+        elif pairs:
+            self._share(todo, again, seconds, lambda left: report(len(pairs) - left, len(pairs)))
+        while again:
+            pair = again.popleft()
+            _decided[_key(pair)] = self._worker(0).compare(*pair, seconds)[0]
+
+    def _worker(self, number: int) -> "_Worker":
+        while len(self.workers) <= number:
+            self.workers.append(_Worker())
+        return self.workers[number]
+
+    def _share(
+        self, todo: deque[Pair], again: deque[Pair], seconds: float, report: Callable[[int], None]
+    ) -> None:
+        """Let a growing number of workers take pairs until none is left."""
+        threads: list[threading.Thread] = []
+        errors: list[BaseException] = []
+
+        def run(worker: _Worker) -> None:
+            try:
+                self._work(worker, todo, again, seconds)
+            except BaseException as error:
+                errors.append(error)
+                todo.clear()
+
+        began, total = time.monotonic(), most_workers()
+        while todo or any(thread.is_alive() for thread in threads):
+            wanted = min(total, 1 << int((time.monotonic() - began) / _RAMP_SECONDS), len(todo))
+            for number in range(len(threads), wanted):
+                threads.append(threading.Thread(target=run, args=(self._worker(number),)))
+                threads[-1].start()
+            time.sleep(0.002)
+            report(len(todo))
+        if errors:
+            raise errors[0]
+
+    def _work(
+        self, worker: "_Worker", todo: deque[Pair], again: deque[Pair], seconds: float
+    ) -> None:
+        while todo:
+            try:
+                pair = todo.popleft()
+            except IndexError:  # another worker took the last one
+                return
+            found, is_certain = worker.compare(*pair, seconds)
+            if is_certain:
+                _decided[_key(pair)] = found
+            else:
+                again.append(pair)
+
+    def stop(self) -> None:
+        """Kill all workers."""
+        for worker in self.workers:
+            worker.stop()
 
 
 class _Worker:
-    """The worker process. It is started by the first comparison, and again after it has ended."""
+    """A worker process. It is started by its first comparison, and again after it has ended."""
 
     def __init__(self) -> None:
         self.process: BaseProcess | None = None
         self.pipe: Connection | None = None
 
-    def compare(self, answer: str, ground_truth: str, seconds: float) -> Comparison:
-        """Send a pair to the worker; kill the worker if it does not answer in time."""
+    def compare(self, answer: str, ground_truth: str, seconds: float) -> tuple[Comparison, bool]:
+        """Send a pair to the worker.
+
+        Returns:
+            The result, and whether it depends on the pair only, not on other processes.
+        """
         pipe = self.pipe or self._start()
         try:
-            pipe.send((answer, ground_truth))
-            if pipe.poll(seconds):
-                return "correct" if pipe.recv() else "incorrect"
+            pipe.send((answer, ground_truth, seconds))
+            if pipe.poll(seconds * _WAIT):
+                return ("correct" if pipe.recv() else "incorrect"), True
         except (EOFError, OSError):
+            used_up = self._exit_code() == -signal.SIGXCPU
             self.stop()
-            return "error"
+            return ("timeout" if used_up else "error"), used_up
         self.stop()
-        return "timeout"
+        return "timeout", False
+
+    def _exit_code(self) -> int | None:
+        assert self.process is not None
+        self.process.join(1)
+        return self.process.exitcode
 
     def _start(self) -> Connection:
         # Spawned, not forked: the caller may have threads, and a fork would copy their locks.
@@ -107,7 +234,8 @@ def serve(pipe: Connection) -> None:
     """Receive pairs of expressions and send whether they are equal, until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
-    # math-verify warns that its time is not limited; the parent process limits it.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # math-verify warns that its time is not limited; the kernel limits it.
     logging.disable(logging.WARNING)
     from math_verify import parse, verify
 
@@ -119,14 +247,21 @@ def serve(pipe: Connection) -> None:
     pipe.send(True)
     while True:
         try:
-            answer, ground_truth = pipe.recv()
+            answer, ground_truth, seconds = pipe.recv()
         except EOFError:
             return
+        _limit_processor_time(seconds)
         found, expected = parsed(answer), parsed(ground_truth)
         pipe.send(bool(verify(expected, found, timeout_seconds=None)))
 
 
+def _limit_processor_time(seconds: float) -> None:
+    """Let the kernel end this process (SIGXCPU) after some more seconds, at most one too late."""
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time() + seconds), most))
+
+
 _lock = threading.Lock()
-_decided: dict[tuple[str, str], Comparison] = {}
-_worker = _Worker()
-atexit.register(_worker.stop)
+_decided: dict[bytes, Comparison] = {}
+_pool = _Pool()
+atexit.register(_pool.stop)

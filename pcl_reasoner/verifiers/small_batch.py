@@ -13,7 +13,7 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.files import nearest
 from pcl_reasoner.core.kinds import Kind
 from pcl_reasoner.instructions.parsing import parse_instructions
-from pcl_reasoner.verifiers.answers import Verdict, grade_by_rule
+from pcl_reasoner.verifiers.answers import ANSWERED, Verdict, grade_by_rule, prepare
 from pcl_reasoner.verifiers.checked import (
     instructions_verdict,
     program_of,
@@ -86,6 +86,7 @@ def grade_batch(batch: Sequence[Answered], sandboxes: Sandboxes | None) -> list[
         StageError: A kind cannot be graded here, or a problem lacks what its kind needs.
     """
     programs = {index: _submit(one, sandboxes) for index, one in enumerate(batch)}
+    prepare((one.response, one.truth, one.finish_reason) for one in batch if one.kind in ANSWERED)
     found = []
     for index, one in enumerate(batch):
         if one.kind == "code":

@@ -23,6 +23,8 @@ from drill_model import Model
 from end_to_end_helpers import ROOT, SMALL, command, environment, folder_of, manifests
 
 from pcl_reasoner.core import artifact, files
+from pcl_reasoner.core.yaml_file import read_yaml
+from pcl_reasoner.runner.copying import copy
 
 BUILD = ROOT / "build" / "drill"
 SHIM_SOURCE = Path(__file__).with_name("shim.c")
@@ -225,7 +227,7 @@ def _description(folder: Path) -> dict[str, Any]:
     titles = [
         f"{name}/{stage}"
         for name in (*RECIPES, SERVED)
-        for stage in files.read_yaml(folder / "recipes" / f"{name}.yaml")["stages"]
+        for stage in read_yaml(folder / "recipes" / f"{name}.yaml")["stages"]
     ]
     in_order = sorted(found, key=lambda one: titles.index(one) if one in titles else -1)
     return {
@@ -247,11 +249,11 @@ def _run(folder: Path, name: str, *more: str) -> None:
 def write_recipes(folder: Path) -> None:
     """Write the small recipes with their laptop profiles."""
     for name, stages in {**SMALL, "am_thinking_v1": _AM_SMALL}.items():
-        files.copy(name, folder / f"{name}.yaml", force=True)
+        copy(name, folder / f"{name}.yaml", force=True)
         _write_profile(folder / "profiles" / f"{name}_laptop.yaml", stages)
     _add_stages(folder / "v15_opg.yaml", {"old_log_probs": {"seq_length": 256}})
     recipe = folder / "am_thinking_v1.yaml"
-    value = files.read_yaml(recipe)
+    value = read_yaml(recipe)
     value |= {"stages": _kept(value["stages"]), "choices": {}, "expect": {}}
     recipe.write_text(yaml.safe_dump(value, sort_keys=False))
     _add_stages(recipe, _AM_ADDED)
@@ -261,7 +263,7 @@ def write_recipes(folder: Path) -> None:
 
 def write_launch(folder: Path, url: str) -> Path:
     """Write the laptop's launch file with a server of the policy and of the judge."""
-    value = files.read_yaml(files.shipped("launch") / "laptop.yaml")
+    value = read_yaml(files.shipped("launch") / "laptop.yaml")
     value["hashed"]["sample"] = {"engine": "server"}
     value["placement"] |= {"server_urls": [url], "judge_urls": [f"{url}/"]}
     path = folder / "served_launch.yaml"
@@ -271,7 +273,7 @@ def write_launch(folder: Path, url: str) -> Path:
 
 def _add_stages(recipe: Path, stages: dict[str, Any]) -> None:
     """Add stages before the report."""
-    value = files.read_yaml(recipe)
+    value = read_yaml(recipe)
     value["stages"] |= stages
     value["stages"]["report"] = value["stages"].pop("report")
     recipe.write_text(yaml.safe_dump(value, sort_keys=False))
@@ -282,7 +284,7 @@ def _kept(stages: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write_profile(path: Path, changes: dict[str, dict[str, Any]]) -> None:
-    value = files.read_yaml(path)
+    value = read_yaml(path)
     for stage, changed in changes.items():
         value["stages"].setdefault(stage, {}).update(changed)
     if "am_thinking" in path.name:
