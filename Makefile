@@ -4,6 +4,10 @@
 # make test-all  the long tests, too; the second pair of MindSpore and MindFormers goes into
 #            .venv-mindspore-2-9, 3.3 GB
 #
+# make drill COUNT=1000  disturb runs in every way that docs/reliability.md names, so often each
+#            (100 if left out); resumable, the log is build/drill/log.jsonl. `make drill TABLE=1`
+#            writes the table of the log into that page.
+#
 # Nothing outside this folder is written. Where the index has no CPU build of torch:
 #   make run TORCH_INDEX=https://download.pytorch.org/whl/cpu
 
@@ -11,6 +15,8 @@ PYTHON ?= python3.11
 TORCH_INDEX ?=
 RECIPE ?= recipes/v15_opg.yaml
 LANES ?=
+COUNT ?= 100
+TABLE ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -25,7 +31,7 @@ BASE := $(STAMPS)/base-$(basename $(notdir $(PAIR)))
 # Where one lane is asked for that is not vllm, vLLM is not installed.
 WITH_VLLM := $(if $(LANES),$(filter vllm,$(LANES)),vllm)
 
-.PHONY: run test test-all install install-dev install-vllm install-second clean
+.PHONY: run test test-all drill install install-dev install-vllm install-second clean
 .DELETE_ON_ERROR:
 
 run: install
@@ -38,6 +44,9 @@ test: install-dev $(if $(WITH_VLLM),install-vllm)
 test-all: install-dev install-vllm install-second
 	HF_HUB_OFFLINE=1 PCLR_VLLM=$(abspath $(VLLM))/bin/python \
 	  PCLR_SECOND=$(abspath $(SECOND))/bin/python $(BIN)/python tests/run_lanes.py --all
+
+drill: install-dev
+	HF_HUB_OFFLINE=1 $(BIN)/python tests/drill $(if $(TABLE),--table,$(COUNT))
 
 install: $(STAMPS)/package
 
