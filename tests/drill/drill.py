@@ -13,6 +13,7 @@ from typing import Any
 import click
 import commands
 import damages
+import hosts
 import interruptions
 import log
 import neighbours
@@ -50,11 +51,14 @@ KINDS: dict[str, tuple[Trial, str]] = {
         f"a fifth of a server's answers, or all, are odd in one of {len(served.KINDS)} ways",
     ),
     "clocks": (interruptions.clock, "the clock jumps by seconds, hours or years, both ways"),
+    "hosts' clocks": (hosts.clocks, "two hosts train, the clock of one is wrong"),
     "two runners": (neighbours.two_runners, "two or three commands at once on one folder"),
     "another user": (neighbours.another_user, "a run that others may read, or only see"),
     "umask 077": (neighbours.hiding_umask, "a run whose files are for its owner only"),
 }
 """Kind -> its trial, and what it does; in the order of the table."""
+SLOW_KINDS = ("hosts' clocks",)
+"""Kinds that a quick drill leaves out."""
 
 
 @click.command()
@@ -86,7 +90,8 @@ def main(
     if seed or again:
         todo = [seed] if seed else [one["seed"] for one in log.read(path) if one["verdict"] == BAD]
     else:
-        todo = list(_missing(log.read(path), code, kinds or tuple(KINDS), count))
+        every = tuple(kind for kind in KINDS if not (quick and kind in SLOW_KINDS))
+        todo = list(_missing(log.read(path), code, kinds or every, count))
     print(f"{len(todo)} trials, log {path}", flush=True)
 
     def run(one: str) -> str:

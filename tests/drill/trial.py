@@ -153,7 +153,7 @@ class Work:
         if left:
             self.kill_all()
             raise Bad(f"processes are left: {left}")
-        known = {"runs", "state", "output", "served_launch.yaml"}
+        known = {"runs", "state", "output", "hosts_launch.yaml", "served_launch.yaml"}
         if more := {one.name for one in self.folder.iterdir()} - known:
             raise Bad(f"written outside of the run folder: {sorted(more)}")
 
