@@ -63,12 +63,21 @@ class VerdictLog(AnswerLog):
 
     def __init__(self, path: Path) -> None:
         self.judgements: dict[Key, Judgement] = {}
+        self._unreadable: set[Key] = set()
         super().__init__(path)
 
     def note(self, answer: Record) -> None:
         """Keep a judgement in memory."""
         key = answer["problem_id"], answer["sample_index"]
         self.judgements[key] = Judgement(answer["correct"], answer["text"], answer.get("asked", 1))
+        if answer["correct"] is None:
+            self._unreadable.add(key)
+        else:
+            self._unreadable.discard(key)
+
+    def __contains__(self, key: object) -> bool:
+        """Whether the judge gave a verdict; a resumed run asks once more where it gave none."""
+        return super().__contains__(key) and key not in self._unreadable
 
     def info(self) -> dict[str, Any]:
         """Count judged responses, repeated questions, unreadable verdicts and failed requests."""
@@ -100,7 +109,7 @@ def judge_all(
     """Ask the judge about every response that has an answer; return its judgements.
 
     Method ``cascade`` asks only where the rule's verdict is uncertain (``unsure``). A resumed run
-    asks only about responses that have no judgement yet.
+    asks only about responses that have no verdict yet.
 
     Args:
         config: The settings of the stage ``grade``.
@@ -224,7 +233,8 @@ def _check_missing(config: GradeConfig, done: Mapping[Key, Judgement]) -> None:
         raise StageError(
             f"the judge left {missing} of {len(done)} responses without a readable verdict, the "
             f"limit is {config.max_missing:.1%}. Raise judge_max_new_tokens, change the prompt so "
-            "that the judge ends with \\boxed{1} or \\boxed{0}, or raise max_missing."
+            "that the judge ends with \\boxed{1} or \\boxed{0}, or raise max_missing. If the server "
+            "was at fault, run again: these are asked once more."
         )
 
 

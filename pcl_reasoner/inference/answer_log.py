@@ -87,7 +87,7 @@ class AnswerLog:
     def add(self, answers: Iterable[Record]) -> None:
         """Append answers; an answer whose key is in the log already is skipped."""
         new = {(answer["problem_id"], answer["sample_index"]): answer for answer in answers}
-        missing = [answer for key, answer in new.items() if key not in self._offsets]
+        missing = [answer for key, answer in new.items() if key not in self]
         if missing:
             self._append([*missing, *self._new_retries()])
 

@@ -15,6 +15,7 @@ from grade_helpers import correct, write_problems, write_responses
 from servers import all_gone, serving, starts, wait_for
 
 from pcl_reasoner.core.artifact import fingerprint, hash_file
+from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.files import shipped
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import Counts, StageContext
@@ -117,6 +118,20 @@ def test_a_judge_killed_in_mid_batch_is_started_again_and_nothing_is_lost_or_dou
     assert len(starts(tmp_path)) == 2
     assert all_gone(tmp_path)
     assert any("restarted 1 times" in warning for warning in made.warnings)
+
+
+def test_too_many_without_a_verdict_are_asked_once_more_by_the_next_run(
+    judge: Path, tmp_path: Path
+) -> None:
+    config = CONFIG.model_copy(update={"judge_attempts": 1, "max_missing": 0.0})
+    told = serving(tmp_path, key="judging", environment={"STAND_IN_TEXT": "no idea"})
+    with pytest.raises(StageError, match="12 of 12 responses without a readable verdict"):
+        run(tmp_path, judge, config, **told)
+    counts, output, _ = run(
+        tmp_path, judge, config, **serving(tmp_path, key="judging", environment=YES)
+    )
+    assert [row[1] for row in verdicts(output)] == ["correct"] * 12
+    assert (counts.info["judged"], counts.info["unreadable"]) == (12, 0)
 
 
 def test_what_cannot_be_read_is_asked_again_as_often_as_configured_and_counted(
