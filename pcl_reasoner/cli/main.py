@@ -33,7 +33,14 @@ from pcl_reasoner.cli.options import (
 from pcl_reasoner.cli.plan import plan as plan_command
 from pcl_reasoner.cli.rehearsal import rehearse
 from pcl_reasoner.cli.verify import verify
-from pcl_reasoner.core.errors import InputError, PclError, StageError, join_errors
+from pcl_reasoner.core.errors import (
+    InputError,
+    PclError,
+    StageError,
+    is_out_of_memory,
+    join_errors,
+    out_of_memory,
+)
 
 if TYPE_CHECKING:
     from pcl_reasoner.runner.plan import Plan
@@ -381,7 +388,10 @@ def main(arguments: list[str] | None = None) -> int:
     except PclError as error:
         click.echo(f"error: {error}", err=True)
         return error.exit_code
-    except Exception:
+    except Exception as error:
+        if is_out_of_memory(error):
+            click.echo(f"error: {out_of_memory('running the command', error)}", err=True)
+            return 1
         click.echo(f"unexpected error\n{traceback.format_exc()}", err=True)
         return 1
     finally:

