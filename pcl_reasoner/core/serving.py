@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -91,7 +92,7 @@ class Serving(Section):
     @model_validator(mode="after")
     def _no_code_of_the_model(self) -> Serving:
         words = [part for argument in self.arguments for part in argument.split("=", 1)]
-        for word, following in zip(words, [*words[1:], ""], strict=True):
+        for word, following in pairwise([*words, ""]):
             option = word.replace("_", "-")
             if option == "--trust-remote-code":
                 raise ValueError(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
-from pcl_reasoner.core.errors import is_out_of_memory, out_of_memory
+from pcl_reasoner.core.errors import StageError, is_out_of_memory, out_of_memory
+from pcl_reasoner.curate.parts import reading
 
 
 @pytest.mark.parametrize(
@@ -23,6 +26,12 @@ def test_memory_that_ran_out_is_recognised(error: Exception) -> None:
     said = str(out_of_memory("reading x.parquet", error))
     assert said.startswith("out of memory while reading x.parquet")
     assert "GiB" in said
+
+
+def test_a_sound_file_is_not_called_damaged_when_memory_ran_out(tmp_path: Path) -> None:
+    with pytest.raises(StageError, match=r"out of memory while reading .*sound\.parquet"):
+        with reading(tmp_path / "sound.parquet"):
+            raise pa.ArrowMemoryError("malloc of size 64 failed")
 
 
 def test_other_errors_are_not_out_of_memory() -> None:

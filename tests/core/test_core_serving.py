@@ -27,5 +27,6 @@ def test_arguments_that_could_run_a_models_code_are_refused(
 
 
 def test_other_arguments_are_kept() -> None:
+    assert Serving(executable="vllm").arguments == []
     arguments = ["--load-format", "runai_streamer", "--dtype=auto"]
     assert Serving(executable="vllm", arguments=arguments).arguments == arguments
