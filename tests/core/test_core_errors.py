@@ -29,9 +29,11 @@ def test_memory_that_ran_out_is_recognised(error: Exception) -> None:
 
 
 def test_a_sound_file_is_not_called_damaged_when_memory_ran_out(tmp_path: Path) -> None:
-    with pytest.raises(StageError, match=r"out of memory while reading .*sound\.parquet"):
-        with reading(tmp_path / "sound.parquet"):
-            raise pa.ArrowMemoryError("malloc of size 64 failed")
+    with (
+        pytest.raises(StageError, match=r"out of memory while reading .*sound\.parquet"),
+        reading(tmp_path / "sound.parquet"),
+    ):
+        raise pa.ArrowMemoryError("malloc of size 64 failed")
 
 
 def test_other_errors_are_not_out_of_memory() -> None:
