@@ -16,10 +16,10 @@ import yaml
 from pcl_reasoner import __version__
 from pcl_reasoner.cli.main import cli
 from pcl_reasoner.core import artifact, files
-from pcl_reasoner.core.doctor import MATRIX
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.core.yaml_file import read_yaml
+from pcl_reasoner.hardware_check.doctor import MATRIX
 from pcl_reasoner.runner.launch_file import load_launch
 from pcl_reasoner.runner.plan import make_plan
 from pcl_reasoner.runner.recipe import load_recipe

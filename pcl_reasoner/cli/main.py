@@ -329,8 +329,8 @@ def doctor() -> int:
     """
     from pcl_reasoner.cli import terminal
     from pcl_reasoner.cli.sandbox import doctor_row
-    from pcl_reasoner.core.doctor import Check, checks
     from pcl_reasoner.cpu_ranks import extension
+    from pcl_reasoner.hardware_check.doctor import Check, checks
 
     problem = extension.problem()
     rehearsals = Check(
@@ -388,10 +388,10 @@ def main(arguments: list[str] | None = None) -> int:
     except PclError as error:
         click.echo(f"error: {errors.printable(str(error))}", err=True)
         return error.exit_code
-    except OSError as error:
-        click.echo(f"error: {errors.printable(str(errors.disk_error(error)))}", err=True)
-        return 1
-    except Exception:
+    except Exception as error:
+        if found := errors.in_words(error, "running the command"):
+            click.echo(f"error: {errors.printable(str(found))}", err=True)
+            return 1
         click.echo(f"unexpected error\n{traceback.format_exc()}", err=True)
         return 1
     finally:

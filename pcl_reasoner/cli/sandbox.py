@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pcl_reasoner.core.doctor import Check
     from pcl_reasoner.core.stage import StageConfig
+    from pcl_reasoner.hardware_check.doctor import Check
     from pcl_reasoner.runner.plan import Plan, PlannedStage
     from pcl_reasoner.sandbox.config import SandboxConfig
 
@@ -22,9 +22,9 @@ CODE_FORMATS = (
 
 def doctor_row() -> Check:
     """Run a few attacks in the sandbox that a run would use here."""
-    from pcl_reasoner.core.doctor import Check
     from pcl_reasoner.core.errors import StageError
     from pcl_reasoner.core.schema import SandboxPlacement
+    from pcl_reasoner.hardware_check.doctor import Check
     from pcl_reasoner.sandbox.config import SandboxConfig
     from pcl_reasoner.sandbox.opening import choose
     from pcl_reasoner.sandbox.self_check import check_sandbox

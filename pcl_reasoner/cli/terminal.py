@@ -21,8 +21,8 @@ from rich.table import Table
 from rich.text import Text
 
 from pcl_reasoner.core import artifact
-from pcl_reasoner.core.doctor import Check
 from pcl_reasoner.core.stage import Counts
+from pcl_reasoner.hardware_check.doctor import Check
 from pcl_reasoner.runner.plan import Plan, PlannedStage
 from pcl_reasoner.runner.recipe import Recipe
 

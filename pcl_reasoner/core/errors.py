@@ -88,6 +88,36 @@ def disk_error(error: OSError, place: Path | str = "") -> StageError:
     return StageError(f"{where}: {what}" if where else what)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """True if an error says that memory ran out, in Python or in a library of C++."""
+    words = ("std::bad_alloc", "malloc of size", "realloc of size", "cannot allocate memory")
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or any(word in text for word in words)
+
+
+def out_of_memory(doing: str, error: BaseException) -> StageError:
+    """The error for memory that ran out.
+
+    Args:
+        doing: What was being done, e.g. ``reading part-00000.parquet``.
+        error: The library's error.
+    """
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+    detail = f" ({error})" if str(error) else ""
+    return StageError(
+        f"out of memory while {doing}{detail}. This machine has {total:.1f} GiB, and a limit of "
+        "the process or its container may be lower. Stop other programs, set fewer workers in the "
+        "launch file, or use a machine with more memory; then run the same command again."
+    )
+
+
+def in_words(error: Exception, doing: str) -> StageError | None:
+    """The error for what the machine lacks, memory or a disk; None for any other error."""
+    if is_out_of_memory(error):
+        return out_of_memory(doing, error)
+    return disk_error(error) if isinstance(error, OSError) else None
+
+
 def require(module: str, extra: str) -> ModuleType:
     """Import an optional module; if it is missing, the error says how to install it.
 

@@ -4,6 +4,7 @@ import difflib
 import errno
 import os
 from collections.abc import Iterable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +113,11 @@ def last_lines(log: Path, count: int = 25) -> str:
     """Return the last ``count`` lines of a log that are not empty."""
     lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     return "\n".join([line for line in lines if line.strip()][-count:])
+
+
+def installed_version(name: str) -> str | None:
+    """The version of an installed distribution; None if it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

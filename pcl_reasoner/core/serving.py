@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -53,6 +54,10 @@ POOLING = ["--runner", "pooling", *GUARD]
 DEVELOPER_MODE = "VLLM_SERVER_DEV_MODE=1"
 """Environment of a server whose weights can be replaced: opens /pause, /collective_rpc and others,
 which vLLM does not protect either."""
+ONLY_SAFETENSORS = ["--load-format", "safetensors"]
+"""Options of every server: vLLM would otherwise load pickles if a folder had no safetensors."""
+_UNSAFE_FORMATS = ("auto", "pt", "npcache")
+"""Values of ``--load-format`` with which vLLM may load pickles."""
 _DATA_PARALLEL = ("--data-parallel-size", "-dp")
 
 
@@ -85,6 +90,23 @@ class Serving(Section):
     None: free ports on this machine; on another host, the policy's servers use ``server_port`` and
     the ports after it, the judge's begin at ``server_port`` + 100, the reward model's at + 200.
     """
+
+    @model_validator(mode="after")
+    def _no_code_of_the_model(self) -> Serving:
+        words = [part for argument in self.arguments for part in argument.split("=", 1)]
+        for word, following in pairwise([*words, ""]):
+            option = word.replace("_", "-")
+            if option == "--trust-remote-code":
+                raise ValueError(
+                    "arguments: remove --trust-remote-code, because code of a model's folder is "
+                    "never run. Use a model of an architecture that vLLM knows"
+                )
+            if option == "--load-format" and following in _UNSAFE_FORMATS:
+                raise ValueError(
+                    f"arguments: remove --load-format {following}, because it can load pickles, "
+                    "which can run any program. Servers load safetensors"
+                )
+        return self
 
     @model_validator(mode="after")
     def _no_key_in_arguments(self) -> Serving:

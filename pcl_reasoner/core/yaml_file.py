@@ -20,7 +20,7 @@ from pcl_reasoner.core.errors import InputError, shortened
 MAX_BYTES = 256 * 1024
 """Size of a file or of an override's value; the largest shipped recipe has 11 KB."""
 MAX_DEPTH = 50
-"""Levels of nesting; shipped recipes have 5. Whoever walks a value may therefore use recursion."""
+"""Levels of nesting; shipped recipes have 5. So code that walks a value may use recursion."""
 MAX_VALUES = 10_000
 """Keys and values, where an alias counts as what it stands for; shipped recipes have 500."""
 MAX_INTEGER = 2**63 - 1

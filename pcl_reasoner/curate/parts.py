@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.core.engine import map_parts, sweep
-from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.errors import StageError, is_out_of_memory, out_of_memory
 from pcl_reasoner.core.stage import Counts, StageContext
 
 if TYPE_CHECKING:
@@ -130,13 +130,15 @@ def reading(path: Path, kind: str = "Parquet file") -> Iterator[None]:
     """Turn read errors into an error that names the file.
 
     Raises:
-        StageError: The file cannot be read.
+        StageError: The file cannot be read, or memory ran out.
     """
     import pyarrow as pa
 
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, MemoryError) as error:
+        if is_out_of_memory(error):
+            raise out_of_memory(f"reading {path}", error) from error
         raise StageError(
             f"{path}: not a complete {kind} ({error}). Fetch or make it again."
         ) from error

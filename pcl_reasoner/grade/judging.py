@@ -233,8 +233,8 @@ def _check_missing(config: GradeConfig, done: Mapping[Key, Judgement]) -> None:
         raise StageError(
             f"the judge left {missing} of {len(done)} responses without a readable verdict, the "
             f"limit is {config.max_missing:.1%}. Raise judge_max_new_tokens, change the prompt so "
-            "that the judge ends with \\boxed{1} or \\boxed{0}, or raise max_missing. If the server "
-            "was at fault, run again: these are asked once more."
+            "that the judge ends with \\boxed{1} or \\boxed{0}, or raise max_missing. If the "
+            "server was at fault, run again: these are asked once more."
         )
 
 

@@ -34,9 +34,9 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner import __version__
-from pcl_reasoner.core import doctor
 from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.core.files import last_lines, nearest
+from pcl_reasoner.hardware_check import doctor
 from pcl_reasoner.hardware_check.parts import PARTS, Part
 from pcl_reasoner.supervise.supervised import Supervised
 from pcl_reasoner.train import worker

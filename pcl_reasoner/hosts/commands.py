@@ -11,7 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pcl_reasoner.core.schema import Placement
-from pcl_reasoner.core.serving import DEVELOPER_MODE, GUARD, GUARD_FOLDER, POOLING, SERVERS
+from pcl_reasoner.core.serving import (
+    DEVELOPER_MODE,
+    GUARD,
+    GUARD_FOLDER,
+    ONLY_SAFETENSORS,
+    POOLING,
+    SERVERS,
+)
 from pcl_reasoner.core.stage import ServerNeeds
 from pcl_reasoner.hosts.msrun import host_steps, training_environment
 from pcl_reasoner.hosts.ray_cluster import PORT as RAY_PORT
@@ -148,6 +155,7 @@ def _serve_command(model: Path, needs: ServerNeeds, placement: Placement) -> str
         f"--max-model-len {needs.max_model_len}",
         # Sampling defaults in the weights folder must not change the recipe's settings.
         "--generation-config vllm",
+        *ONLY_SAFETENSORS,
     ]
     if needs.template:
         words.append(f"--chat-template {shlex.quote(str(Path(needs.template).resolve()))}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.kinds import suffix_of
 from pcl_reasoner.inference.settings import SamplingConfig
-from pcl_reasoner.prompt.model_files import read_json
+from pcl_reasoner.prompt.model_files import open_tokenizer, read_json
 from pcl_reasoner.prompt.template import ChatTemplate, load_template, prompt_messages
 from pcl_reasoner.prompt.trained import check_prompt
 from pcl_reasoner.weights.model_config import end_tokens
@@ -54,15 +54,13 @@ class Dialogue:
     """
 
     def __init__(self, folder: Path, settings: SamplingConfig) -> None:
-        from tokenizers import Tokenizer
-
         path = folder / "tokenizer.json"
         if not path.is_file():
             raise StageError(
                 f"{path}: does not exist. The role policy (model) needs a Hugging Face folder."
             )
         check_prompt(folder, settings.system, settings.suffix, settings.template)
-        self._tokenizer = Tokenizer.from_file(str(path))
+        self._tokenizer = open_tokenizer(path)
         self.folder, self.settings = folder, settings
         self.template: ChatTemplate = load_template(folder, settings.template)
         self.ends = end_tokens(folder)
@@ -70,6 +68,13 @@ class Dialogue:
         self._opened = _opened_by(self.template)
         rows = read_json(folder / "config.json").get("vocab_size")
         tokens = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        last = max(self._tokenizer.get_vocab(with_added_tokens=True).values(), default=0)
+        if isinstance(rows, int) and last >= rows:
+            raise StageError(
+                f"{path}: has the token id {last}, and the embedding has vocab_size {rows} rows in "
+                f"{folder / 'config.json'}. The two files belong to different models: fetch the "
+                "model again."
+            )
         self.vocab_size = max(tokens, rows) if isinstance(rows, int) else tokens
         """Number of token ids: rows of the model's embedding, or tokens of the tokenizer."""
 

@@ -14,6 +14,7 @@ from pcl_reasoner.core.serving import (
     DEVELOPER_MODE,
     GUARD,
     GUARD_FOLDER,
+    ONLY_SAFETENSORS,
     POOLING,
     VISIBLE_DEVICES,
     Serving,
@@ -63,6 +64,7 @@ def command(
         *["--max-model-len", str(settings.max_model_len)],
         # Keeps the sampling defaults in the weights' folder from changing the recipe's sampling.
         *["--generation-config", "vllm"],
+        *ONLY_SAFETENSORS,
         *(["--tensor-parallel-size", str(devices)] if devices > 1 else []),
         *(template or []),
         *(POOLING if pooling else GUARD if replaceable else []),

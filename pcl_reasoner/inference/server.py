@@ -38,6 +38,7 @@ from pcl_reasoner.inference.serve_command import (
 )
 from pcl_reasoner.inference.server_key import API_KEY, configured_key, generated_key
 from pcl_reasoner.inference.settings import SamplingConfig
+from pcl_reasoner.prompt.model_files import refuse_code
 from pcl_reasoner.supervise.connection import SSH
 from pcl_reasoner.supervise.supervised import Supervised
 
@@ -129,6 +130,8 @@ class SupervisedServer:
         return first + self.index if first else free_port()
 
     def _started(self) -> Supervised:
+        if self.model.is_dir():
+            refuse_code(self.model)
         described = (self.serving, self.placement, self.model, self.settings, self.port)
         listen = LOCAL_ADDRESS if self.host is None else "0.0.0.0"
         pooling = self.key == "scoring"

@@ -23,6 +23,8 @@ from pcl_reasoner.local_sampler.model import Model, parameter
 from pcl_reasoner.prompt.model_files import read_json
 from pcl_reasoner.weights.float32 import read_weights
 from pcl_reasoner.weights.model_config import ARCHITECTURE, ModelShape, end_tokens, read_shape
+from pcl_reasoner.weights.names import HEAD, expected_shapes, first_few, misfits
+from pcl_reasoner.weights.stream import read_files, weight_files
 
 MASKED = -1e30
 """Added to the attention scores of slots that a token must not see."""
@@ -186,6 +188,40 @@ def _shape_of(folder: Path) -> ModelShape:
     return shape
 
 
+def _checked_shape(folder: Path, output: str | None) -> ModelShape:
+    """Read the model's shape, and compare it with the tensors' before any is read.
+
+    Args:
+        folder: As in LocalSampler.
+        output: As in LocalSampler.
+
+    Raises:
+        StageError: As `_shape_of`; or a tensor is missing or has another shape; or the tables of
+            the rotary embedding would exceed CACHE_LIMIT_BYTES.
+    """
+    shape = _shape_of(folder)
+    wanted = expected_shapes(shape)
+    if output is not None:
+        wanted.pop(HEAD, None)
+        wanted[output] = (1, shape.hidden_size)
+    found = read_files(weight_files(folder))
+    if wrong := list(misfits(wanted, {name: name for name in wanted}, found)):
+        raise StageError(
+            f"{folder}: {len(wrong)} tensors do not fit config.json: {first_few(wrong)}. Weights "
+            "and config.json belong to different models, or a file is missing: fetch the model "
+            "again."
+        )
+    # NumPy computes angles, cosines and sines in float64 first.
+    tables = 3 * 8 * shape.max_position_embedding * shape.head_dim
+    if tables > CACHE_LIMIT_BYTES:
+        raise StageError(
+            f"{folder / 'config.json'}: the rotary embedding of max_position_embeddings "
+            f"{shape.max_position_embedding} needs {tables / 2**30:.1f} GiB, the limit of the "
+            f"local sampler is {CACHE_LIMIT_BYTES >> 30} GiB. Sample with engine: server instead."
+        )
+    return shape
+
+
 class LocalSampler:
     """Draws responses to prompts; one instance can be used for any number of sets of prompts.
 
@@ -197,7 +233,7 @@ class LocalSampler:
     def __init__(self, folder: Path, output: str | None = None) -> None:
         ms.set_context(mode=ms.GRAPH_MODE)
         _use_cpu()
-        self.shape = _shape_of(folder)
+        self.shape = _checked_shape(folder, output)
         self.ends = end_tokens(folder)
         self.output = output
         self.model = Model(self.shape, read_weights(folder), output)

@@ -14,7 +14,13 @@ from tokenizers import Tokenizer
 from pcl_reasoner.core.artifact import fingerprint
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.kinds import Suffix, suffix_of
-from pcl_reasoner.prompt.template import ChatTemplate, load_template, prompt_messages
+from pcl_reasoner.prompt.model_files import open_tokenizer
+from pcl_reasoner.prompt.template import (
+    ChatTemplate,
+    load_template,
+    prompt_messages,
+    read_template,
+)
 from pcl_reasoner.prompt.vocabulary import read_vocabulary
 
 _ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant"}
@@ -114,7 +120,7 @@ def load_encoder(
     if isinstance(model, Mapping):
         tokenizer, chat = _from_vocabulary(model, template)
     else:
-        tokenizer = Tokenizer.from_file(str(Path(model) / "tokenizer.json"))
+        tokenizer = open_tokenizer(Path(model) / "tokenizer.json")
         chat = load_template(Path(model), template)
     return Encoder(tokenizer, chat, system, suffix, think_newline)
 
@@ -133,7 +139,7 @@ def _from_vocabulary(
     if template is None or (vocab_file.parent / "tokenizer_config.json").is_file():
         return tokenizer, load_template(vocab_file.parent, template)
     special = {key: text for key, text in files.items() if key.endswith("_token")}
-    return tokenizer, ChatTemplate(Path(template).read_text(encoding="utf-8"), special)
+    return tokenizer, ChatTemplate(read_template(Path(template)), special, template)
 
 
 def with_newlines(response: str) -> str:

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.pack.arrow_folder import read_arrow_folder
 from pcl_reasoner.pack.tokens import IGNORED
+from pcl_reasoner.prompt.model_files import open_tokenizer
 
 Kind = Literal["prompt", "trained", "masked", "padding"]
 
@@ -52,7 +53,7 @@ def preview_rows(folder: Path, tokenizer_file: Path, rows: Sequence[int]) -> lis
     beyond = [row for row in rows if not 0 <= row < table.num_rows]
     if beyond:
         raise InputError(f"{folder}: no row {beyond[0]}; it has rows 0 to {table.num_rows - 1}.")
-    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    tokenizer = open_tokenizer(tokenizer_file)
     return [spans(table.slice(row, 1).to_pylist()[0], tokenizer) for row in rows]
 
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
 from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.core.stage import NoProgress
 from pcl_reasoner.perplexity.old_log_probs import Evaluation, evaluate
+from pcl_reasoner.prompt.model_files import open_tokenizer
 from pcl_reasoner.runner.plan import Plan, PlannedStage
 from pcl_reasoner.train.config import TrainConfig
 
@@ -121,7 +121,7 @@ def inspect(
     """
     if not tokenizer_file.is_file():
         raise StageError(f"{tokenizer_file}: not found; it is needed to show tokens.")
-    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    tokenizer = open_tokenizer(tokenizer_file)
     found = evaluate(evaluation, folder, folder / "evaluate.log", env, NoProgress())
     records = evaluation.samples.to_pylist()
     return [

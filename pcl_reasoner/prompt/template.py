@@ -10,19 +10,14 @@ It renders as transformers' ``apply_chat_template`` does, without importing tran
 replaces the model's template, ``system`` the system turn, ``suffix`` a text after the problem.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
-
-from jinja2 import Template, TemplateError
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from typing import Any
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.prompt.model_files import read_json
+from pcl_reasoner.prompt import renderer
+from pcl_reasoner.prompt.model_files import read_json, refuse_code
 
 _SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token")
 _PROBE = "the-answer"
@@ -36,10 +31,12 @@ class ChatTemplate:
     Args:
         source: The jinja text.
         special_tokens: Name -> text, as in tokenizer_config.json (``eos_token`` …).
+        where: Its file, for errors.
     """
 
     source: str
     special_tokens: Mapping[str, str] = field(default_factory=dict)
+    where: str = "the recipe"
 
     @property
     def eos_token(self) -> str:
@@ -66,22 +63,23 @@ class ChatTemplate:
             add_generation_prompt: True to end with the start of an assistant's turn.
 
         Raises:
-            StageError: The template is not valid jinja, rejects the messages, or uses a variable
-                or function that is not provided.
+            StageError: The template is not valid jinja, rejects the messages, raises an error, or
+                exceeds a limit of ``renderer.py``.
         """
+        variables = {
+            "messages": messages,
+            "tools": None,
+            "documents": None,
+            "add_generation_prompt": add_generation_prompt,
+            **self.special_tokens,
+        }
         try:
-            return _compile(self.source).render(
-                messages=messages,
-                tools=None,
-                documents=None,
-                add_generation_prompt=add_generation_prompt,
-                **self.special_tokens,
-            )
-        except (TemplateError, TypeError) as error:
+            return renderer.render(self.source, variables)
+        except renderer.TemplateFailure as error:
             roles = ", ".join(message["role"] for message in messages)
             raise StageError(
-                f"the chat template cannot render messages of roles {roles}: {error}. "
-                "Name another one with the stage's key `template`."
+                f"{self.where}: the chat template cannot render messages of roles {roles}: "
+                f"{error}. Name another one with the stage's key `template`."
             ) from error
 
 
@@ -114,22 +112,32 @@ def load_template(model_folder: Path, template_file: str | None = None) -> ChatT
     config_file = model_folder / "tokenizer_config.json"
     if not config_file.is_file():
         raise StageError(f"{config_file}: does not exist, but a model folder needs it.")
+    refuse_code(model_folder)
     config = read_json(config_file)
     own_file = model_folder / "chat_template.jinja"
+    file = config_file
     if template_file is not None:
-        source = _read(Path(template_file))
+        file = Path(template_file)
+        source = read_template(file)
     elif own_file.is_file():
-        source = _read(own_file)
+        file, source = own_file, read_template(own_file)
     else:
         source = _own_template(config.get("chat_template"), model_folder)
-    _compile(source)
-    return ChatTemplate(source, _special_tokens(config))
+    try:
+        renderer.render(source, None)
+    except renderer.TemplateFailure as error:
+        raise StageError(
+            f"{file}: the chat template is not valid jinja: {error}. Correct it, or name another "
+            "one with the stage's key `template`."
+        ) from error
+    return ChatTemplate(source, _special_tokens(config, config_file), str(file))
 
 
 def _own_template(value: Any, model_folder: Path) -> str:
     """Return tokenizer_config.json's template: a text, or the item ``default`` of a list."""
     if isinstance(value, list):
-        value = {item["name"]: item["template"] for item in value}.get("default")
+        named = [item for item in value if isinstance(item, dict)]
+        value = next((one.get("template") for one in named if one.get("name") == "default"), None)
     if isinstance(value, str):
         return value
     raise StageError(
@@ -138,43 +146,31 @@ def _own_template(value: Any, model_folder: Path) -> str:
     )
 
 
-def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+def _special_tokens(config: Mapping[str, Any], file: Path) -> dict[str, str]:
     """Return name -> text of special tokens, given as a text or as ``{"content": text, …}``."""
-    values = {name: config.get(name) for name in _SPECIAL_TOKENS}
-    texts = {name: v.get("content") if isinstance(v, dict) else v for name, v in values.items()}
-    return {name: text for name, text in texts.items() if isinstance(text, str)}
+    found = {}
+    for name in _SPECIAL_TOKENS:
+        value = config.get(name)
+        text = value.get("content") if isinstance(value, dict) else value
+        if isinstance(text, str):
+            found[name] = text
+        elif value is not None:
+            raise StageError(
+                f"{file}: {name} is {str(value)[:60]!r}, expected a text or an object with the "
+                "text `content`. Fetch the model again."
+            )
+    return found
 
 
-def _read(path: Path) -> str:
+def read_template(path: Path) -> str:
+    """Read a template's file.
+
+    Raises:
+        StageError: The file cannot be read as UTF-8.
+    """
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise StageError(
             f"{path}: cannot be read ({error}). A template is a UTF-8 jinja file."
         ) from error
-
-
-@lru_cache(maxsize=8)
-def _compile(source: str) -> Template:
-    # transformers sets trim_blocks and lstrip_blocks, and published templates rely on both.
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
-    )
-    environment.filters["tojson"] = _tojson
-    environment.globals["raise_exception"] = _raise_exception
-    try:
-        return environment.from_string(source)
-    except TemplateError as error:
-        raise StageError(
-            f"the chat template is not valid jinja: {error}. Correct it, or name another one with "
-            "the stage's key `template`."
-        ) from error
-
-
-def _raise_exception(message: str) -> NoReturn:
-    raise TemplateError(message)
-
-
-def _tojson(value: Any, ensure_ascii: bool = False, **options: Any) -> str:
-    # jinja's own filter escapes HTML characters, which must not reach the model.
-    return json.dumps(value, ensure_ascii=ensure_ascii, **options)

@@ -34,7 +34,8 @@ def read_vocabulary(vocab_file: Path, merges_file: Path) -> Tokenizer:
     file is absent or lists none, they are Qwen2.5's, and their ids follow the vocabulary's last id.
 
     Raises:
-        StageError: A file cannot be read, or an added token's id contradicts the vocabulary.
+        StageError: A file cannot be read, or an added token is malformed, or its id contradicts
+            the vocabulary.
     """
     try:
         model = models.BPE.from_file(str(vocab_file), str(merges_file))
@@ -70,7 +71,13 @@ def _added_tokens(vocab_file: Path) -> list[tuple[int | None, AddedToken]]:
     if not listed:
         return [(None, AddedToken(text, normalized=False, special=True)) for text in QWEN2_5_TOKENS]
     keys = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
-    return [
-        (int(number), AddedToken(**{key: value[key] for key in keys if key in value}))
-        for number, value in sorted(listed.items(), key=lambda item: int(item[0]))
-    ]
+    try:
+        return [
+            (int(number), AddedToken(**{key: value[key] for key in keys if key in value}))
+            for number, value in sorted(listed.items(), key=lambda item: int(item[0]))
+        ]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise StageError(
+            f"{vocab_file.parent / 'tokenizer_config.json'}: added_tokens_decoder must be an "
+            f"object of id -> token, each with a text `content` ({error}). Fetch the model again."
+        ) from error

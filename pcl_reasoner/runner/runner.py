@@ -16,7 +16,6 @@ from pcl_reasoner import __version__
 from pcl_reasoner.core import artifact
 from pcl_reasoner.core.api_keys import missing_keys, without_slash
 from pcl_reasoner.core.damage import changed_files
-from pcl_reasoner.core.doctor import installed_version
 from pcl_reasoner.core.errors import (
     InputError,
     PclError,
@@ -25,7 +24,7 @@ from pcl_reasoner.core.errors import (
     join_errors,
     not_writable,
 )
-from pcl_reasoner.core.files import nearest
+from pcl_reasoner.core.files import installed_version, nearest
 from pcl_reasoner.core.hashes import FileHashes
 from pcl_reasoner.core.stage import Counts, Progress, StageContext
 from pcl_reasoner.runner import damaged, sources

@@ -27,6 +27,7 @@ from pcl_reasoner.inference.fleet import Keys
 from pcl_reasoner.inference.questions import Questions
 from pcl_reasoner.inference.server import SupervisedServer, started
 from pcl_reasoner.inference.settings import SamplingConfig
+from pcl_reasoner.prompt.model_files import open_tokenizer
 from pcl_reasoner.prompt.template import load_template
 from pcl_reasoner.verifiers.classify import (
     TOO_LONG,
@@ -191,13 +192,11 @@ class FolderScorer:
     """
 
     def __init__(self, config: RewardModelConfig, folder: Path) -> None:
-        from tokenizers import Tokenizer
-
         from pcl_reasoner.local_sampler.scorer import LocalScorer
 
         self.folder, self.scorer = folder, LocalScorer(folder, config.max_model_len)
         self.template = load_template(folder)
-        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self.tokenizer = open_tokenizer(folder / "tokenizer.json")
 
     def score(self, pairs: Iterator[Pair], tally: Tally) -> None:
         """Score all pairs.

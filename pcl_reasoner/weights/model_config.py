@@ -4,9 +4,9 @@
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, model_validator
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import StageConfig
@@ -72,46 +72,108 @@ def read_shape(policy: Path) -> ModelShape | None:
             "maps Qwen2 weights onto MindFormers' LlamaForCausalLM."
         )
     try:
-        return ModelShape(**_by_our_names(value))
-    except KeyError as error:
-        raise StageError(
-            f"{path}: has no {error.args[0]}, which every Qwen2 model has. Use the config.json "
-            "that was published with the weights."
-        ) from error
+        found = _Published.model_validate(value)
+    except ValidationError as error:
+        raise StageError(f"{path}: {_sentence(error)}") from error
+    return ModelShape(**found.by_our_names())
 
 
-def _by_our_names(value: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "num_layers": value["num_hidden_layers"],
-        "hidden_size": value["hidden_size"],
-        "num_heads": value["num_attention_heads"],
-        "n_kv_heads": value.get("num_key_value_heads", value["num_attention_heads"]),
-        "intermediate_size": value["intermediate_size"],
-        "vocab_size": value["vocab_size"],
-        "rms_norm_eps": value["rms_norm_eps"],
-        "theta": value.get("rope_theta", 10000.0),
-        "max_position_embedding": value["max_position_embeddings"],
-        "tie_word_embeddings": value.get("tie_word_embeddings", False),
-        "eos_token_id": _first(value.get("eos_token_id"), 151643),
-        "pad_token_id": _first(value.get("pad_token_id"), 151643),
-    }
+_Count = Annotated[int, Field(strict=True, gt=0, le=1 << 24)]
+_Number = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+_Token = Annotated[int, Field(strict=True, ge=0, lt=1 << 31)]
+_Tokens = _Token | list[_Token] | None
 
 
-def _first(value: Any, default: int) -> int:
-    found = value[0] if isinstance(value, list) and value else value
-    return default if found is None or isinstance(found, list) else int(found)
+class _Published(BaseModel):
+    """The keys of a Qwen2 model's config.json that are read, by their published names."""
+
+    num_hidden_layers: _Count
+    hidden_size: _Count
+    num_attention_heads: _Count
+    num_key_value_heads: _Count | None = None
+    intermediate_size: _Count
+    vocab_size: _Count
+    rms_norm_eps: _Number
+    rope_theta: _Number = 10000.0
+    max_position_embeddings: _Count
+    tie_word_embeddings: Annotated[bool, Field(strict=True)] = False
+    eos_token_id: _Tokens = None
+    pad_token_id: _Tokens = None
+
+    @model_validator(mode="after")
+    def _heads_divide_the_width(self) -> "_Published":
+        heads, grouped = self.num_attention_heads, self.num_key_value_heads
+        if self.hidden_size % (2 * heads):
+            raise ValueError(
+                f"hidden_size {self.hidden_size} is not a multiple of 2 x num_attention_heads "
+                f"{heads}"
+            )
+        if grouped and heads % grouped:
+            raise ValueError(
+                f"num_attention_heads {heads} is not a multiple of num_key_value_heads {grouped}"
+            )
+        return self
+
+    def by_our_names(self) -> dict[str, Any]:
+        """Return the arguments of ModelShape."""
+        return {
+            "num_layers": self.num_hidden_layers,
+            "hidden_size": self.hidden_size,
+            "num_heads": self.num_attention_heads,
+            "n_kv_heads": self.num_key_value_heads or self.num_attention_heads,
+            "intermediate_size": self.intermediate_size,
+            "vocab_size": self.vocab_size,
+            "rms_norm_eps": self.rms_norm_eps,
+            "theta": self.rope_theta,
+            "max_position_embedding": self.max_position_embeddings,
+            "tie_word_embeddings": self.tie_word_embeddings,
+            "eos_token_id": _first(self.eos_token_id, 151643),
+            "pad_token_id": _first(self.pad_token_id, 151643),
+        }
+
+
+def _sentence(error: ValidationError) -> str:
+    """Return the first problem as a sentence: which key, what it is, and what was expected."""
+    problem = error.errors()[0]
+    remedy = "Use the config.json that was published with the weights."
+    key = ".".join(map(str, problem["loc"][:1]))
+    if problem["type"] == "missing":
+        return f"has no {key}, which every Qwen2 model has. {remedy}"
+    if not key:
+        return f"{problem['msg'].removeprefix('Value error, ')}. {remedy}"
+    got = repr(problem["input"])
+    got = got if len(got) <= 60 else f"{got[:60]}…"
+    return f"{key} is {got}: {problem['msg'].lower()}. {remedy}"
+
+
+def _first(value: int | list[int] | None, default: int) -> int:
+    found = (value[0] if value else None) if isinstance(value, list) else value
+    return default if found is None else found
+
+
+_END_TOKENS: TypeAdapter[int | list[int]] = TypeAdapter(
+    _Token | Annotated[list[_Token], Field(min_length=1)]
+)
 
 
 def end_tokens(folder: Path) -> list[int]:
     """Read the token ids that end a response from generation_config.json, or else config.json.
 
     Raises:
-        StageError: Neither file has an ``eos_token_id``.
+        StageError: Neither file has an ``eos_token_id``, or it is not a token id.
     """
     for name in ("generation_config.json", "config.json"):
         value = read_json(folder / name).get("eos_token_id")
-        if value is not None:
-            return [int(item) for item in (value if isinstance(value, list) else [value])]
+        if value is None:
+            continue
+        try:
+            found = _END_TOKENS.validate_python(value)
+        except ValidationError as error:
+            raise StageError(
+                f"{folder / name}: eos_token_id is {str(value)[:60]!r}, expected the id of a "
+                "token, or a list of ids. Use the file that was published with the weights."
+            ) from error
+        return found if isinstance(found, list) else [found]
     raise StageError(
         f"{folder}: neither generation_config.json nor config.json has eos_token_id, so no "
         "response could end. Add it: the id of the template's end-of-turn token."

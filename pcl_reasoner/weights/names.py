@@ -117,7 +117,7 @@ def match(found: Mapping[str, StoredTensor], shape: ModelShape, style: Style, wh
     names = {name: styled(name, style) for name in wanted}
     embeddings = found.get(names[EMBEDDINGS])
     left_out: Counter[str] = Counter()
-    wrong = list(_misfits(wanted, names, found))
+    wrong = list(misfits(wanted, names, found))
     for name in found.keys() - set(names.values()):
         kind = _left_out_as(name, style, shape.tie_word_embeddings)
         if kind is None:
@@ -131,11 +131,18 @@ def match(found: Mapping[str, StoredTensor], shape: ModelShape, style: Style, wh
     return Match(names, dict(sorted(left_out.items())))
 
 
-def _misfits(
+def misfits(
     wanted: Mapping[str, tuple[int, ...]],
     names: Mapping[str, str],
     found: Mapping[str, StoredTensor],
 ) -> Iterator[str]:
+    """Yield a sentence for each tensor that is missing or has another shape.
+
+    Args:
+        wanted: Name -> dimensions.
+        names: Name -> name under which the tensor is stored.
+        found: Stored tensors, by the latter name.
+    """
     for name, stored in names.items():
         shown = name if name == stored else f"{name} (as {stored})"
         if stored not in found:

@@ -11,6 +11,7 @@ never interpreted here.
 import hashlib
 import json
 import math
+import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,13 +20,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.prompt.model_files import read_json
+from pcl_reasoner.prompt.model_files import read_json, refuse_code, refuse_pickles
 
 CHUNK_BYTES = 1 << 24
 INDEX = "model.safetensors.index.json"
 """File name of the index for Hugging Face's libraries: tensor -> file."""
 NAME_MAP = "param_name_map.json"
 """File name of MindSpore's index, with the same content."""
+_FILE_NAME = re.compile(r"[^/\\\0]+\.safetensors")
 Style = Literal["huggingface", "mindformers"]
 """The framework whose names the tensors have."""
 
@@ -56,41 +58,74 @@ def weight_files(folder: Path) -> list[Path]:
     """Return a folder's safetensors files: those of its index, else model.safetensors, else all.
 
     Raises:
-        StageError: There is no such file, or the index names a file that does not exist.
+        StageError: There is no such file, a file of the index is missing or lacks a tensor that
+            the index names, or the folder asks for code of its own.
     """
-    index = read_json(folder / INDEX) or read_json(folder / NAME_MAP)
+    refuse_code(folder)
+    index = folder / INDEX if (folder / INDEX).is_file() else folder / NAME_MAP
+    if index.is_file():
+        return _indexed_files(index)
     single = folder / "model.safetensors"
-    if index:
-        files = [folder / name for name in sorted(set(index.get("weight_map", index).values()))]
-    else:
-        files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
-    absent = [path.name for path in files if not path.is_file()]
-    if absent or not files:
-        what = f"missing {', '.join(absent)}" if absent else "no safetensors file"
-        raise StageError(f"{folder}: {what}; the weights must be complete safetensors files.")
+    files = [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
+    if not files:
+        refuse_pickles(folder)
+        raise StageError(
+            f"{folder}: no safetensors file; the weights must be complete safetensors files."
+        )
+    return files
+
+
+def _indexed_files(index: Path) -> list[Path]:
+    """Return the files that an index names, after a check that they have its tensors."""
+    value = read_json(index)
+    file_of = value.get("weight_map", value)
+    if not isinstance(file_of, dict) or not file_of:
+        raise StageError(f"{index}: names no files of tensors. Fetch the model again.")
+    for name, file in file_of.items():
+        if not isinstance(file, str) or not _FILE_NAME.fullmatch(file):
+            raise StageError(
+                f"{index}: {name} is in {file!r}, expected the name of a safetensors file in the "
+                "same folder. Fetch the model again."
+            )
+    files = [index.parent / name for name in sorted(set(file_of.values()))]
+    if absent := [path.name for path in files if not path.is_file()]:
+        raise StageError(
+            f"{index.parent}: missing {', '.join(absent)}; the weights must be complete "
+            "safetensors files."
+        )
+    held = {path.name: _read_header(path)[1] for path in files}
+    if lacking := sorted(name for name, file in file_of.items() if name not in held[file]):
+        first = lacking[0]
+        raise StageError(
+            f"{index}: {len(lacking)} tensors are not in their files, e.g. {first} in "
+            f"{file_of[first]}. Index and files belong to different models: fetch the model again."
+        )
     return files
 
 
 def _read_header(path: Path) -> tuple[int, dict[str, dict[str, Any]]]:
     """Read the offset of the tensors' bytes, and the header's entries, from a complete file.
 
+    The safetensors library checks the header first: its length, JSON, data types and shapes, and
+    that the tensors fill the file without gaps and overlaps.
+
     Raises:
-        StageError: The file's size is not the one given by its header: it was truncated or damaged.
+        StageError: The file cannot be read, or is truncated or damaged.
     """
-    size = path.stat().st_size
-    with path.open("rb") as handle:
-        first = handle.read(8)
-        length = struct.unpack("<Q", first)[0] if len(first) == 8 else size
-        if 8 + length > size:
-            raise StageError(f"{path}: truncated ({size} bytes). Copy the file again.")
-        entries: dict[str, dict[str, Any]] = json.loads(handle.read(length))
-    entries.pop("__metadata__", None)
-    end = max((entry["data_offsets"][1] for entry in entries.values()), default=0)
-    if 8 + length + end != size:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np"):
+            pass
+        with path.open("rb") as handle:
+            length = struct.unpack("<Q", handle.read(8))[0]
+            entries: dict[str, dict[str, Any]] = json.loads(handle.read(length))
+    except (SafetensorError, OSError) as error:
         raise StageError(
-            f"{path}: has {size} bytes, expected {8 + length + end} by its header. It is "
-            "truncated or damaged: copy it again."
-        )
+            f"{path}: not a complete safetensors file ({error}). It is truncated or damaged: copy "
+            "it again."
+        ) from error
+    entries.pop("__metadata__", None)
     return 8 + length, entries
 
 
@@ -98,7 +133,7 @@ def is_complete(path: Path) -> bool:
     """True if a safetensors file exists and is complete."""
     try:
         _read_header(path)
-    except (StageError, OSError, ValueError):
+    except StageError:
         return False
     return True
 

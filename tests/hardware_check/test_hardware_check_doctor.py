@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pcl_reasoner.core import doctor
+from pcl_reasoner.hardware_check import doctor
 
 ROOT = Path(__file__).resolve().parents[2]
 

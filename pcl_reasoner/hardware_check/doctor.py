@@ -8,8 +8,9 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
+
+from pcl_reasoner.core.files import installed_version
 
 MATRIX = (
     ("2.7.2", "1.8.0", "8.5.0"),
@@ -79,14 +80,6 @@ def checks() -> list[Check]:
         _cann(cann_version(os.environ), found["mindspore"]),
         _driver(driver_version()),
     ]
-
-
-def installed_version(name: str) -> str | None:
-    """The version of an installed distribution; None if it is not installed."""
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def satisfies(version: str, wanted: str) -> bool:
