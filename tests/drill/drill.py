@@ -16,6 +16,7 @@ import damages
 import hosts
 import interruptions
 import log
+import models
 import neighbours
 import served
 import table
@@ -49,6 +50,10 @@ KINDS: dict[str, tuple[Trial, str]] = {
     "odd answers": (
         served.odd_answers,
         f"a fifth of a server's answers, or all, are odd in one of {len(served.KINDS)} ways",
+    ),
+    "odd models": (
+        models.odd_folder,
+        f"a model's folder is odd in one of {len(models.KINDS)} ways; `run`, `convert` or `eval`",
     ),
     "clocks": (interruptions.clock, "the clock jumps by seconds, hours or years, both ways"),
     "hosts' clocks": (hosts.clocks, "two hosts train, the clock of one is wrong"),
