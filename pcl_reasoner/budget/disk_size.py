@@ -37,6 +37,10 @@ _CHECKPOINT_BYTES = 12
 """Bytes per parameter in a checkpoint: the parameter and two moments in float32."""
 _MERGED_BYTES = 4
 """Bytes per parameter in the merged checkpoint and in the export, both float32."""
+_HASHED_PER_SECOND = 0.9e9
+"""Bytes per second and core: SHA-256 by OpenSSL with the processor's own instructions, measured on
+one x86-64 server; other processors differ."""
+_SECONDS_PER_HOUR = 3600
 
 Line = tuple[str, str]
 """What takes space, and how much."""
@@ -82,6 +86,23 @@ def training(stage: str, config: TrainConfig, job: Training, size: DataSize) -> 
     written = max(1, -(-size.steps // config.checkpoint_steps))
     yield _checkpoints(stage, job, config.keep_checkpoints, written)
     yield _merged(stage, job)
+    yield _hashed(
+        f"rows, checkpoint and export of {stage}", 2 * _model_size(job) + tokenized + packed
+    )
+
+
+def _hashed(what: str, size: float) -> Line:
+    """How long it takes to compare files with their hashes.
+
+    Args:
+        what: The files.
+        size: In GB.
+    """
+    hours = size * GB / _HASHED_PER_SECOND / _SECONDS_PER_HOUR
+    return (
+        f"{what} are hashed: once, and by each `verify`",
+        f"{size:,.0f} GB: {hours:.2f} h on one core, less on more if the disk is as fast",
+    )
 
 
 def rounds(found: RoundEstimate) -> Iterator[Line]:
@@ -117,6 +138,7 @@ def rounds(found: RoundEstimate) -> Iterator[Line]:
         f"{config.max_rounds * stored:,.0f} GB after {config.max_rounds} rounds",
     )
     yield _merged(stage, job)
+    yield _hashed(f"checkpoint and export of {stage}", 2 * _model_size(job))
 
 
 def _checkpoints(stage: str, job: Training, keep: int, written: int) -> Line:
@@ -127,7 +149,12 @@ def _checkpoints(stage: str, job: Training, keep: int, written: int) -> Line:
     )
 
 
-def _merged(stage: str, job: Training) -> Line:
+def _model_size(job: Training) -> float:
+    """The size of the trained model, in GB of float32."""
     whole = sum(slice_numbers(job, one) * job.tensor for one in range(job.stages))
-    model = whole * _MERGED_BYTES / GB
+    return whole * _MERGED_BYTES / GB
+
+
+def _merged(stage: str, job: Training) -> Line:
+    model = _model_size(job)
     return f"merged checkpoint and export of {stage}", f"{2 * model:,.0f} GB, {model:,.0f} GB each"

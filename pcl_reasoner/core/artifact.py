@@ -17,6 +17,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -200,10 +201,13 @@ def commit(partial: Path, final: Path, manifest: dict[str, Any]) -> dict[str, An
     Returns:
         The manifest as it was written.
     """
+    paths = payload_files(partial)
+    with ThreadPoolExecutor(os.cpu_count()) as threads:  # of a model: a minute per core and 50 GB
+        sums = list(threads.map(hash_file, paths))
     hashes = {}
-    for path in payload_files(partial):
+    for path, sha256 in zip(paths, sums, strict=True):
         name = path.relative_to(partial).as_posix()
-        hashes[name] = {"sha256": hash_file(path), "bytes": path.stat().st_size}
+        hashes[name] = {"sha256": sha256, "bytes": path.stat().st_size}
         fsync(path)
     for folder in sorted(path for path in partial.rglob("*") if path.is_dir()):
         fsync(folder)

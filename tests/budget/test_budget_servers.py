@@ -229,15 +229,17 @@ def test_disk_by_hand(tmp_path: Path) -> None:
     config = stage(plan, "train").spec.config
     assert isinstance(config, TrainConfig)
     million = replace(size, segments=90_000_000, rows=100_000_000)
-    (_, rows), (checkpoints, bytes_), _ = training("a/train", config, job, million)
+    (_, rows), (checkpoints, bytes_), _, (_, hashed) = training("a/train", config, job, million)
     # 9e9 tokens of 8 bytes, 1e10 places of 12 bytes.
     assert rows == "72 GB tokenized, 120 GB packed"
+    # 192e9 bytes at 0.9e9 a second are 213 s.
+    assert hashed == "192 GB: 0.06 h on one core, less on more if the disk is as fast"
     # 250 steps, one checkpoint each 100: after 100, 200 and at the end.
     assert checkpoints == "checkpoints of a/train, 3 of 3 kept (keep_checkpoints)"
     assert bytes_ == "0 GB, 0 GB each"
     large = replace(job, hidden=64_000, feed_forward=128_000)
     held = sum(parameters_held(large, one) for one in range(2)) * 4
-    *_, (_, bytes_), (_, model) = training("a/train", config, large, size)
+    *_, (_, bytes_), (_, model), _ = training("a/train", config, large, size)
     assert bytes_ == f"{3 * held * 12 / 1e9:,.0f} GB, {held * 12 / 1e9:,.0f} GB each"
     # Both data-parallel ranks hold the same: the merged model is half of that, 4 bytes a number.
     assert model == f"{held * 4 / 1e9:,.0f} GB, {held * 2 / 1e9:,.0f} GB each"
