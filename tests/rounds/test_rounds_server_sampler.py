@@ -606,8 +606,8 @@ def test_settings_may_change_but_not_the_prompt(
     drawing: Callable[..., Drawing], server: PolicyServer, weights: Weights
 ) -> None:
     one = drawing(server)
-    one.round(weights(2), n=1, max_new_tokens=7, temperature=0.5)
-    assert {(b["n"], b["max_tokens"], b["temperature"]) for b in server.asked} == {(1, 7, 0.5)}
+    one.round(weights(2), n=1, max_new_tokens=17, temperature=0.5)
+    assert {(b["n"], b["max_tokens"], b["temperature"]) for b in server.asked} == {(1, 17, 0.5)}
     with pytest.raises(ValueError, match="the prompts would differ"):
         one.round(None, system="Be brief.", seed=3)
 
