@@ -54,7 +54,7 @@ LONG_COMMAND = [*PYTEST, LONG_LIMIT, "-m", "long"]
 LONG_MEANS = (
     "by hand before an issue is closed: "
     "twenty kills, compiles of the published layouts, faults between hosts, rehearsals of all "
-    "layouts and losses, resume in a cluster's layouts, MindSpore 2.9"
+    "layouts and losses, resume in a cluster's layouts, the drill a hundred times, MindSpore 2.9"
 )
 
 
