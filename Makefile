@@ -25,13 +25,17 @@ STAMPS := $(VENV)/.installed
 VLLM := .venv-vllm
 SECOND := .venv-mindspore-2-9
 PAIR := requirements/mindspore_2_7.txt
+# The same versions with the SHA-256 of every file of theirs on PyPI: `make hashes` writes them.
+HASHED := requirements/hashed
+WITH_HASHES := --no-deps --require-hashes
+LISTS := base dev extras mindspore_2_7 mindspore_2_9 vllm
 
 BASE := $(STAMPS)/base-$(basename $(notdir $(PAIR)))
 
 # Where one lane is asked for that is not vllm, vLLM is not installed.
 WITH_VLLM := $(if $(LANES),$(filter vllm,$(LANES)),vllm)
 
-.PHONY: run test test-all drill install install-dev install-vllm install-second clean
+.PHONY: run test test-all drill hashes install install-dev install-vllm install-second clean
 .DELETE_ON_ERROR:
 
 run: install
@@ -70,8 +74,9 @@ $(STAMPS)/torch: requirements/torch.txt $(STAMPS)/venv
 	touch $@
 
 # A stamp per pair: another pair replaces the installed one.
-$(BASE): requirements/base.txt $(PAIR) $(STAMPS)/torch
-	$(PIP) install -r requirements/base.txt -r $(PAIR)
+$(BASE): $(HASHED)/base.txt $(HASHED)/$(notdir $(PAIR)) $(STAMPS)/torch
+	$(PIP) install $(WITH_HASHES) -r $(HASHED)/base.txt -r $(HASHED)/$(notdir $(PAIR))
+	$(PIP) check
 	rm -f $(STAMPS)/base-*
 	touch $@
 
@@ -79,27 +84,36 @@ $(STAMPS)/package: setup.cfg pyproject.toml $(BASE)
 	$(PIP) install --no-deps --no-build-isolation -e .
 	touch $@
 
-$(STAMPS)/dev: requirements/dev.txt requirements/extras.txt $(BASE)
-	$(PIP) install -r requirements/dev.txt -r requirements/extras.txt
+$(STAMPS)/dev: $(HASHED)/dev.txt $(HASHED)/extras.txt $(BASE)
+	$(PIP) install $(WITH_HASHES) -r $(HASHED)/dev.txt -r $(HASHED)/extras.txt
+	$(PIP) check
 	touch $@
 
 # An environment of its own, as it brings another transformers; nothing but what is pinned.
-$(VLLM)/.installed: requirements/torch.txt requirements/vllm.txt
+$(VLLM)/.installed: requirements/torch.txt $(HASHED)/vllm.txt
 	$(PYTHON) -m venv $(VLLM)
 	$(VLLM)/bin/python -m pip --disable-pip-version-check install --no-deps \
 	  $(addprefix --extra-index-url ,$(TORCH_INDEX)) -r requirements/torch.txt
-	$(VLLM)/bin/python -m pip --disable-pip-version-check install --no-deps -r requirements/vllm.txt
+	$(VLLM)/bin/python -m pip --disable-pip-version-check install $(WITH_HASHES) \
+	  -r $(HASHED)/vllm.txt
 	touch $@
 
 # The second pair of MindSpore and MindFormers, in an environment of its own.
-$(SECOND)/.installed: setup.cfg requirements/torch.txt requirements/base.txt requirements/mindspore_2_9.txt
+$(SECOND)/.installed: setup.cfg requirements/torch.txt $(HASHED)/base.txt $(HASHED)/mindspore_2_9.txt
 	$(PYTHON) -m venv $(SECOND)
 	$(SECOND)/bin/python -m pip --disable-pip-version-check install \
 	  $(addprefix --extra-index-url ,$(TORCH_INDEX)) -c requirements/base.txt -r requirements/torch.txt
-	$(SECOND)/bin/python -m pip --disable-pip-version-check install \
-	  -r requirements/base.txt -r requirements/mindspore_2_9.txt
+	$(SECOND)/bin/python -m pip --disable-pip-version-check install $(WITH_HASHES) \
+	  -r $(HASHED)/base.txt -r $(HASHED)/mindspore_2_9.txt
 	$(SECOND)/bin/python -m pip --disable-pip-version-check install --no-deps --no-build-isolation -e .
 	touch $@
+
+# After a change of a version. torch has no hashes: TORCH_INDEX may serve another build of it.
+hashes: $(STAMPS)/dev
+	mkdir -p $(HASHED)
+	for list in $(LISTS); do $(BIN)/uv pip compile --quiet --no-deps --generate-hashes \
+	  --python-version 3.11.7 --no-header --no-annotate requirements/$$list.txt \
+	  -o $(HASHED)/$$list.txt || exit 1; done
 
 clean:
 	rm -rf $(VENV) $(VLLM) $(SECOND) build *.egg-info .mypy_cache .ruff_cache .pytest_cache
