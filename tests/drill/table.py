@@ -39,7 +39,11 @@ def table(trials: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]) -> str:
         rows.append(f"| {kind} | {what} | {cells} |")
     versions = len({one["code"] for one in trials})
     hours = sum(one["seconds"] for one in trials) / 3600
-    days = sorted({one.get("day", "") for one in trials})
+    days = sorted({one["day"] for one in trials})
     when = " to ".join(dict.fromkeys([days[0], days[-1]])) if days else "never"
-    text = f"{len(trials):,} trials, {hours:.1f} hours, {when}, {versions} versions of the package"
-    return "\n".join(rows) + f"\n\n{text}: `make drill COUNT=1000`.\n"
+    text = (
+        f"{when}: {len(trials):,} trials in {hours:.1f} hours, with {versions} versions of the "
+        "package. A trial that\nended badly was repeated by its seed with a corrected version; its "
+        "last end counts.\n"
+    )
+    return "\n".join(rows) + f"\n\n{text}"
