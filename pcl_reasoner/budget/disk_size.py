@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pcl_reasoner.budget.round_size import RoundEstimate, stored_numbers
+from pcl_reasoner.budget.round_size import HASHING_RATE, RoundEstimate, stored_numbers
 from pcl_reasoner.budget.served_model import ServedModel, hub_model
 from pcl_reasoner.budget.serving_size import Asked
 from pcl_reasoner.estimate.data_size import DataSize
@@ -37,9 +37,6 @@ _CHECKPOINT_BYTES = 12
 """Bytes per parameter in a checkpoint: the parameter and two moments in float32."""
 _MERGED_BYTES = 4
 """Bytes per parameter in the merged checkpoint and in the export, both float32."""
-_HASHED_PER_SECOND = 0.9e9
-"""Bytes per second and core: SHA-256 by OpenSSL with the processor's own instructions, measured on
-one x86-64 server; other processors differ."""
 _SECONDS_PER_HOUR = 3600
 
 Line = tuple[str, str]
@@ -98,7 +95,7 @@ def _hashed(what: str, size: float) -> Line:
         what: The files.
         size: In GB.
     """
-    hours = size * GB / _HASHED_PER_SECOND / _SECONDS_PER_HOUR
+    hours = size * GB / HASHING_RATE / _SECONDS_PER_HOUR
     return (
         f"{what} are hashed: once, and by each `verify`",
         f"{size:,.0f} GB: {hours:.2f} h on one core, less on more if the disk is as fast",

@@ -232,8 +232,8 @@ def test_disk_by_hand(tmp_path: Path) -> None:
     (_, rows), (checkpoints, bytes_), _, (_, hashed) = training("a/train", config, job, million)
     # 9e9 tokens of 8 bytes, 1e10 places of 12 bytes.
     assert rows == "72 GB tokenized, 120 GB packed"
-    # 192e9 bytes at 0.9e9 a second are 213 s.
-    assert hashed == "192 GB: 0.06 h on one core, less on more if the disk is as fast"
+    # 192e9 bytes at 2e9 a second are 96 s.
+    assert hashed == "192 GB: 0.03 h on one core, less on more if the disk is as fast"
     # 250 steps, one checkpoint each 100: after 100, 200 and at the end.
     assert checkpoints == "checkpoints of a/train, 3 of 3 kept (keep_checkpoints)"
     assert bytes_ == "0 GB, 0 GB each"
