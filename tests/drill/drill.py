@@ -73,6 +73,7 @@ SLOW_KINDS = ("hosts' clocks",)
 @click.option("--again", is_flag=True, help="Repeat the bad trials of the log.")
 @click.option("--table", "only_table", is_flag=True, help="Write the log's table, run nothing.")
 @click.option("--quick", is_flag=True, help="Disturb only stages that take less than a second.")
+@click.option("--fixed", is_flag=True, help="The same trials each time; without it, by the clock.")
 @click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count(), show_default=True)
 @click.option(
     "--log", "path", type=click.Path(path_type=Path), default=BUILD / "log.jsonl", show_default=True
@@ -84,6 +85,7 @@ def main(
     again: bool,
     only_table: bool,
     quick: bool,
+    fixed: bool,
     jobs: int,
     path: Path,
 ) -> int:
@@ -96,7 +98,8 @@ def main(
         todo = [seed] if seed else [one["seed"] for one in log.read(path) if one["verdict"] == BAD]
     else:
         every = tuple(kind for kind in KINDS if not (quick and kind in SLOW_KINDS))
-        todo = list(_missing(log.read(path), code, kinds or every, count))
+        begin = "0" if fixed else f"{time.time_ns() // 1_000_000:x}"
+        todo = list(_missing(log.read(path), code, kinds or every, count, begin))
     print(f"{len(todo)} trials, log {path}", flush=True)
 
     def run(one: str) -> str:
@@ -109,15 +112,14 @@ def main(
 
 
 def _missing(
-    done: list[dict[str, Any]], code: str, kinds: tuple[str, ...], count: int
+    done: list[dict[str, Any]], code: str, kinds: tuple[str, ...], count: int, begin: str
 ) -> Iterator[str]:
     """Seeds of the trials that the log lacks, one kind after the other in turn."""
     have = Counter(one["kind"] for one in done if one["code"] == code)
-    now = f"{time.time_ns() // 1_000_000:x}"
     for number in range(count):
         for kind in kinds:
             if number >= have[kind]:
-                yield f"{now}-{kind}-{number}"
+                yield f"{begin}-{kind}-{number}"
 
 
 def _run(place: Scene, path: Path, code: str, seed: str) -> str:
