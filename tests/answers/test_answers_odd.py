@@ -6,11 +6,10 @@ import gzip
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from completion_server import CompletionServer
 from odd_answers import GZIP, MORE, ODD, raw
-from sample_helpers import PROBLEMS, context
+from sample_helpers import PROBLEMS, context, rows_of
 
 from pcl_reasoner.answers import exchange
 from pcl_reasoner.core.errors import StageError
@@ -36,11 +35,6 @@ FIRST = min(PROBLEMS, key=problem_id)
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet, "FIRST_PAUSE", 0.01)
-
-
-def rows_of(output: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.read_table(output / "responses/part-00000.parquet").to_pylist()
-    return rows
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -519,7 +519,7 @@ def test_what_may_not_be_read(folder: Path, closed: str, words: tuple[str, ...],
 
 
 def test_a_chain_of_recipes_ends(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A hundred recipes, each of which reads the next one."""
+    """A hundred recipes; each reads the next one."""
     for number in range(100):
         text = with_source(f"recipe: r{number + 1}.yaml, stage: convert")
         (folder / f"r{number}.yaml").write_text(text.replace("small", f"r{number}"))

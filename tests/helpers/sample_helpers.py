@@ -35,3 +35,9 @@ def context(folder: Path, **placement: Any) -> StageContext:
     return StageContext(
         name="sample", quarantined=folder / "quarantined.jsonl", placement=Placement(**placement)
     )
+
+
+def rows_of(output: Path) -> list[dict[str, Any]]:
+    """The responses that a stage wrote."""
+    rows: list[dict[str, Any]] = pq.read_table(output / "responses/part-00000.parquet").to_pylist()
+    return rows

@@ -6,10 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from completion_server import CompletionServer, drop, send, status
-from sample_helpers import PROBLEMS, context
+from sample_helpers import PROBLEMS, context, rows_of
 from tokenizers import Tokenizer
 
 from pcl_reasoner.core.errors import StageError
@@ -27,11 +26,6 @@ ORDER = sorted(PROBLEMS, key=problem_id)
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet, "FIRST_PAUSE", 0.01)
-
-
-def rows_of(output: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = pq.read_table(output / "responses/part-00000.parquet").to_pylist()
-    return rows
 
 
 def test_each_response_is_the_one_of_its_own_seed(
