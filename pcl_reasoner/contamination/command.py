@@ -104,7 +104,7 @@ def _is_fingerprints(path: Path) -> bool:
         return False
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
     return isinstance(value, dict) and "format" in value and "questions" in value
 

@@ -12,21 +12,21 @@ be read is an error, because its copies in the training data would stay unnotice
 
 import json
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.ipc
-import pyarrow.parquet as pq
 
 from pcl_reasoner.contamination.fields import ANSWER_FIELDS, ID_FIELDS, PROBLEM_FIELDS, first_of
 from pcl_reasoner.contamination.fingerprints import Question
 from pcl_reasoner.core.artifact import QUARANTINED
 from pcl_reasoner.core.errors import InputError, StageError
+from pcl_reasoner.core.json_lines import json_lines, parsed
 from pcl_reasoner.curate import problem_id
-from pcl_reasoner.curate.parts import BATCH_ROWS
+from pcl_reasoner.curate.parts import open_parquet, reading, record_batches
 from pcl_reasoner.formats.records import Reason, has_lone_surrogate
 
 MALFORMED_NO_PROBLEM = "malformed_no_problem"
@@ -38,6 +38,7 @@ FIELDS = (
 )
 """Fields searched for the question, in this order."""
 MAX_CHARACTERS = 1_000_000
+_ADVICE = "Correct it: a question that is not read would not be found."
 
 Quarantine = Callable[[str, int, str, str | bytes], None]
 """Called with the file's name, the row in the file, the reason and the record."""
@@ -137,11 +138,10 @@ Record = tuple[int, Any, str | None]
 
 def _records(file: Path, name: str, column: str | None) -> Iterator[Record]:
     if file.suffix == ".parquet":
-        reader = pq.ParquetFile(file)
-        columns = _columns(name, reader.schema_arrow, column)
-        yield from _batched(reader.iter_batches(BATCH_ROWS, columns=columns))
+        columns = _columns(name, open_parquet(file).schema_arrow, column)
+        yield from _batched(record_batches(file, columns, checks_text=False))
     elif file.suffix == ".arrow":
-        with pa.memory_map(str(file)) as source:
+        with reading(file, "Arrow file"), pa.memory_map(str(file)) as source:
             stream = pa.ipc.open_stream(source)
             columns = _columns(name, stream.schema, column)
             yield from _batched(batch.select(columns) for batch in stream)
@@ -162,8 +162,24 @@ def _columns(name: str, schema: pa.Schema, column: str | None) -> list[str]:
 
 
 def _batched(batches: Iterator[pa.RecordBatch]) -> Iterator[Record]:
-    records = (record for batch in batches for record in batch.to_pylist())
-    return ((number, record, None) for number, record in enumerate(records))
+    """Records of batches; a row whose text is not UTF-8 is refused, like such a line."""
+    first = 0
+    for batch in batches:
+        try:
+            found: Iterable[Record] = [
+                (first + n, row, None) for n, row in enumerate(batch.to_pylist())
+            ]
+        except UnicodeDecodeError:
+            found = (_one(first + row, batch.slice(row, 1)) for row in range(len(batch)))
+        yield from found
+        first += len(batch)
+
+
+def _one(number: int, row: pa.RecordBatch) -> Record:
+    try:
+        return number, row.to_pylist()[0], None
+    except UnicodeDecodeError as error:
+        return number, error.object, Reason.MALFORMED_UTF8
 
 
 def _lines(file: Path) -> Iterator[Record]:
@@ -177,7 +193,7 @@ def _lines(file: Path) -> Iterator[Record]:
                 yield number, json.loads(line.decode("utf-8")), None
             except UnicodeDecodeError:
                 yield number, line, Reason.MALFORMED_UTF8
-            except ValueError:
+            except (ValueError, RecursionError):
                 yield number, line, Reason.MALFORMED_JSON
 
 
@@ -258,7 +274,8 @@ def _benchmark_files(path: Path) -> list[Path]:
 def _benchmark_records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Records of a benchmark file with their 0-based record or line number."""
     if file.suffix == ".parquet":
-        yield from enumerate(pq.read_table(file).to_pylist())
+        rows = (row for batch in record_batches(file) for row in batch.to_pylist())
+        yield from enumerate(rows)
     elif file.suffix == ".json":
         yield from enumerate(_named_questions(file))
     else:
@@ -267,7 +284,7 @@ def _benchmark_records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _named_questions(file: Path) -> list[dict[str, Any]]:
     """Records of a .json file: V1's object of id -> question or record, or a list of records."""
-    value = _parsed(file, file.read_text(encoding="utf-8"), "")
+    value = parsed(file.read_bytes(), str(file), _ADVICE)
     if isinstance(value, list):
         value = {str(item.get("id", number)): item for number, item in enumerate(value)}
     if not isinstance(value, dict):
@@ -283,24 +300,10 @@ def _named_questions(file: Path) -> list[dict[str, Any]]:
 
 def _benchmark_lines(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     # Line by line: a file of LiveCodeBench has up to 1.3 GB.
-    with file.open(encoding="utf-8", newline="\n") as lines:
-        for number, line in enumerate(lines):
-            if not line.strip():
-                continue
-            record = _parsed(file, line, f", line {number + 1}")
-            if not isinstance(record, dict):
-                raise StageError(
-                    f"contamination: {file.name}, line {number + 1}: expected an object with id "
-                    f"and problem, got {type(record).__name__}. Correct the line."
-                )
-            yield number, record
-
-
-def _parsed(file: Path, text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise StageError(
-            f"contamination: {file.name}{where}: not JSON ({error}). Correct it: a question that "
-            "is not read would not be found."
-        ) from error
+    for number, record in json_lines(file, _ADVICE):
+        if not isinstance(record, dict):
+            raise StageError(
+                f"contamination: {file.name}, line {number}: expected an object with id and "
+                f"problem, got {type(record).__name__}. Correct the line."
+            )
+        yield number - 1, record

@@ -8,12 +8,12 @@ and an empty decision changes nothing. A decision on a problem that is not in th
 it is not an error.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core.json_lines import json_lines
 
 ALLOW, DENY = "allow", "deny"
 
@@ -31,16 +31,13 @@ def read_review(path: Path) -> dict[str, str]:
         InputError: A line is malformed, or a problem has two different decisions.
     """
     found: dict[str, str] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if not line.strip():
-            continue
+    for number, record in json_lines(path, kind=InputError):
         try:
-            record = json.loads(line)
-            problem, decision = record["problem_id"], record["decision"]
-        except (ValueError, KeyError, TypeError) as error:
+            problem, decision = str(record["problem_id"]), record["decision"]
+        except (KeyError, TypeError) as error:
             raise InputError(
                 f"{path}, line {number}: expected problem_id and decision as JSON, got "
-                f"{line[:80]!r} ({error}). Correct the line."
+                f"{str(record)[:80]!r} ({error}). Correct the line."
             ) from error
         if decision not in (ALLOW, DENY, ""):
             raise InputError(

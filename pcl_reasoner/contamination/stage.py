@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageContext
+from pcl_reasoner.curate.parts import open_parquet, record_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,7 +71,7 @@ def _write_clean(files: Sequence[Path], clean: set[int], target: Path) -> None:
 
     from pcl_reasoner.curate.part_writer import ROW_GROUP_BYTES
 
-    schema = pq.read_schema(files[0])
+    schema = open_parquet(files[0]).schema_arrow
     pending: list[pa.RecordBatch] = []
     with pq.ParquetWriter(target, schema, compression="zstd") as writer:
         for batch in _clean_batches(files, schema, clean):
@@ -86,8 +87,6 @@ def _clean_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the clean rows of the files; every file must have the schema of the first file."""
     import pyarrow as pa
-
-    from pcl_reasoner.curate.parts import open_parquet, record_batches
 
     first = 0
     for file in files:

@@ -211,7 +211,8 @@ def _records(piece: Piece, format: str, limits: ReadLimits) -> Iterator[list[Row
     """Yield a piece's records in batches."""
     if source_files.is_parquet(piece.path, format):
         stop = piece.start if piece.stop is None else piece.stop
-        for batch in record_batches(piece.path, row_groups=range(piece.start, stop)):
+        groups = range(piece.start, stop)
+        for batch in record_batches(piece.path, row_groups=groups, checks_text=False):
             yield read_batch(format, batch, limits)
         return
     for lines in source_files.read_lines(piece):

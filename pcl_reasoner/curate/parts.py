@@ -9,7 +9,7 @@ file of the same name with one row of results per row of the part:
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -152,8 +152,33 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         return pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True)
 
 
+def read_parquet(path: Path, columns: list[str] | None = None) -> pa.Table:
+    """Read a Parquet file that fits into memory.
+
+    Args:
+        path: The file.
+        columns: Columns to read; None: all.
+
+    Raises:
+        StageError: The file cannot be read, lacks a column, or a text is not UTF-8.
+    """
+    file = open_parquet(path)
+    names = file.schema_arrow.names
+    if missing := [name for name in columns or () if name not in names]:
+        raise StageError(
+            f"{path}: no column {', '.join(missing)}; got {', '.join(names)}. {CHECK_RECIPE}"
+        )
+    with reading(path):
+        table = file.read(columns=columns)
+        table.validate(full=True)
+    return table
+
+
 def record_batches(
-    path: Path, columns: list[str] | None = None, row_groups: range | None = None
+    path: Path,
+    columns: list[str] | None = None,
+    row_groups: range | None = None,
+    checks_text: bool = True,
 ) -> Iterator[pa.RecordBatch]:
     """Yield a Parquet file's rows in small batches.
 
@@ -161,14 +186,16 @@ def record_batches(
         path: The file.
         columns: Columns to read; None: all.
         row_groups: Row groups to read; None: all.
+        checks_text: False if the caller refuses rows whose text is not UTF-8 one by one.
 
     Raises:
-        StageError: A page cannot be read.
+        StageError: A page cannot be read, or a text is not UTF-8.
     """
     file = open_parquet(path)
     groups = range(file.num_row_groups) if row_groups is None else row_groups
     at_once = _rows_at_once([file.metadata.row_group(index) for index in groups])
-    return _batches(path, file, at_once, groups, columns)
+    found = _batches(path, file, at_once, groups, columns)
+    return _checked(path, found) if checks_text else found
 
 
 def fixed_batches(
@@ -182,10 +209,10 @@ def fixed_batches(
         columns: Columns to read; None: all.
 
     Raises:
-        StageError: A page cannot be read.
+        StageError: A page cannot be read, or a text is not UTF-8.
     """
     file = open_parquet(path)
-    return _batches(path, file, rows, range(file.num_row_groups), columns)
+    return _checked(path, _batches(path, file, rows, range(file.num_row_groups), columns))
 
 
 def _batches(
@@ -199,6 +226,13 @@ def _batches(
             batch = next(batches, None)
         if batch is None:
             return
+        yield batch
+
+
+def _checked(path: Path, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        with reading(path):
+            batch.validate(full=True)
         yield batch
 
 

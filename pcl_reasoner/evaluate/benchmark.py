@@ -28,6 +28,7 @@ from pcl_reasoner.contamination.fields import ANSWER_FIELDS, ID_FIELDS, PROBLEM_
 from pcl_reasoner.contamination.ngrams import QuestionGrams, question_grams
 from pcl_reasoner.contamination.text import strip_template
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.json_lines import json_lines, parsed
 from pcl_reasoner.core.kinds import KINDS
 from pcl_reasoner.formats import ifeval, livecodebench
 from pcl_reasoner.formats.records import Dates, Malformed, ReadLimits, Reason, Row
@@ -152,23 +153,9 @@ def _records(file: Path) -> Iterator[tuple[int, Any]]:
         rows = (row for batch in record_batches(file) for row in batch.to_pylist())
         yield from enumerate(rows, 1)
         return
-    # Line by line: a file of LiveCodeBench has up to 1.3 GB.
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                yield number, _parsed(line, f"{file.name}, line {number}")
-
-
-def _parsed(line: bytes | str, where: str) -> Any:
-    # Skipping a line would change the score unnoticed.
-    try:
-        return json.loads(line if isinstance(line, str) else line.decode("utf-8"))
-    except UnicodeError as error:
-        raise StageError(f"{where}: not UTF-8 ({error}). Correct the line.") from error
-    except RecursionError as error:
-        raise StageError(f"{where}: nested too deeply. Correct the line.") from error
-    except ValueError as error:
-        raise StageError(f"{where}: not JSON ({error}). Correct the line.") from error
+    # Line by line: a file of LiveCodeBench has up to 1.3 GB. An unreadable line is an error, since
+    # the score would change unnoticed without it.
+    yield from json_lines(file)
 
 
 def _files(path: Path) -> list[Path]:
@@ -341,7 +328,9 @@ def _checks(where: str, checks: Any) -> Mapping[str, Any]:
     """Return checks, which may be an object or its JSON; empty if there are none."""
     if checks is None or checks == "":
         return {}
-    found = _parsed(checks, f"{where}, checks") if isinstance(checks, str) else checks
+    if isinstance(checks, str):
+        checks = parsed(checks, f"{where}, checks")
+    found = checks
     if not isinstance(found, Mapping) or not _CHECKED.keys() & found.keys():
         raise StageError(
             f"{where}: checks must be an object with tests or instructions, got "

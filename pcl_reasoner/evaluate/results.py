@@ -118,7 +118,10 @@ def _parse(raw: bytes, benchmark: str) -> tuple[Question, list[tuple[Any, Any, A
     Raises:
         ValueError: The line is not a result; the message gives the reason.
     """
-    value = json.loads(raw.decode("utf-8"))
+    try:
+        value = json.loads(raw.decode("utf-8"))
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     if not isinstance(value, dict):
         raise ValueError(f"not an object but {type(value).__name__}")
     prompt, answer, response = (first_of(value, names) for names in (PROMPT, ANSWER, RESPONSE))

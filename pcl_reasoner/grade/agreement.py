@@ -10,7 +10,6 @@ disagreements.jsonl has one line per response with different verdicts. A person 
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core.json_lines import json_lines
 from pcl_reasoner.verifiers.answers import Verdict, plain_integer
 
 if TYPE_CHECKING:
@@ -124,22 +124,19 @@ def read_human(path: Path) -> dict[Key, bool]:
         InputError: A line is malformed, or contradicts an earlier line about the same response.
     """
     found: dict[Key, bool] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
-        if not line.strip():
-            continue
+    for number, value in json_lines(path, kind=InputError):
         where = f"{path.name}, line {number}"
-        key, correct = _human_verdict(line, where)
+        key, correct = _human_verdict(value, where)
         if correct is not None and found.setdefault(key, correct) != correct:
             raise InputError(f"{where}: {key[0]}/{key[1]} has another verdict on an earlier line.")
     return found
 
 
-def _human_verdict(line: str, where: str) -> tuple[Key, bool | None]:
+def _human_verdict(value: Any, where: str) -> tuple[Key, bool | None]:
     """Return a line's response key and human verdict; the verdict is None if not filled in."""
     try:
-        value = json.loads(line)
         key, correct = (value["problem_id"], value["sample_index"]), value["correct"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise InputError(
             f"{where}: expected problem_id, sample_index and correct ({error!r}). Use the "
             "file disagreements.jsonl and fill in correct with true or false."

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.json_lines import json_lines
+from pcl_reasoner.curate.parts import fixed_batches
 
 CLEAN = "clean.parquet"
 _KEYS = {"id": ("id", "problem_id"), "problem": ("problem",), "answer": ("answer", "ground_truth")}
@@ -56,9 +59,7 @@ def _records(path: Path, limit: int) -> list[tuple[str, dict[str, Any]]]:
     """Return the first records, each with its place."""
     table = path / CLEAN
     if table.is_file():
-        import pyarrow.parquet as pq
-
-        batch = next(pq.ParquetFile(table).iter_batches(limit), None)
+        batch = next(fixed_batches(table, limit), None)
         rows = [] if batch is None else batch.to_pylist()
         return [(f"{table}, row {number}", row) for number, row in enumerate(rows)]
     files = [path] if path.is_file() else sorted(path.glob("*.jsonl"))
@@ -67,22 +68,13 @@ def _records(path: Path, limit: int) -> list[tuple[str, dict[str, Any]]]:
         raise StageError(
             f"{path}: no clean.parquet and no .jsonl. Held-out problems come from one of them."
         )
-    try:
-        lines = files[0].read_text(encoding="utf-8").splitlines()
-    except UnicodeDecodeError as error:
-        raise StageError(f"{files[0]}: not UTF-8: {error}. Give JSON Lines.") from error
-    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     return [
-        (where := f"{files[0]}, line {number}", _object(line, where))
-        for number, line in numbered[:limit]
+        (where := f"{files[0]}, line {number}", _object(found, where))
+        for number, found in islice(json_lines(files[0]), limit)
     ]
 
 
-def _object(text: str, where: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise StageError(f"{where}: not JSON: {error}. Correct the line.") from error
+def _object(found: Any, where: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise StageError(
             f"{where}: got {type(found).__name__}, expected an object with id, problem and answer."

@@ -9,6 +9,7 @@ from typing import Any
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.files import nearest
 from pcl_reasoner.core.kinds import KINDS, Kind, Suffix
+from pcl_reasoner.curate.parts import fixed_batches, open_parquet, read_parquet, record_batches
 from pcl_reasoner.inference.response_log import FAILED
 from pcl_reasoner.verifiers.checked import read_checks
 from pcl_reasoner.verifiers.kept_checks import KeptChecks
@@ -26,9 +27,7 @@ def pairs(table: Any, first: str, second: str) -> list[tuple[Any, Any]]:
 
 def column_of_problems(folder: Path, column: str) -> dict[str, Any]:
     """Return problem_id -> value of a column, from the folder's clean.parquet."""
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(folder / "clean.parquet", columns=["problem_id", column])
+    table = read_parquet(folder / "clean.parquet", ["problem_id", column])
     return dict(pairs(table, "problem_id", column))
 
 
@@ -115,8 +114,6 @@ class Problems:
         Raises:
             StageError: Two rows of one problem would be graded differently.
         """
-        from pcl_reasoner.curate.parts import open_parquet, record_batches
-
         left_out = () if self._kept else ("checks",)
         wanted = [name for name in _PROBLEM_COLUMNS if name not in left_out]
         here = open_parquet(file).schema_arrow.names
@@ -152,15 +149,13 @@ class Responses:
     """
 
     def __init__(self, folder: Path, problems: Path, kept: KeptChecks | None = None) -> None:
-        import pyarrow.parquet as pq
-
         self.files = sorted((folder / "responses").glob("*.parquet"))
         if not self.files:
             raise StageError(f"{folder}: no responses/*.parquet. Run the stage `sample` first.")
         self.problems = Problems(problems, kept)
         self.truths = self.problems.truths
         self.question = self.problems.question
-        self.total: int = sum(pq.read_metadata(file).num_rows for file in self.files)
+        self.total: int = sum(open_parquet(file).metadata.num_rows for file in self.files)
         if not self.total:
             raise StageError(f"{folder}: no response in it. Check the stage that wrote it.")
 
@@ -198,8 +193,6 @@ class Responses:
 
     def batches(self, columns: list[str] | None = None) -> Iterator[Any]:
         """Yield Arrow batches of at most 256 rows from all files; ``columns`` None: all columns."""
-        from pcl_reasoner.curate.parts import fixed_batches
-
         for file in self.files:
             yield from fixed_batches(file, _BATCH_ROWS, columns)
 

@@ -63,12 +63,14 @@ def read_rewards(file: Path, names: Mapping[str, str] | None = None) -> dict[Key
 
 def _read_table(file: Path) -> Any:
     """Read a Parquet or JSONL file as an Arrow table."""
-    import pyarrow as pa
     import pyarrow.json
-    import pyarrow.parquet
 
-    read = pa.json.read_json if file.suffix == ".jsonl" else pa.parquet.read_table
-    return read(str(file))
+    from pcl_reasoner.curate.parts import read_parquet, reading
+
+    if file.suffix != ".jsonl":
+        return read_parquet(file)
+    with reading(file, "JSON Lines file"):
+        return pyarrow.json.read_json(str(file))
 
 
 def require_columns(where: str, have: list[str], need: Iterable[str]) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pcl_reasoner.core.artifact import write_json
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageContext
+from pcl_reasoner.curate.parts import open_parquet
 from pcl_reasoner.grade.agreement import Agreement, read_human
 from pcl_reasoner.grade.audit import Audit
 from pcl_reasoner.grade.by_kind import ByKind, delete_logs, verify_by_kind
@@ -264,7 +265,7 @@ def select(
         context.warn("rewards were exchanged among the responses, as a control experiment.")
     rewards = Rewards(by_key, rates)
     limits = (config.drop_groups, config.max_response_tokens)
-    schema = pa.schema([*pq.read_schema(responses.files[0]), *REWARDED])
+    schema = pa.schema([*open_parquet(responses.files[0]).schema_arrow, *REWARDED])
     dropped, kept = Counter[str](), Counter[float]()
     with pq.ParquetWriter(output / "responses.parquet", schema, compression="zstd") as writer:
         for batch in responses.batches():

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageContext
+from pcl_reasoner.curate.parts import fixed_batches, open_parquet
 from pcl_reasoner.grade.reading import prompt_columns, value_of
 from pcl_reasoner.pack.config import PackConfig, TokenizeConfig
 
@@ -40,7 +41,6 @@ def tokenize(
             segment is left.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     from pcl_reasoner.core.schemas import SEGMENTS
     from pcl_reasoner.pack.arrow_folder import write_arrow_folder
@@ -53,7 +53,7 @@ def tokenize(
     segmenter = Segmenter(encoder, config.max_segment_tokens, config.over_length)
     problems = {} if config.source == "rows" else _problems(config, inputs)
     files = _source_files(config, inputs["responses"])
-    total = sum(pq.ParquetFile(file).metadata.num_rows for file in files)
+    total = sum(open_parquet(file).metadata.num_rows for file in files)
 
     def segments() -> Iterator[Any]:
         for file in files:
@@ -162,8 +162,6 @@ def _tables(
 ) -> Iterator[Any]:
     """Yield a file's records as tables; sampled responses get the columns of ``problems``."""
     import pyarrow as pa
-
-    from pcl_reasoner.curate.parts import fixed_batches, open_parquet
 
     present = open_parquet(file).schema_arrow.names
     if config.source == "responses":

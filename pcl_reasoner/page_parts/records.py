@@ -12,6 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pcl_reasoner.curate.parts import reading
+
+CHANGED = "The file was changed after its stage had finished; run that stage again with --from."
+"""The last sentence of an error for a stage's file that cannot be read."""
+
 
 @dataclass(frozen=True)
 class StageRecord:
@@ -78,7 +83,10 @@ def read_rows(
     # An empty list of problems ends here: Arrow could not infer its type.
     if folder is None or not (folder / name).exists() or problem_ids == []:
         return []
-    table = dataset.dataset(folder / name, format="parquet")
-    present = [column for column in columns if column in table.schema.names]
     row_filter = None if problem_ids is None else dataset.field("problem_id").isin(problem_ids)
-    return table.to_table(columns=present, filter=row_filter).to_pylist()
+    with reading(folder / name, "Parquet table"):
+        table = dataset.dataset(folder / name, format="parquet")
+        present = [column for column in columns if column in table.schema.names]
+        found = table.to_table(columns=present, filter=row_filter)
+        found.validate(full=True)
+    return found.to_pylist()

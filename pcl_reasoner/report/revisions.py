@@ -10,14 +10,13 @@ The texts of the problems are not shown here; the stage's own page audit.html ha
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.page_parts.records import StageRecord
+from pcl_reasoner.core.json_lines import json_lines
+from pcl_reasoner.page_parts.records import CHANGED, StageRecord
 from pcl_reasoner.revise.audit import MEANINGS
 
 FILE = "revisions.jsonl"
@@ -46,30 +45,17 @@ def read_revisions(folder: Path) -> dict[str, Any]:
         return {}
     shown, why = Counter[str](), Counter[str]()
     examples = []
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            one = _parse(path, number, line)
-            outcome = str(one["outcome"])
-            if outcome == "no_majority":
-                why[_no_majority(one)] += 1
-            shown[outcome] += 1
-            limit = EXAMPLES.get(outcome, OTHER_EXAMPLES)
-            if outcome not in _NO_EXAMPLES and shown[outcome] <= limit:
-                examples.append(_example(one))
+    for _, one in json_lines(path, CHANGED):
+        outcome = str(one["outcome"])
+        if outcome == "no_majority":
+            why[_no_majority(one)] += 1
+        shown[outcome] += 1
+        limit = EXAMPLES.get(outcome, OTHER_EXAMPLES)
+        if outcome not in _NO_EXAMPLES and shown[outcome] <= limit:
+            examples.append(_example(one))
     order = list(MEANINGS)
     examples.sort(key=lambda one: order.index(one["outcome"]))
     return {"revisions": {"examples": examples, "no_majority": dict(sorted(why.items()))}}
-
-
-def _parse(path: Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise StageError(
-            f"{path}: line {number}: not JSON ({error.msg}). The file was changed after its stage "
-            "had finished; run that stage again with --from."
-        ) from error
-    return found
 
 
 def _no_majority(line: Mapping[str, Any]) -> str:

@@ -9,7 +9,6 @@ differ between runs with equal results: it shows the durations, hosts and commit
 manifests. Nothing else on the page depends on these.
 """
 
-import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,9 +18,9 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from pcl_reasoner.core.artifact import read_manifest, write_json
-from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.json_lines import json_lines, parsed
 from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
-from pcl_reasoner.page_parts.records import StageRecord, read_rows
+from pcl_reasoner.page_parts.records import CHANGED, StageRecord, read_rows
 from pcl_reasoner.rl_report.digest import trained
 from pcl_reasoner.rl_report.examples import RlFolders
 from pcl_reasoner.rl_report.reading import read_rl
@@ -142,12 +141,10 @@ def _read_files(folder: Path) -> dict[str, Any]:
 
     found: dict[str, Any] = {**read_revisions(folder), **read_rl(folder)}
     for path in (folder / name for name in _FILES if (folder / name).is_file()):
-        text = path.read_text(encoding="utf-8")
         if path.suffix == ".json":
-            found[path.stem] = _parse(path, 1, text)
+            found[path.stem] = parsed(path.read_bytes(), str(path), CHANGED)
         else:
-            lines = enumerate(text.split("\n"), start=1)
-            found[path.stem] = [_parse(path, row, line) for row, line in lines if line.strip()]
+            found[path.stem] = [value for _, value in json_lines(path, CHANGED)]
     verdicts = Counter(row["verdict"] for row in read_rows(folder, "verdicts.parquet", ["verdict"]))
     if verdicts:
         found["verdict_counts"] = dict(sorted(verdicts.items()))
@@ -155,13 +152,3 @@ def _read_files(folder: Path) -> dict[str, Any]:
         scores = found.setdefault("per_problem", {}).setdefault(row["benchmark"], {})
         scores[row["id"]] = row["correct"] / row["n"]
     return found
-
-
-def _parse(path: Path, line: int, text: str) -> Any:
-    try:
-        return json.loads(text.strip())
-    except json.JSONDecodeError as error:
-        raise StageError(
-            f"{path}: line {line + error.lineno - 1}: not JSON ({error.msg}). The file was changed "
-            "after its stage had finished; run that stage again with --from."
-        ) from error

@@ -12,7 +12,6 @@ The artifact of a stage ``sample`` with another model has such rows, too.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 from pcl_reasoner.core.artifact import QUARANTINED
 from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core.json_lines import json_lines
 from pcl_reasoner.formats.records import encodable
 from pcl_reasoner.inference.response_log import FAILED
 from pcl_reasoner.verifiers.answers import last_boxed, without_thinking
@@ -152,18 +152,10 @@ def _rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    try:
-        text = file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file}: not UTF-8 ({error}). Write it again as UTF-8.") from error
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
+    for number, record in json_lines(file, kind=InputError):
         where = f"{file}, line {number}"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{where}: not JSON ({error}). Correct the line.") from error
         if not isinstance(record, dict):
-            raise InputError(f"{where}: expected an object, got {line[:80]!r}. Correct the line.")
+            raise InputError(
+                f"{where}: expected an object, got {str(record)[:80]!r}. Correct the line."
+            )
         yield where, record

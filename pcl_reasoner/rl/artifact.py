@@ -16,6 +16,7 @@ from typing import Any
 from pcl_reasoner.core.artifact import TEMPORARY_FILES, atomic_file, write_atomically
 from pcl_reasoner.core.schemas import RESPONSES, ROUND_RESPONSES, VISITS
 from pcl_reasoner.core.stage import StageContext
+from pcl_reasoner.curate.parts import record_batches
 from pcl_reasoner.prompt.trained import write_prompt
 from pcl_reasoner.rl.hand_over import FOLDER, HandOver
 from pcl_reasoner.rl.loop import End, described
@@ -92,8 +93,7 @@ def _write_responses(rounds: Path, count: int, folder: Path) -> None:
         pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
     ):
         for number in range(count):
-            file = pq.ParquetFile(round_folder(rounds, number) / ROUND_RESPONSES_FILE)
-            for batch in file.iter_batches(256):
+            for batch in record_batches(round_folder(rounds, number) / ROUND_RESPONSES_FILE):
                 writer.write_batch(batch)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core.artifact import write_atomically
+from pcl_reasoner.core.json_lines import whole_lines
 from pcl_reasoner.rounds.batch import Graded
 from pcl_reasoner.rounds.config import RlConfig
 from pcl_reasoner.rounds.grading import Graders
@@ -28,8 +29,7 @@ PROBE = "probe.jsonl"
 
 def read_probes(path: Path) -> list[dict[str, Any]]:
     """Return the probes so far; an incomplete last line is left out."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    return whole_lines(path, "The disk or a person changed it: delete the folder to start again.")
 
 
 def probe(

@@ -18,6 +18,7 @@ from pydantic import Field
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.kinds import Kind
 from pcl_reasoner.core.stage import Counts, ServerNeeds, StageContext
+from pcl_reasoner.curate.parts import open_parquet, read_parquet
 from pcl_reasoner.inference.settings import SamplingConfig
 
 if TYPE_CHECKING:
@@ -143,11 +144,9 @@ def read_problems(path: Path) -> tuple[list[Problem], int]:
     Raises:
         StageError: The file is missing, or has no column problem_id or problem.
     """
-    import pyarrow.parquet as pq
-
     from pcl_reasoner.inference.dialogue import Problem
 
-    table = pq.read_table(path, columns=_problem_columns(path))
+    table = read_parquet(path, _problem_columns(path))
     found: dict[str, Problem] = {}
     for row in table.to_pylist():
         length, kind = row.get(_LENGTH_COLUMN), row.get("kind") or "math"
@@ -158,11 +157,9 @@ def read_problems(path: Path) -> tuple[list[Problem], int]:
 
 def _problem_columns(path: Path) -> list[str]:
     """Return the columns that sampling reads, with those of _OPTIONAL_COLUMNS that are there."""
-    import pyarrow.parquet as pq
-
     if not path.is_file():
         raise StageError(f"{path}: does not exist. The role problems needs a stage that writes it.")
-    names = pq.read_schema(path).names
+    names = open_parquet(path).schema_arrow.names
     absent = [name for name in ("problem_id", "problem") if name not in names]
     if absent:
         raise StageError(f"{path}: no column {', '.join(absent)}; it has {', '.join(names)}.")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.curate.parts import fixed_batches, open_parquet
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,8 +36,6 @@ class ResponseFiles:
     """
 
     def __init__(self, folder: Path) -> None:
-        import pyarrow.parquet as pq
-
         found = (sorted(folder.glob(name)) for name in ("responses/*.parquet", "responses.parquet"))
         self.folder = folder
         self.files = next((files for files in found if files), [])
@@ -45,15 +44,15 @@ class ResponseFiles:
                 f"{folder}: no responses/*.parquet and no responses.parquet. Give the stage the "
                 "input responses: sample, select, or another stage that writes responses."
             )
-        self.total: int = sum(pq.read_metadata(file).num_rows for file in self.files)
+        self.total: int = sum(open_parquet(file).metadata.num_rows for file in self.files)
         if not self.total:
             raise StageError(
                 f"{folder}: no responses in {len(self.files)} files. Check the stage that wrote it."
             )
-        self.schema: pa.Schema = pq.read_schema(self.files[0]).remove_metadata()
+        self.schema: pa.Schema = open_parquet(self.files[0]).schema_arrow.remove_metadata()
         """The columns of all files."""
         for file in self.files[1:]:
-            if not pq.read_schema(file).equals(self.schema, check_metadata=False):
+            if not open_parquet(file).schema_arrow.equals(self.schema, check_metadata=False):
                 raise StageError(
                     f"{file}: its columns differ from those of {self.files[0].name}. Write both "
                     "with the same stage."
@@ -116,8 +115,6 @@ class ResponseFiles:
 
 def _batches(file: Path, columns: list[str] | None) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (index of the first row, record batch) for one file."""
-    from pcl_reasoner.curate.parts import fixed_batches
-
     first = 0
     for batch in fixed_batches(file, _BATCH_ROWS, columns):
         yield first, batch

@@ -373,7 +373,10 @@ def _paths(inputs: Mapping[str, Path], folder: Path, **paths: str) -> dict[str, 
 def packed_rows(planned: PlannedStage) -> int | None:
     """Return the number of rows of a planned train stage; None until they are packed."""
     accounting = planned.inputs["packs"].path / "accounting.json"
-    return int(json.loads(accounting.read_text())["rows"]) if accounting.is_file() else None
+    try:
+        return int(json.loads(accounting.read_text(encoding="utf-8"))["rows"])
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None  # also if the file is damaged, since the rows are packed again
 
 
 def to_yaml(value: dict[str, Any]) -> str:

@@ -3,7 +3,6 @@
 This module is cheap to import, because it is imported to check a recipe's settings.
 """
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from pydantic import Field
 
+from pcl_reasoner.core.json_lines import whole_lines
 from pcl_reasoner.core.stage import StageConfig
 
 STOPPED = "stopped.txt"
@@ -35,8 +35,7 @@ class Stop(StageConfig):
 
 def read_steps(path: Path) -> list[dict[str, Any]]:
     """Return the parsed lines of metrics.jsonl, without an incomplete last one; [] if no file."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    return whole_lines(path, "The disk or a person changed it: delete the folder to train again.")
 
 
 def reason_to_stop(records: Sequence[dict[str, Any]], rules: Stop) -> str | None:
