@@ -25,6 +25,7 @@ from pcl_reasoner.contamination.fingerprints import Question
 from pcl_reasoner.core.artifact import QUARANTINED
 from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.core.json_lines import json_lines, parsed
+from pcl_reasoner.core.listing import files_below
 from pcl_reasoner.curate import problem_id
 from pcl_reasoner.curate.parts import open_parquet, reading, record_batches
 from pcl_reasoner.formats.records import Reason, has_lone_surrogate
@@ -204,12 +205,12 @@ def data_files(path: Path) -> tuple[list[Path], Path]:
         path: A .jsonl or .parquet file, a folder of them, or a folder saved by ``datasets``.
 
     Raises:
-        InputError: There are no such files.
+        InputError: There are no such files, or a part of them is missing or cannot be read.
     """
     if path.is_file():
         return [path], path
     for pattern in ("*.arrow", "**/*.parquet", "**/*.jsonl"):
-        found = sorted(file for file in path.glob(pattern) if file.name != QUARANTINED)
+        found = [file for file in files_below(path, (pattern,)) if file.name != QUARANTINED]
         if found:
             return found, path
     raise InputError(
@@ -266,9 +267,8 @@ def _question(name: str, file: Path, number: int, record: Mapping[str, Any]) -> 
 def _benchmark_files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
-    kinds = {".jsonl", ".parquet"}
-    files = (file for file in path.rglob("*") if file.suffix in kinds)
-    return sorted(file for file in files if file.name != QUARANTINED)
+    files = files_below(path, ("**/*.jsonl", "**/*.parquet"))
+    return [file for file in files if file.name != QUARANTINED]
 
 
 def _benchmark_records(file: Path) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -238,57 +238,6 @@ def fresh_partial(partial: Path, keep: bool) -> None:
         leftover.unlink(missing_ok=True)
 
 
-class AppendLog:
-    """An append-only JSONL file that survives SIGKILL: opening it removes an incomplete last line.
-
-    One line per record. The caller chooses the records' keys; ``__iter__`` yields the records that
-    the file already has.
-
-    Raises:
-        StageError: On reading, if a complete line is not JSON (a broken disk).
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._handle = path.open("a+b")
-        self._handle.seek(0)
-        complete = sum(len(line) for line in self._handle if line.endswith(b"\n"))
-        self._handle.truncate(complete)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the records of the file."""
-        return (record for _, record in self.sized())
-
-    def sized(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield (length of the line in bytes, record) for each record of the file."""
-        with self.path.open("rb") as handle:
-            for number, line in enumerate(handle, start=1):
-                try:
-                    yield len(line), json.loads(line)
-                except ValueError as error:
-                    raise StageError(
-                        f"{self.path}: line {number} is not JSON ({error}). Remove the line, or "
-                        "remove the folder to restart this stage from the beginning."
-                    ) from error
-
-    def append(self, records: list[dict[str, Any]]) -> list[int]:
-        """Append records and make them durable (fsync) before returning.
-
-        Returns:
-            The length of each line in bytes.
-        """
-        texts = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
-        lines = [text.encode("utf-8", "surrogatepass") for text in texts]
-        self._handle.write(b"".join(lines))
-        self._handle.flush()
-        os.fsync(self._handle.fileno())
-        return [len(line) for line in lines]
-
-    def close(self) -> None:
-        """Close the file."""
-        self._handle.close()
-
-
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file of an artifact with sorted keys, so that equal values give equal bytes."""
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)

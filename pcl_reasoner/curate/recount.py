@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.core.listing import files_below
 from pcl_reasoner.curate import WHITESPACE
 from pcl_reasoner.curate.source_files import LINE_BYTES
 
@@ -92,10 +93,9 @@ def released_files(source: Path) -> list[Path]:
     """Return the data files of a released set: all Parquet, or all JSONL.
 
     Raises:
-        InputError: There are no data files, or both Parquet and JSONL files.
+        InputError: There are no data files, both Parquet and JSONL files, or a file is missing.
     """
-    paths = [source] if source.is_file() else sorted(source.rglob("*"))
-    files = [path for path in paths if path.is_file() and path.name.endswith(ENDINGS)]
+    files = [path for path in files_below(source) if path.name.endswith(ENDINGS)]
     if len({path.suffix == ".parquet" for path in files}) != 1:
         found = "Parquet and JSONL files" if files else f"no {', '.join(ENDINGS)} file"
         raise InputError(

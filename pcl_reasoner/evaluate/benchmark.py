@@ -27,9 +27,11 @@ from typing import Any
 from pcl_reasoner.contamination.fields import ANSWER_FIELDS, ID_FIELDS, PROBLEM_FIELDS, first_of
 from pcl_reasoner.contamination.ngrams import QuestionGrams, question_grams
 from pcl_reasoner.contamination.text import strip_template
+from pcl_reasoner.core.artifact import QUARANTINED
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.json_lines import json_lines, parsed
 from pcl_reasoner.core.kinds import KINDS
+from pcl_reasoner.core.listing import files_below
 from pcl_reasoner.formats import ifeval, livecodebench
 from pcl_reasoner.formats.records import Dates, Malformed, ReadLimits, Reason, Row
 from pcl_reasoner.verifiers.answers import ANSWERED, last_boxed
@@ -162,16 +164,11 @@ def _files(path: Path) -> list[Path]:
     """Return a benchmark's files, also from subfolders, which data sets of the hub have."""
     if path.is_file():
         return [path]
-    files = [
-        file
-        for file in path.rglob("*")
-        if file.suffix in (".jsonl", ".parquet")
-        and file.name != "quarantined.jsonl"
-        and not any(part.startswith(".") for part in file.relative_to(path).parts)
-    ]
+    found = files_below(path, ("**/*.jsonl", "**/*.parquet"))
+    files = [file for file in found if file.name != QUARANTINED]
     if not files:
         raise StageError(f"{path}: no .jsonl or .parquet. The role benchmark needs one.")
-    return sorted(files)
+    return files
 
 
 def check_shipped(name: str, questions: Sequence[Question]) -> list[str]:

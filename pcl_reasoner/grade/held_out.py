@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.core.json_lines import json_lines
+from pcl_reasoner.core.json_lines import json_lines, parsed
 from pcl_reasoner.curate.parts import fixed_batches
 
 CLEAN = "clean.parquet"
@@ -98,7 +98,8 @@ def _problem(record: Mapping[str, Any], where: str, with_models: bool) -> HeldOu
     if "kind" in found and not is_chat:
         from pcl_reasoner.verifiers.small_batch import check_gradable
 
-        checks = _object(found.get("checks") or "{}", f"{where}, checks")
+        place = f"{where}, checks"
+        checks = _object(parsed(found.get("checks") or "{}", place), place)
         check_gradable(f"{found['id']} ({where})", found["kind"], checks)
     return found
 

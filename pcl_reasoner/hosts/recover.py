@@ -11,7 +11,7 @@ Launch attempts never overlap: each begins when no process of an earlier attempt
 import time
 from dataclasses import asdict, dataclass
 
-from pcl_reasoner.core.artifact import AppendLog
+from pcl_reasoner.core.append_log import AppendLog
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import Progress

@@ -14,13 +14,13 @@ of their lines are kept in memory.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pcl_reasoner.core.artifact import AppendLog
+from pcl_reasoner.core.append_log import AppendLog, read_line
+from pcl_reasoner.core.errors import StageError
 
 if TYPE_CHECKING:
     from pcl_reasoner.core.schemas import Key
@@ -106,7 +106,13 @@ class AnswerLog:
         with self._log.path.open("rb") as handle:
             for key in keys:
                 handle.seek(self._offsets[key])
-                yield json.loads(handle.readline())
+                record = read_line(handle.readline())
+                if record is None:
+                    raise StageError(
+                        f"{self.path}: the line of {key[0]}/{key[1]} was damaged while the stage "
+                        "ran. Give the same command again, and check the disk."
+                    )
+                yield record
 
     def keys(self) -> list[Key]:
         """All keys, sorted by problem_id, then sample_index."""

@@ -7,10 +7,10 @@ an upgrade of Python, begins a new log, because a mixture of both would be nobod
                      "python_version": "3.11.2 on x86_64"}}
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
+from pcl_reasoner.core.append_log import read_line
 from pcl_reasoner.inference.answer_log import ANSWERED_BY, AnswerLog
 from pcl_reasoner.sandbox.opening import Choice
 
@@ -54,10 +54,7 @@ def _first_line(path: Path) -> dict[str, str] | None:
         line = handle.readline()
     if not line.endswith(b"\n"):
         return None
-    try:
-        found: dict[str, str] = json.loads(line)[ANSWERED_BY]
-    except (ValueError, KeyError, TypeError):
-        return {}
+    found: dict[str, str] = (read_line(line) or {}).get(ANSWERED_BY, {})
     return found
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 
 import pytest
 from artifact_helpers import verify
 
 from pcl_reasoner.core import artifact
-from pcl_reasoner.core.errors import StageError
 
 MANIFEST = {"counts": {"unit": "rows", "read": 1, "kept": 1}, "fingerprint": "f"}
 
@@ -130,36 +128,3 @@ def test_fresh_partial_keeps_only_what_resumes(tmp_path: Path) -> None:
     assert not (partial / "manifest.json").exists()
     artifact.fresh_partial(partial, keep=False)
     assert list(partial.iterdir()) == []
-
-
-class TestAppendLog:
-    def test_goes_on_where_it_was(self, tmp_path: Path) -> None:
-        path = tmp_path / "log.jsonl"
-        log = artifact.AppendLog(path)
-        log.append([{"key": 1}, {"key": 2, "text": "é\ud800"}])
-        log.close()
-        log = artifact.AppendLog(path)
-        assert [record["key"] for record in log] == [1, 2]
-        log.append([{"key": 3}])
-        assert [record["key"] for record in log] == [1, 2, 3]
-
-    @pytest.mark.parametrize("torn", ['{"key": 3, "te', '{"key": 3}', "x" * (3 << 20)])
-    def test_cuts_off_a_torn_last_line(self, tmp_path: Path, torn: str) -> None:
-        """A last line without its newline is torn even when it happens to be JSON."""
-        path = tmp_path / "log.jsonl"
-        path.write_text('{"key": 1}\n{"key": 2}\n' + torn)
-        log = artifact.AppendLog(path)
-        log.append([{"key": 4}])
-        assert path.read_text() == '{"key": 1}\n{"key": 2}\n{"key": 4}\n'
-
-    def test_a_file_that_is_one_torn_line_becomes_empty(self, tmp_path: Path) -> None:
-        path = tmp_path / "log.jsonl"
-        path.write_text('{"key"')
-        assert list(artifact.AppendLog(path)) == []
-        assert path.read_text() == ""
-
-    def test_a_broken_whole_line_is_named(self, tmp_path: Path) -> None:
-        path = tmp_path / "log.jsonl"
-        path.write_text('{"key": 1}\n\x00\x00\n' + json.dumps({"key": 2}) + "\n")
-        with pytest.raises(StageError, match=r"log.jsonl: line 2 is not JSON"):
-            list(artifact.AppendLog(path))

@@ -147,8 +147,8 @@ def test_a_reply_that_cannot_be_read_leaves_the_rules_word(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "line 1: expected problem_id"),
-        ('{"problem_id": "a", "sample_index": 0}', "line 1: expected problem_id"),
+        ("{", "line 1: (expected problem_id|not JSON)"),
+        ('{"problem_id": "a", "sample_index": 0}', "line 1: (expected problem_id|not JSON)"),
         (
             '{"problem_id": "a", "sample_index": 0, "correct": 1}',
             "correct must be true, false or null",

@@ -20,7 +20,7 @@ def line(**changes: object) -> str:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('{"id": "b", "problem": ', r"held_out.jsonl, line 3: not JSON: .*Correct the line"),
+        ('{"id": "b", "problem": ', r"held_out.jsonl, line 3: not JSON .*Correct the line"),
         ("[1, 2]", "line 3: got list, expected an object with id, problem and answer"),
         (line(kind="code", checks="{broken"), "line 3, checks: not JSON"),
         (line(kind="code", checks="[]"), "line 3, checks: not JSON|line 3.* got list|no tests"),
@@ -59,7 +59,7 @@ def test_a_file_without_problems_is_refused(tmp_path: Path, content: bytes) -> N
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "held_out.jsonl"
     file.write_bytes(b"\xff\xfe")
-    with pytest.raises(StageError, match="held_out.jsonl: not UTF-8"):
+    with pytest.raises(StageError, match="held_out.jsonl, line 1: not UTF-8"):
         read_problems(file, 5)
 
 

@@ -16,7 +16,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from pcl_reasoner import stages
-from pcl_reasoner.core.artifact import AppendLog
+from pcl_reasoner.core.append_log import AppendLog
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, FileName, StageConfig, StageContext
 

@@ -187,7 +187,7 @@ def test_revisions_are_shown_by_outcome_and_why_there_is_no_majority(am):
 def test_a_changed_line_of_revisions_is_named(am):
     path = am.inputs["am/revise"] / "revisions.jsonl"
     path.write_text(json.dumps(LINES[0]) + "\n{\n")
-    with pytest.raises(StageError, match=r"revisions\.jsonl: line 2: not JSON"):
+    with pytest.raises(StageError, match=r"revisions\.jsonl, line 2: not JSON"):
         read_revisions(am.inputs["am/revise"])
 
 

@@ -297,7 +297,7 @@ def test_before_the_selection_no_response_is_said_to_be_left_out(run, tmp_path):
 def test_a_changed_file_is_an_error_that_names_its_line(run, tmp_path):
     path = run.inputs["v15_opg/train"] / "metrics.jsonl"
     path.write_text('{"step": 1}\n{"step": 2\n', encoding="utf-8")
-    with pytest.raises(StageError, match=r"metrics\.jsonl: line 2: not JSON"):
+    with pytest.raises(StageError, match=r"metrics\.jsonl, line 2: not JSON"):
         run.report(tmp_path / "out")
 
 

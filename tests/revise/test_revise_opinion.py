@@ -112,12 +112,12 @@ def test_malformed_opinions_name_their_place(tmp_path: Path) -> None:
         ({"problem_id": "a", "answer": True}, "line 2: expected a text .* got True"),
         ({**good, "sample_index": "x"}, "line 2: expected a whole number as sample_index, got 'x'"),
         ({**good, "sample_index": 0.5}, "line 2: expected a whole number as sample_index, got 0.5"),
-        ("[" * 100_000, "line 2: not JSON"),
+        ("[" * 100_000, "line 2: nested too deeply"),
     ):
         with pytest.raises(InputError, match=said):
             read_opinions(lines(file, good, bad), {"a"})
     (tmp_path / "latin").write_bytes('{"problem_id": "é"}'.encode("latin-1"))
-    with pytest.raises(InputError, match="latin: not UTF-8 .* Write it again as UTF-8"):
+    with pytest.raises(InputError, match="latin, line 1: not UTF-8 .* Correct the line"):
         read_opinions(tmp_path / "latin", {"a"})
     pq.write_table(pa.table({"problem_id": ["a"], "text": ["4"]}), tmp_path / "x.parquet")
     with pytest.raises(InputError, match="row 0: expected problem_id"):

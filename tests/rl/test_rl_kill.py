@@ -75,7 +75,7 @@ def after(name: str) -> Kill:
 
 def torn(log: str, number: int, redrawn: int = 0) -> Kill:
     """The last line of an append to a log is cut off."""
-    point = {"module": "pcl_reasoner.core.artifact", "call": "AppendLog.append"}
+    point = {"module": "pcl_reasoner.core.append_log", "call": "AppendLog.append"}
     return Kill(f"torn {log}", point | {"file": log, "number": number, "cut": True}, redrawn)
 
 

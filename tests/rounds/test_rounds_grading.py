@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from log_helpers import rewrite
 from reward_model import expected_score, write
 from rl_helpers import RIGHT, WRONG, Given, Reply, Row, graders_of, pool_of, rl_config
 from sandbox_helpers import need
@@ -159,9 +160,9 @@ def test_a_killed_run_tests_and_scores_no_response_again(
     whole = grade(folder, graders, pool, Given(replies()))
     # As a kill after grading leaves it. Results that nobody can compute show what is read.
     tests, scores = folder / TEST_LOG, folder / SCORE_LOG
-    tests.write_text(tests.read_text().replace('"text": "4"', '"text": "as on record"'))
+    rewrite(tests, {'"text": "4"': '"text": "as on record"'})
     (scored,) = lines(scores)
-    scores.write_text(json.dumps(scored | {"score": 9.0}) + "\n")
+    rewrite(scores, {f'"score": {scored["score"]}': '"score": 9.0'})
     again = grade(folder, graders, pool, Given({}))
     assert "as on record" in (again["c", 1].detail or "")
     assert again["t", 0].score == 9.0

@@ -175,7 +175,7 @@ class TestFrom:
         (partial / "records.jsonl").write_text(record)
         plan, _ = run(tmp_path, from_stage="slow")
         first = file_of(plan, "tiny/slow", "records.jsonl").read_text().splitlines()[0]
-        assert json.loads(first) == {"key": 0, "value": 0}
+        assert {"key": 0, "value": 0}.items() <= json.loads(first).items()
 
 
 def make_whole(tmp_path: Path) -> Plan:

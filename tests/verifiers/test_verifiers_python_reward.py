@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from log_helpers import rewrite
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import Placement
@@ -116,7 +117,7 @@ def test_rewards_of_another_interpreter_are_given_again(tmp_path: Path) -> None:
     first = json.loads(log.read_text().splitlines()[0])["answered_by"]
     assert first == found.described
     assert (first["engine"], first["python"]) == ("this process", sys.executable)
-    log.write_text(log.read_text().replace("this process", "bubblewrap").replace("1.0", "0.5"))
+    rewrite(log, {"this process": "bubblewrap", "1.0": "0.5"})
     assert reward_all(config, SandboxConfig(), asked, 1, tmp_path, context).rewards == {
         KEY: Rewarded(1.0)
     }
