@@ -26,8 +26,9 @@ from pcl_reasoner.rounds.files import ROUND, round_folder, slices_file
 from pcl_reasoner.train.render import WORK
 from pcl_reasoner.weights import conversion
 from pcl_reasoner.weights.bfloat16 import rounded
+from pcl_reasoner.weights.seals import changed_files
 from pcl_reasoner.weights.slices import open_ranks
-from pcl_reasoner.weights.stream import StoredTensor
+from pcl_reasoner.weights.stream import StoredTensor, digest, read_files, weight_files
 
 FOLDER, HASH = "weights", "weights.json"
 _PAUSE = 0.01
@@ -53,12 +54,33 @@ class HandOver:
         self.ranks, self.dtype = config.devices, config.weights_dtype
         self.same, self.warn = config.device == "CPU", warn
         self._reading = threading.Lock()
+        self._sound: set[int] = set()
+        """Rounds whose folder of weights this process has written or compared."""
         self._made_again_from: int | None = None
         """The first round that training makes again, until one of them is compared."""
 
     def before(self, number: int) -> Path:
-        """Return the folder of the weights with which a round is sampled."""
-        return self.policy if number == 0 else round_folder(self.rounds, number - 1) / FOLDER
+        """Return the folder of the weights with which a round is sampled.
+
+        Raises:
+            StageError: An earlier process made it, and a tensor is not as it was then.
+        """
+        if number == 0:
+            return self.policy
+        folder = round_folder(self.rounds, number - 1) / FOLDER
+        if number - 1 not in self._sound and folder.is_dir():
+            found = read_files(weight_files(folder))
+            sha256 = fingerprint({name: digest(tensor) for name, tensor in found.items()})
+            if sha256 != self.sha_before(number):
+                raise self._damaged(folder)
+            self._sound.add(number - 1)
+        return folder
+
+    def _damaged(self, file: Path) -> StageError:
+        return StageError(
+            f"{file}: changed after it had been written. Delete {self.output} to begin the stage "
+            "again, or restore the file from a copy. Check the disk."
+        )
 
     def sha_before(self, number: int) -> str:
         """Return the hash of the weights with which a round is sampled."""
@@ -101,6 +123,8 @@ class HandOver:
         return {rank: slices_file(weights, number, rank) for rank in range(self.ranks)}
 
     def _opened(self, number: int) -> dict[str, StoredTensor]:
+        for file in changed_files(self._files(number).values()):
+            raise self._damaged(file)
         strategies = [self.output / WORK / "strategy"]
         return open_ranks(self._files(number), strategies, self.output / WEIGHTS)
 
@@ -158,6 +182,7 @@ class HandOver:
             (folder / FOLDER).rename(old)
         write_atomically(folder / HASH, json.dumps({"round": number, "sha256": sha256}) + "\n")
         new.rename(folder / FOLDER)
+        self._sound.add(number)
         shutil.rmtree(old, ignore_errors=True)
 
     def discard(self, first: int) -> None:

@@ -16,7 +16,7 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.rl.render import ROUNDS, round_yaml
 from pcl_reasoner.rounds.config import RlConfig
-from pcl_reasoner.rounds.files import published_rounds
+from pcl_reasoner.rounds.files import check_published, published_rounds
 from pcl_reasoner.train.render import WORK, to_yaml
 from pcl_reasoner.train.session import run_training, starting_paths
 from pcl_reasoner.train.stopping import STOPPED
@@ -77,7 +77,8 @@ class Training:
         """Start the training process.
 
         Raises:
-            StageError: Training is on several hosts, and nothing starts it there.
+            StageError: Training is on several hosts, and nothing starts it there; or a file of
+                an earlier round is damaged.
         """
         hosts = self.context.placement.hosts
         if len(hosts) > 1 and self.context.start is None:
@@ -86,6 +87,7 @@ class Training:
                 "the rounds that this process makes. Give --start ssh."
             )
         (self.output / STOPPED).unlink(missing_ok=True)
+        check_published(self.output / ROUNDS)
         self.first = self.prepare()
         self._thread.start()
         return self
@@ -111,7 +113,7 @@ class Training:
     def prepare(self) -> int:
         """Write the configuration from the last checkpoint on; return the rounds that are done."""
         training = self.config.training
-        start, done = starting_paths(training, self.policy, self.output / WORK)
+        start, done = starting_paths(training, self.policy, self.output / WORK, self.context.warn)
         write_round_yaml(self.config, self.policy, self.output, start)
         rounds = 0
         for one in published_rounds(self.output / ROUNDS):

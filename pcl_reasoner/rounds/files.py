@@ -1,7 +1,8 @@
 """The files through which the runner's process and the training process exchange rounds.
 
     rounds/00017/rows/       the round's packed rows, an Arrow folder
-    rounds/00017/round.json  {"round": 17, "micro_steps": 3, "segments": 126, "rows": 11}
+    rounds/00017/round.json  {"sha256": …, "value": {"round": 17, "micro_steps": 3,
+                              "segments": 126, "rows": 11, "files": {"rows/state.json": "9f8…"}}}
     rounds/end.json          {"rounds": 18}: no round follows
     weights/00017/rank_0/policy_rank_0.safetensors   a rank's slices after round 17's update
 
@@ -14,8 +15,15 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from pcl_reasoner.core.artifact import write_atomically
+from pcl_reasoner.core.artifact import (
+    hash_file,
+    read_checked,
+    write_atomically,
+    write_checked,
+)
+from pcl_reasoner.core.errors import StageError
 
 ROUND = "round.json"
 ROWS = "rows"
@@ -39,6 +47,9 @@ class Published:
     rows: int
 
 
+_FIELDS = ("round", "micro_steps", "segments", "rows")
+
+
 def round_folder(rounds: Path, number: int) -> Path:
     """Return the folder of a round."""
     return rounds / f"{number:05d}"
@@ -46,17 +57,52 @@ def round_folder(rounds: Path, number: int) -> Path:
 
 def publish(rounds: Path, published: Published) -> None:
     """Write round.json; everything else of the round must be on the disk already."""
-    file = round_folder(rounds, published.round) / ROUND
-    write_atomically(file, json.dumps(asdict(published)) + "\n")
+    folder = round_folder(rounds, published.round)
+    names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*"))]
+    kept = [name for name in names if (folder / name).is_file() and ".partial." not in name]
+    files = {name: hash_file(folder / name) for name in kept if name != ROUND}
+    write_checked(folder / ROUND, asdict(published) | {"files": files})
 
 
 def read_published(rounds: Path, number: int) -> Published | None:
-    """Return a round; None if it is not published yet."""
-    try:
-        text = (round_folder(rounds, number) / ROUND).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-    return Published(**json.loads(text))
+    """Return a round; None if it is not published yet.
+
+    Raises:
+        StageError: round.json is damaged.
+    """
+    found = _read(rounds, number)
+    return None if found is None else Published(**{name: found[name] for name in _FIELDS})
+
+
+def _read(rounds: Path, number: int) -> dict[str, Any] | None:
+    file = round_folder(rounds, number) / ROUND
+    found: dict[str, Any] | None = read_checked(file)
+    if found is None and file.exists():
+        raise _damaged(file)
+    return found
+
+
+def check_published(rounds: Path) -> None:
+    """Compare the files of all published rounds with their hashes.
+
+    Raises:
+        StageError: A file is missing, or has another content than it was published with.
+    """
+    number = 0
+    while (found := _read(rounds, number)) is not None:
+        folder = round_folder(rounds, number)
+        for name, sha256 in found["files"].items():
+            if not (folder / name).is_file() or hash_file(folder / name) != sha256:
+                raise _damaged(folder / name)
+        number += 1
+
+
+def _damaged(file: Path) -> StageError:
+    stage = next(one for one in file.parents if one.suffix == ".partial" or not one.name)
+    return StageError(
+        f"{file}: missing, or changed after it had been published. The rounds after it depend on "
+        f"it. Restore it from a copy, or delete {stage} to begin the stage again. Check the disk."
+    )
 
 
 def published_rounds(rounds: Path) -> list[Published]:

@@ -12,18 +12,21 @@ from pcl_reasoner.train.on_hosts import run_on_hosts
 from pcl_reasoner.train.render import WORK
 
 
-def starting_paths(config: TrainConfig, policy: Path, work: Path) -> tuple[dict[str, str], int]:
+def starting_paths(
+    config: TrainConfig, policy: Path, work: Path, warn: Callable[[str], None]
+) -> tuple[dict[str, str], int]:
     """Prepare training from the last complete checkpoint, or from the policy if there is none.
 
     Args:
         config: The layout and the device.
         policy: The Hugging Face folder that is trained.
         work: MindFormers' output folder.
+        warn: Called with a message if a checkpoint is damaged.
 
     Returns:
         Entries of ``render``'s paths, and the number of MindFormers' steps that are done.
     """
-    worker.remove_broken_checkpoints(work)
+    worker.remove_broken_checkpoints(work, warn)
     resume = worker.newest_checkpoint(work)
     complete = config.device == "CPU"
     start = worker.starting_point(policy, work, config.devices, resume, complete)

@@ -62,7 +62,7 @@ def train(
     _write_order(output / "data_order.json", order, rows, config)
     work = output / WORK
     stopped = output / STOPPED
-    prepare = partial(_prepare, config, inputs, output, rows, order.steps)
+    prepare = partial(_prepare, config, inputs, output, rows, order.steps, context)
     if config.probe is not None:
         _write_probe(config.probe, inputs, work, context)
     stopped.unlink(missing_ok=True)
@@ -85,14 +85,19 @@ def train(
 
 
 def _prepare(
-    config: TrainConfig, inputs: Mapping[str, Path], output: Path, rows: int, steps: int
+    config: TrainConfig,
+    inputs: Mapping[str, Path],
+    output: Path,
+    rows: int,
+    steps: int,
+    context: StageContext,
 ) -> int | None:
     """Prepare training from the last complete checkpoint, or from the policy if there is none.
 
     Returns:
         The step from which training resumes; None if all steps are done.
     """
-    start, done = starting_paths(config, inputs["policy"], output / WORK)
+    start, done = starting_paths(config, inputs["policy"], output / WORK, context.warn)
     write_yaml(config, inputs, output, row_count=str(rows), **start)
     written = len(read_steps(output / "metrics.jsonl"))
     return done if min(done, written) < steps else None

@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from pcl_reasoner.core.stage import Progress
 from pcl_reasoner.hosts.msrun import msrun_arguments
 from pcl_reasoner.supervise.supervised import Supervised
 from pcl_reasoner.weights.conversion import write_mindformers
+from pcl_reasoner.weights.seals import SUFFIX, changed_files
 from pcl_reasoner.weights.slices import rank_files
 from pcl_reasoner.weights.stream import is_complete
 
@@ -49,12 +50,30 @@ def step_of(checkpoint: Path) -> int:
         return int(opened.get_tensor("step_num"))
 
 
-def remove_broken_checkpoints(output_dir: Path) -> None:
-    """Delete truncated checkpoints, so that no run resumes from them."""
+def remove_broken_checkpoints(output_dir: Path, warn: Callable[[str], None]) -> None:
+    """Delete truncated checkpoints, and damaged ones from the newest on, so that no run uses them.
+
+    Args:
+        output_dir: MindFormers' output folder.
+        warn: Called with a message for each damaged checkpoint. One that is only truncated was
+            being written when its run was killed.
+    """
     for path in (output_dir / "checkpoint").glob("rank_*/*.safetensors"):
         if not is_complete(path):
-            path.chmod(0o644)
-            path.unlink()
+            _remove(path)
+    while changed := changed_files(rank_files(output_dir / "checkpoint").values()):
+        warn(
+            f"{changed[0]}: damaged after it had been written. Training resumes from an earlier "
+            "checkpoint, or from the start if there is none. Check the disk."
+        )
+        for path in changed:
+            _remove(path)
+
+
+def _remove(checkpoint: Path) -> None:
+    checkpoint.chmod(0o644)
+    checkpoint.unlink()
+    checkpoint.with_suffix(SUFFIX).unlink(missing_ok=True)
 
 
 def starting_point(

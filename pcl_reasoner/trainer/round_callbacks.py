@@ -25,6 +25,7 @@ from pcl_reasoner.trainer.mismatch import read_mismatch, reset_mismatch
 from pcl_reasoner.trainer.round_rows import Place, Places
 from pcl_reasoner.trainer.round_step import LAST_OF_ROUND, TOTALS, RoundUpdate
 from pcl_reasoner.trainer.step import PclMetrics, number_of
+from pcl_reasoner.weights.seals import seal_files
 
 
 class _RoundCallback:
@@ -124,6 +125,7 @@ class PclRounds(PclMetrics):
         with atomic_file(file) as temporary:
             save_file(tensors, temporary)
             fsync(temporary)
+        seal_files(file.parent)
 
 
 class PclRoundCheckpoint(CheckpointMonitor):

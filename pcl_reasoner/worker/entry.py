@@ -91,6 +91,7 @@ def read_config(path: str, overrides: list[str], device: str | None) -> tuple[An
     from pcl_reasoner.trainer import mindformers_1_8 as version
     from pcl_reasoner.trainer.curves import add_curves
     from pcl_reasoner.trainer.rank_times import add_rank_times
+    from pcl_reasoner.trainer.seals import add_seals
     from pcl_reasoner.trainer.use_rounds import use_rounds
 
     config = read_yaml(path, overrides)
@@ -108,6 +109,7 @@ def read_config(path: str, overrides: list[str], device: str | None) -> tuple[An
     version.complete_tensorboard(config)
     add_curves(config)
     add_rank_times(config)
+    add_seals(config)
     use_rounds(config)
     return config, changed
 

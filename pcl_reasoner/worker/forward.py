@@ -5,11 +5,14 @@
 The YAML is the trainer's, so that model, configuration and loading of weights are the same as in
 training. Rows are read in their stored order. For each row of S tokens, [1, S] float32 is appended
 to ``values.f32``: log π of each label; with ``--gradient`` [3, S]: also entropy and ∂loss/∂log π.
+Its CRC-32, a uint32, is appended to ``values.crc32``: a resumed run keeps rows whose CRC is right.
 """
 
 import argparse
 import json
 import os
+import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -17,6 +20,9 @@ from typing import Any
 
 from pcl_reasoner.worker.entry import follow_environment, import_mindformers, read_config
 
+SUMS = ".crc32"
+"""Suffix of the file with a CRC-32 per row of values."""
+_SUM = struct.Struct("<I")
 Batch = tuple[int, dict[str, Any]]
 """(rows without the repeated ones, name -> column [rows, …])."""
 
@@ -97,8 +103,26 @@ def batches(
 
 
 def full_batches(path: Path, row_bytes: int, size: int) -> int:
-    """Return the number of rows in a file's complete batches; 0 without a file."""
-    return path.stat().st_size // row_bytes // size * size if path.exists() else 0
+    """Return the number of rows in a file's complete, undamaged batches; 0 without a file."""
+    return _undamaged_rows(path, row_bytes) // size * size
+
+
+def _undamaged_rows(path: Path, row_bytes: int) -> int:
+    """Return the number of rows before the first one whose CRC is missing or differs."""
+    sums = path.with_suffix(SUMS)
+    if not (path.exists() and sums.exists()):
+        return 0
+    with path.open("rb") as values:
+        for row, (written,) in enumerate(_SUM.iter_unpack(_whole(sums.read_bytes()))):
+            found = values.read(row_bytes)
+            if len(found) < row_bytes or zlib.crc32(found) != written:
+                return row
+    return sums.stat().st_size // _SUM.size
+
+
+def _whole(sums: bytes) -> bytes:
+    """Cut off a CRC that was being written."""
+    return sums[: len(sums) // _SUM.size * _SUM.size]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -155,11 +179,18 @@ def _tensors(batch: Batch) -> list[Any]:
     return [Tensor(column) for column in batch[1].values()]
 
 
+def _append(file: Path, data: bytes) -> None:
+    with file.open("ab") as handle:
+        handle.write(data)
+        handle.flush()
+        os.fsync(handle.fileno())
+
+
 class Writer:
     """Appends the values of batches to a file, and a line of progress per batch to another.
 
     Args:
-        values: The file of values; what follows its complete batches is removed.
+        values: The file of values; what follows its done rows is removed, as in the CRC's file.
         progress: The file with a line per batch.
         done: Rows that the file of values has already.
         row_bytes: Bytes of a row's values.
@@ -167,8 +198,10 @@ class Writer:
 
     def __init__(self, values: Path, progress: Path, done: int, row_bytes: int) -> None:
         self.values, self.progress, self.done = values, progress, done
-        with values.open("ab") as handle:
-            handle.truncate(done * row_bytes)
+        self.sums = values.with_suffix(SUMS)
+        for file, row_size in ((values, row_bytes), (self.sums, _SUM.size)):
+            with file.open("ab") as handle:
+                handle.truncate(done * row_size)
 
     def append(self, batch: Batch, results: Sequence[Any]) -> None:
         """Append the values of a batch's rows, without those of repeated rows."""
@@ -176,10 +209,9 @@ class Writer:
 
         number, columns = batch
         found = np.stack([value.asnumpy() for value in results], 1)[:number]
-        with self.values.open("ab") as handle:
-            handle.write(found.astype(np.float32).tobytes())
-            handle.flush()
-            os.fsync(handle.fileno())
+        rows = [row.astype(np.float32).tobytes() for row in found]
+        _append(self.values, b"".join(rows))
+        _append(self.sums, b"".join(_SUM.pack(zlib.crc32(row)) for row in rows))
         self.done += number
         trained = columns["labels"][:number] != -100
         loss = -float(found[:, 0].sum()) / max(1, int(trained.sum()))

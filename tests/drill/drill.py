@@ -18,6 +18,8 @@ import interruptions
 import log
 import models
 import neighbours
+import readers
+import remains
 import served
 import table
 from scene import BUILD, Scene, code_hash, scene
@@ -42,6 +44,15 @@ KINDS: dict[str, tuple[Trial, str]] = {
     "silent damages": (
         damages.silent_damage,
         "the same, but size and times stay, as if the disk did it; the commands have `--verify`",
+    ),
+    "damaged remains": (
+        remains.damage,
+        "a stage that resumes is killed, and a file that it left is damaged",
+    ),
+    "readers": (
+        readers.read,
+        "a damaged file of a run, or of a person, is given to `status`, `report`, `plan`, "
+        "`verify`, `preview`, `rescore`, `recount`, `diff` or `contamination check`",
     ),
     "damaged hashes": (damages.hash_memory, "`.hashes.json` is damaged"),
     "full disk": (interruptions.full_disk, "ENOSPC at any write, once or from then on"),

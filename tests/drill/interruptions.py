@@ -120,11 +120,12 @@ def kill_task(work: Work, task: Task) -> Outcome:
         at = work.rng.randint(1, operations(work, task, how))
         task.prepare(work)
         work.target = f"{task}, {how} at operation {at}"
-        killed = _kill_at(work, task, how, at)
+        killed = kill_at(work, task, how, at)
     return taken_up(work, task, killed)
 
 
-def _kill_at(work: Work, task: Task, how: str, at: int) -> Answer:
+def kill_at(work: Work, task: Task, how: str, at: int) -> Answer:
+    """Kill a command at an operation: one process, or for ``STOP`` all of them."""
     process = work.start(*task.words(work), **work.disturbance(work.runs, how, at))
     until = time.monotonic() + PATIENCE
     while how == "STOP" and process.poll() is None and not work.is_reached():

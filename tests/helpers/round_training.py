@@ -105,7 +105,7 @@ def train_rounds(
     """Train on the published rounds, from the last checkpoint or the policy."""
     write_end(folder / ROUNDS, count)
     training = config.training
-    start, _ = starting_paths(training, policy, folder / WORK)
+    start, _ = starting_paths(training, policy, folder / WORK, print)
     write_round_yaml(config, policy, folder, start)
     context = StageContext("rl", folder / "quarantined.jsonl", Placement(**placement))
     inputs = [policy, folder / ROUNDS]

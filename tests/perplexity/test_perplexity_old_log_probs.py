@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from mindspore import Tensor
 from train_helpers import LENGTH, PLACES, train_config, write_policy, write_samples
 from transformers import AutoModelForCausalLM
 
@@ -92,9 +94,33 @@ def test_rows_of_a_cut_off_file_are_made_again_by_whole_batches(tmp_path: Path) 
     assert full_batches(path, 8, 2) == 0
     # Two batches of two rows of 8 bytes, one row of the third, and half a row.
     path.write_bytes(bytes(8 * 4 + 8 + 4))
+    sums = tmp_path / "values.crc32"
+    sums.write_bytes(5 * zlib.crc32(bytes(8)).to_bytes(4, "little") + b"ab")
     assert full_batches(path, 8, 2) == 4
     Writer(path, tmp_path / "progress.jsonl", 4, 8)
-    assert path.stat().st_size == 32
+    assert (path.stat().st_size, sums.stat().st_size) == (32, 16)
+    sums.write_bytes(sums.read_bytes()[:12])  # the CRC of the last row was not written any more
+    assert full_batches(path, 8, 2) == 2
+
+
+def test_rows_from_a_damaged_one_on_are_made_again(tmp_path: Path) -> None:
+    path, sums = tmp_path / "values.f32", tmp_path / "values.crc32"
+    writer = Writer(path, tmp_path / "progress.jsonl", 0, 8)
+    labels = np.array([[1, -100], [1, 1]])
+    for value in (1, 2, 3):
+        # One value per label, in two rows: [rows, labels].
+        found = Tensor(np.full((2, 2), value, np.float32))
+        writer.append((2, {"labels": labels}), [found])
+    assert np.fromfile(path, np.float32).reshape(6, 2).tolist() == [
+        [value] * 2 for value in (1.0, 1.0, 2.0, 2.0, 3.0, 3.0)
+    ]
+    assert full_batches(path, 8, 2) == 6
+    data = bytearray(path.read_bytes())
+    data[3 * 8 + 5] ^= 4  # in the fourth row
+    path.write_bytes(data)
+    assert full_batches(path, 8, 2) == 2
+    Writer(path, tmp_path / "progress.jsonl", 2, 8)
+    assert (path.stat().st_size, sums.stat().st_size) == (16, 8)
 
 
 @pytest.mark.slow

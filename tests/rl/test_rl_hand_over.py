@@ -18,6 +18,7 @@ from pcl_reasoner.rl.render import ROUNDS, WEIGHTS
 from pcl_reasoner.rounds.config import RlConfig
 from pcl_reasoner.rounds.files import round_folder, slices_file
 from pcl_reasoner.weights import conversion
+from pcl_reasoner.weights.seals import seal_files
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +67,28 @@ def test_the_folder_has_the_trained_weights_and_the_policys_other_files(
     for name in ("config.json", "generation_config.json", "tokenizer.json"):
         assert (folder / name).read_bytes() == (policy / name).read_bytes()
     assert not (folder.parent / ".weights").exists()
+
+
+@pytest.mark.parametrize("name", ["weights", "slices"])
+def test_weights_that_changed_while_nobody_ran_are_found(
+    tmp_path: Path, policy: Path, name: str
+) -> None:
+    weights, _ = hand_over(tmp_path, policy)
+    write_slices(tmp_path, policy, 0)
+    slices = slices_file(tmp_path / WEIGHTS, 0, 0)
+    seal_files(slices.parent)
+    weights.take(0, never)
+    folder = weights.before(1)
+    file = folder / "model.safetensors" if name == "weights" else slices
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    resumed, _ = hand_over(tmp_path, policy)
+    with pytest.raises(StageError, match=f"{file.parent}.*: changed after .* Delete {tmp_path} to"):
+        if name == "weights":
+            resumed.before(1)
+        else:
+            resumed.take(0, never)
 
 
 def test_the_same_update_again_is_compared(tmp_path: Path, policy: Path) -> None:

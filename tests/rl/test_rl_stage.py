@@ -259,7 +259,7 @@ def test_rows_are_the_responses_with_an_advantage(made: Run) -> None:
             if one["advantage"]
         }
         folder = made.output / "rounds" / f"{number:05d}"
-        published = json.loads((folder / "round.json").read_text())
+        published = json.loads((folder / "round.json").read_text())["value"]
         assert published["segments"] == QUERIES * N
         rows = read_arrow_folder(folder / "rows").to_pylist() if trained else []
         assert published["rows"] == len(rows)

@@ -26,6 +26,7 @@ from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.needs import check_columns
 from pcl_reasoner.train.stage import ExportConfig, export, train
 from pcl_reasoner.train.stopping import read_steps
+from pcl_reasoner.weights.seals import seal_files
 
 SIZES = [5, 9, 14, 20, 7, 25, 30, 11, 6, 17, 22, 13, 8, 19, 28, 10]
 STEPS = 24
@@ -198,6 +199,26 @@ def test_a_killed_run_goes_on_to_the_same_losses(
         handle.write('{"step": 99, "lo')
 
     resumed = run_train(tmp_path, sft.config, inputs)
+    assert resumed.records == sft.records
+    assert contents(resumed.output) == contents(sft.output)
+
+
+@pytest.mark.slow
+def test_a_damaged_checkpoint_is_passed_over_and_said(
+    sft: Trained, tmp_path: Path, inputs: dict[str, Path]
+) -> None:
+    output = kill_at_step(tmp_path, sft.config, inputs, 12)
+    saved = sorted((output / "work" / "checkpoint" / "rank_0").glob("*.safetensors"))
+    newest = max(saved, key=lambda path: path.stat().st_mtime_ns)
+    seal_files(newest.parent)  # the kill may have come between a checkpoint and its seal
+    newest.chmod(0o600)
+    data = bytearray(newest.read_bytes())
+    data[len(data) // 2] ^= 1  # in a tensor: the header still fits the file
+    newest.write_bytes(data)
+
+    resumed = run_train(tmp_path, sft.config, inputs)
+    (warning,) = resumed.context.warnings
+    assert f"{newest}: damaged after it had been written" in warning
     assert resumed.records == sft.records
     assert contents(resumed.output) == contents(sft.output)
 

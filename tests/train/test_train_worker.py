@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import NoProgress
 from pcl_reasoner.train import worker
+from pcl_reasoner.weights.seals import seal_files
 
 RUN_AND_WAIT = """
 import sys
@@ -47,9 +48,28 @@ def test_the_newest_whole_checkpoint_is_taken(tmp_path: Path) -> None:
     third.write_bytes(third.read_bytes()[:-4])
     assert worker.newest_checkpoint(tmp_path) == second
     third.chmod(0o400)
-    worker.remove_broken_checkpoints(tmp_path)
+    said: list[str] = []
+    worker.remove_broken_checkpoints(tmp_path, said.append)
     assert not third.exists()
-    assert first.exists() and second.exists()
+    assert first.exists() and second.exists() and said == []
+
+
+def test_checkpoints_are_passed_over_until_one_is_as_its_seal_says(tmp_path: Path) -> None:
+    saved = [checkpoint(tmp_path, f"policy-{step}", step) for step in (5, 10, 15)]
+    seal_files(saved[0].parent)
+    for changed in saved[1:]:
+        data = bytearray(changed.read_bytes())
+        data[-1] ^= 1
+        changed.write_bytes(data)
+        os.utime(changed, (int(changed.stem[7:]),) * 2)
+    said: list[str] = []
+    worker.remove_broken_checkpoints(tmp_path, said.append)
+    assert worker.newest_checkpoint(tmp_path) == saved[0]
+    assert [str(path) in text for path, text in zip(saved[:0:-1], said, strict=True)] == [True] * 2
+    assert sorted(path.name for path in saved[0].parent.iterdir()) == [
+        "policy-5.safetensors",
+        "policy-5.sha256",
+    ]
 
 
 def test_one_process_is_this_python_and_several_are_msrun() -> None:
