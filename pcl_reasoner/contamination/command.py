@@ -8,7 +8,8 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,18 +63,31 @@ def check_data(
     config = ContaminationConfig(**settings, against=named)
     questions = read_questions(paths)
     files, root = data_files(data)
+    with _partial(output) as partial:
+        context = StageContext("contamination", partial / artifact.QUARANTINED)
+        rows = read_rows(files, root, context.quarantine, column)
+        if not rows.problem:
+            raise InputError(
+                f"{data}: none of its {rows.read} rows has a question in "
+                f"{column or ', '.join(FIELDS)}; {context.quarantined} has them. Name the column "
+                "with --field."
+            )
+        findings = check(rows.problem, questions, config, threads, progress, cache_folder())
+        return _publish(write_evidence(partial, rows, findings, config), output)
+
+
+@contextmanager
+def _partial(output: Path) -> Iterator[Path]:
+    """Yield an empty folder beside ``output``; after an error only refused rows are left in it."""
     partial = output.with_name(output.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    context = StageContext("contamination", partial / artifact.QUARANTINED)
-    rows = read_rows(files, root, context.quarantine, column)
-    if not rows.problem:
-        raise InputError(
-            f"{data}: none of its {rows.read} rows has a question in {column or ', '.join(FIELDS)};"
-            f" {context.quarantined} has them. Name the column with --field."
-        )
-    findings = check(rows.problem, questions, config, threads, progress, cache_folder())
-    return _publish(write_evidence(partial, rows, findings, config), output)
+    try:
+        yield partial
+    except BaseException:
+        if not (partial / artifact.QUARANTINED).exists():
+            shutil.rmtree(partial)
+        raise
 
 
 def _publish(checked: Checked, output: Path) -> Checked:

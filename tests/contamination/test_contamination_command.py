@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pcl_reasoner.curate import problem_id
@@ -99,3 +101,57 @@ def test_what_did_not_happen_is_never_clean(files: Path) -> None:
         assert answer.returncode in (1, 2), words
         assert message in answer.stderr, (words, answer.stderr)
     assert list((files / "kept").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.parquet", b"PAR1 and no more", "a.parquet: not a complete Parquet file"),
+        ("a.arrow", b"no Arrow", "a.arrow: not a complete Arrow file"),
+    ],
+)
+def test_damaged_data_are_one_sentence(
+    files: Path, name: str, content: bytes, message: str
+) -> None:
+    (files / name).write_bytes(content)
+    answer = check(files, name, "--output", "out")
+    assert answer.returncode == 1
+    assert message in answer.stderr and "Traceback" not in answer.stderr
+    assert not (files / "out.partial").exists()
+
+
+def test_a_damaged_benchmark_or_review_is_one_sentence(files: Path) -> None:
+    (files / "b.jsonl").write_bytes(b'{"id": "a", "problem": "\xff"}\n')
+    (files / "b.parquet").write_bytes(b"")
+    (files / "b.json").write_bytes(b"[" * 100_000)
+    for name, message in (
+        ("b.jsonl", "b.jsonl, line 1: not UTF-8"),
+        ("b.parquet", "b.parquet: not a complete Parquet file"),
+        ("b.json", "b.json: nested too deeply"),
+    ):
+        answer = call(files, "check", "clean.jsonl", "--against", name, "--no-embedding")
+        assert answer.returncode == 1, answer.stderr
+        assert message in answer.stderr and "Traceback" not in answer.stderr
+    answer = check(files, "clean.jsonl", "--review", "b.jsonl", "--output", "out")
+    assert answer.returncode == 2
+    assert "b.jsonl, line 1: not UTF-8" in answer.stderr
+    assert not (files / "out.partial").exists()
+
+
+def test_rows_of_a_table_that_are_not_utf_8_are_refused_like_lines(files: Path) -> None:
+    texts = pa.array([CLEAN.encode(), b"Find \xff.", CLEAN.encode()], pa.binary())
+    wrong = pa.Array.from_buffers(pa.string(), 3, texts.buffers())
+    pq.write_table(pa.table({"problem": wrong}), files / "a.parquet")
+    answer = check(files, "a.parquet", "--output", "out")
+    assert "2 of 3 rows kept; malformed_utf8 1" in answer.stdout, answer.stderr
+    assert lines(files / "out" / "quarantined.jsonl")[0]["row"] == 1
+
+
+def test_a_part_that_is_missing_is_an_error(files: Path) -> None:
+    (files / "parts").mkdir()
+    for number in (0, 2):
+        part = files / "parts" / f"train-0000{number}-of-00003.jsonl"
+        part.write_bytes((files / "clean.jsonl").read_bytes())
+    answer = check(files, "parts", "--output", "out")
+    assert answer.returncode == 2
+    assert "train-00001-of-00003.jsonl: missing" in answer.stderr

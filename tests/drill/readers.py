@@ -83,7 +83,7 @@ def _of_file(work: Work) -> list[str]:
     meant = {
         "FILE": file,
         "FOLDER": copy,
-        "OUT": work.folder / "output",
+        "OUT": work.runs / "output",
         "BENCHMARK": folder_of(runs, "v1_sft/synthetic") / "benchmark.jsonl",
         "PROBLEMS": folder_of(runs, "v15_opg/unique") / "problems.parquet",
         "RESULTS": folder_of(runs, "v1_sft/evaluate") / "generations.jsonl",
