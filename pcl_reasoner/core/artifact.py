@@ -236,6 +236,10 @@ def fresh_partial(partial: Path, keep: bool) -> None:
     # killed inside write_atomically left a temporary file. Neither is payload.
     for leftover in [partial / MANIFEST, *partial.glob(TEMPORARY_FILES)]:
         leftover.unlink(missing_ok=True)
+    # A log that is opened through a link to nothing would be written under that other name.
+    for path in partial.rglob("*"):
+        if path.is_symlink() and not path.exists():
+            path.unlink()
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -120,6 +120,7 @@ def test_fresh_partial_keeps_only_what_resumes(tmp_path: Path) -> None:
     (partial / "manifest.json").write_text("{}")
     (partial / ".manifest.json.77.tmp").write_text("{")
     (partial / ".metrics.jsonl.78.tmp").write_text('{"st')
+    (partial / "rows" / "log.jsonl").symlink_to("nothing")
     artifact.fresh_partial(partial, keep=True)
     assert artifact.payload_files(partial) == [
         partial / "quarantined.jsonl",

@@ -74,8 +74,8 @@ def _of_run(work: Work) -> list[str]:
 def _of_file(work: Work) -> list[str]:
     runs = work.scene.runs
     line = work.rng.choice(sorted(NAMED))
-    kinds = [one for kind in NAMED[line] for one in runs.rglob(kind) if one.is_file()]
-    chosen = work.rng.choice(sorted(kinds))
+    files = {one for kind in NAMED[line] for one in runs.rglob(kind) if one.is_file()}
+    chosen = work.rng.choice(sorted(one for one in files if one.stat().st_size))
     copy = work.folder / "runs" / "copy"
     shutil.copytree(chosen.parent, copy)
     file = _damaged(work, [copy / chosen.name])
