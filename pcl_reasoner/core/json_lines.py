@@ -47,6 +47,17 @@ def whole_lines(file: Path, advice: str) -> list[Any]:
     return [parsed(line, f"{file}, line {number}", advice) for number, line in enumerate(lines, 1)]
 
 
+def own_json(file: Path) -> Any:
+    """The content of a JSON file that an unfinished stage wrote itself.
+
+    Raises:
+        StageError: It was damaged since.
+    """
+    stage = next((one for one in file.parents if one.suffix == ".partial"), file.parent)
+    advice = f"It was damaged after it had been written: delete {stage} to make the stage again."
+    return parsed(file.read_bytes(), str(file), advice)
+
+
 def parsed(
     text: bytes | str, where: str, advice: str = CORRECT, kind: type[PclError] = StageError
 ) -> Any:

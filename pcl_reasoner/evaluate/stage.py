@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
+from pcl_reasoner.core.json_lines import own_json
 from pcl_reasoner.core.kinds import suffix_of
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.evaluate.benchmark import (
@@ -104,7 +105,7 @@ def evaluate(
         # The log is deleted last: without it, an existing scores.json means that all is written.
         if (output / _LOG).exists() or not written.exists():
             _answer_and_grade(config, benchmarks, kept, inputs, output, context)
-    found = json.loads(written.read_text(encoding="utf-8"))
+    found = own_json(written)
     total = sum(len(one.questions) for one in benchmarks.values()) * config.n
     info = {"engine": config.engine, "scores": found["benchmarks"], **found["responses"]}
     return Counts(unit="responses", read=total, kept=total, info=info)

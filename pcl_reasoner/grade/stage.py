@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.core.artifact import write_json
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.json_lines import own_json
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.curate.parts import open_parquet
 from pcl_reasoner.grade.agreement import Agreement, read_human
@@ -63,7 +64,7 @@ def grade(
     grading_file = output / GRADING
     # The logs are deleted last: grading.json without a log means that everything was written.
     if grading_file.exists() and not any((output / log).exists() for log in (JUDGE_LOG, *LOGS)):
-        written = json.loads(grading_file.read_text(encoding="utf-8"))
+        written = own_json(grading_file)
         return Counts.model_validate(written["counts"])
     with KeptChecks(output) as kept:
         return _grade(config, inputs, output, context, kept)

@@ -9,7 +9,6 @@ clean.parquet has the columns of the problems, with ``ground_truth`` revised, an
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from pcl_reasoner.core.artifact import write_atomically, write_json
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.json_lines import own_json
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.curate.parts import problems_file
 from pcl_reasoner.revise.answers import Answers, read_answers
@@ -62,7 +62,7 @@ def revise(
     """
     # The log is deleted last: opinion.json without a log means that everything was written.
     if (output / _DESCRIPTION).exists() and not (output / LOG).exists():
-        written = json.loads((output / _DESCRIPTION).read_text(encoding="utf-8"))
+        written = own_json(output / _DESCRIPTION)
         return Counts.model_validate(written["counts"])
     source = problems_file(inputs["problems"])
     problems = read_problems(source)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pcl_reasoner.core.artifact import fingerprint, fsync, write_atomically
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.json_lines import own_json
 from pcl_reasoner.prompt.trained import copy_prompt, write_template
 from pcl_reasoner.rl.render import ROUNDS, WEIGHTS
 from pcl_reasoner.rounds.config import RlConfig
@@ -87,7 +88,7 @@ class HandOver:
         if number == 0:
             return "policy"
         file = round_folder(self.rounds, number - 1) / HASH
-        return str(json.loads(file.read_text(encoding="utf-8"))["sha256"])
+        return str(own_json(file)["sha256"])
 
     def is_there(self, number: int) -> bool:
         """Return whether the weights after a round's update can be loaded."""
@@ -157,7 +158,7 @@ class HandOver:
         file = round_folder(self.rounds, number) / HASH
         if not file.exists():
             return True
-        if json.loads(file.read_text(encoding="utf-8"))["sha256"] == sha256:
+        if own_json(file)["sha256"] == sha256:
             return not self.is_there(number)
         problem = (
             f"round {number}: its update was made again from the same rows, and the weights differ "

@@ -12,10 +12,10 @@ seconds.jsonl       seconds per round and phase; it differs between equal runs
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from pcl_reasoner.core.json_lines import own_json
 from pcl_reasoner.core.stage import Counts, StageContext
 from pcl_reasoner.rounds.config import RlConfig
 from pcl_reasoner.rounds.plateau import PLATEAU
@@ -52,7 +52,7 @@ def rl(config: RlConfig, inputs: Mapping[str, Path], output: Path, context: Stag
 
 
 def _counts(output: Path) -> Counts:
-    found = json.loads((output / PLATEAU).read_text(encoding="utf-8"))
+    found = own_json(output / PLATEAU)
     failed = found["responses"] - found["kept"]
     return Counts(
         unit="responses",

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pcl_reasoner.core.artifact import atomic_file, write_atomically
+from pcl_reasoner.core.json_lines import own_json
 from pcl_reasoner.core.schemas import Key
 from pcl_reasoner.grade.rewards import checked_reward
 from pcl_reasoner.inference.answer_log import Record
@@ -272,6 +273,5 @@ def _delete_logs(folder: Path) -> None:
 
 def read_figures(rounds: Path, number: int) -> dict[str, Any]:
     """Return the content of a round's figures.json."""
-    text = (round_folder(rounds, number) / FIGURES).read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(text)
+    found: dict[str, Any] = own_json(round_folder(rounds, number) / FIGURES)
     return found

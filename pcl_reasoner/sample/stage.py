@@ -8,7 +8,6 @@ responses/part-00000.parquet, one row per response:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.json_lines import own_json
 from pcl_reasoner.core.kinds import Kind
 from pcl_reasoner.core.stage import Counts, ServerNeeds, StageContext
 from pcl_reasoner.curate.parts import open_parquet, read_parquet
@@ -76,7 +76,7 @@ def sample(
         _write_responses(output / "responses", records)
         write_json(sampling_file, {**sampling, "responses": records.info()})
         records.delete()
-    figures = json.loads(sampling_file.read_text(encoding="utf-8"))["responses"]
+    figures = own_json(sampling_file)["responses"]
     kept = len(problems) * config.n
     return Counts(
         unit="responses",
