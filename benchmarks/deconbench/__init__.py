@@ -1,0 +1,1 @@
+"""DeconBench: a benchmark of checkers of contamination; see README.md."""

@@ -1,0 +1,92 @@
+"""DeconBench: which rewrites of a question a checker finds, and which neighbours it takes for one.
+
+    PYTHONPATH=benchmarks python -m deconbench [--half tune|report|both] [--checker NAME]
+
+For each class: found of all, with the 95 % interval of Wilson. Precision is the share of copies
+among all flagged texts of the classes that count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Sequence
+
+from deconbench.cases import (
+    NEIGHBOURS,
+    NOT_COUNTED,
+    WRITTEN,
+    Case,
+    cases,
+    half_of,
+    problems,
+    questions,
+)
+from deconbench.checkers import CHECKERS
+
+HALVES = ("tune", "report")
+
+
+def wilson(found: int, total: int) -> tuple[float, float]:
+    """The 95 % interval of a share."""
+    z = 1.959964
+    share, spread = found / total, z * z / total
+    centre = (share + spread / 2) / (1 + spread)
+    reach = z * math.sqrt(share * (1 - share) / total + spread / (4 * total)) / (1 + spread)
+    return centre - reach, centre + reach
+
+
+def table(made: Sequence[Case], flags: dict[str, list[bool]]) -> list[str]:
+    """Lines of the table: a class each, then precision."""
+    order = [*WRITTEN, NEIGHBOURS]
+    kinds = sorted({case.kind for case in made}, key=lambda kind: (kind not in order, kind))
+    lines = [f"{'':26}{'n':>5}" + "".join(f"{name:>18}" for name in flags)]
+    for kind in kinds:
+        places = [index for index, case in enumerate(made) if case.kind == kind]
+        cells = []
+        for found in flags.values():
+            hits = sum(found[index] for index in places)
+            low, high = wilson(hits, len(places))
+            cells.append(f"{hits:>6} [{low:4.0%}, {high:4.0%}]")
+        mark = " *" if kind in NOT_COUNTED else ""
+        lines.append(f"{kind + mark:26}{len(places):>5}" + "".join(f"{cell:>18}" for cell in cells))
+    counted = [index for index, case in enumerate(made) if case.kind not in NOT_COUNTED]
+    cells = []
+    for found in flags.values():
+        flagged = [index for index in counted if found[index]]
+        right = sum(made[index].copy for index in flagged)
+        cells.append(f"{right / max(1, len(flagged)):.1%}")
+    lines.append(f"{'precision':31}" + "".join(f"{cell:>18}" for cell in cells))
+    return lines
+
+
+def main() -> None:
+    """Check and print."""
+    parser = argparse.ArgumentParser(prog="deconbench", description=__doc__.splitlines()[0])
+    parser.add_argument("--half", choices=(*HALVES, "both"), default="both")
+    parser.add_argument("--checker", choices=sorted(CHECKERS), action="append")
+    given = parser.parse_args()
+    halves = HALVES if given.half == "both" else (given.half,)
+    found = [one for one in problems() if half_of(one["id"]) in halves]
+    made = cases(found)
+    benchmark = questions(found)
+    texts = [case.text for case in made]
+    flags, seconds = {}, {}
+    for name in given.checker or CHECKERS:
+        began = time.process_time()
+        flags[name] = CHECKERS[name](texts, benchmark)
+        seconds[name] = time.process_time() - began
+    print(f"{len(found)} questions, {len(made)} texts; half: {given.half}")
+    print("\n".join(table(made, flags)))
+    print(
+        "CPU-seconds per 100 000 texts"
+        + "  ".join(
+            f"  {name} {100_000 * took / len(texts):,.0f}" for name, took in seconds.items()
+        )
+    )
+    print("* reported, not counted: its answer is another one")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""DeconBench: its answers are right, its classes are complete, and it counts right."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from deconbench.__main__ import table, wilson
+from deconbench.cases import NEIGHBOURS, WRITTEN, Case, cases, problems
+from deconbench.checkers import grams, one_in_common, weighted
+
+from pcl_reasoner.contamination.fingerprints import Question
+
+PROBLEMS = problems()
+
+
+@pytest.mark.parametrize("topic", ["nt", "co", "al", "ge", "pr"])
+def test_every_program_prints_the_answer(topic: str, tmp_path: Path) -> None:
+    chosen = [one for one in PROBLEMS if one["id"].startswith(topic)]
+    assert len(chosen) == 12
+    for one in chosen:
+        (tmp_path / "program.py").write_text(one["program"])
+        command = [sys.executable, str(tmp_path / "program.py")]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        assert ended.stdout.strip() == one["answer"], one["id"]
+
+
+def test_every_class_has_sixty_texts_or_more_and_no_text_comes_twice() -> None:
+    made = cases(PROBLEMS)
+    counts = Counter(case.kind for case in made)
+    assert min(counts.values()) == 60 and counts[NEIGHBOURS] == 300
+    written = [case.text for case in made if case.kind in (*WRITTEN, NEIGHBOURS)]
+    asked = [one["problem"] for one in PROBLEMS]
+    assert len({*written, *asked}) == len(written) + len(asked)
+    assert Counter(case.half for case in made if case.kind == "solution") == {
+        "tune": 30,
+        "report": 30,
+    }
+    assert {case.half for case in made if case.source == "al-03"} == {"tune"}
+
+
+def test_n_grams_in_common() -> None:
+    question = Question("b", "1", "one two three four five")
+    assert grams("One, two; THREE!", 2) == {("one", "two"), ("two", "three")}
+    texts = ["x two three four y", "two three, or four", "one"]
+    assert one_in_common(texts, [question], 3) == [True, False, False]
+    # Two questions of two pairs; a pair of both counts ln 2, one of a single question ln 3.
+    both = [Question("b", "1", "a b c"), Question("b", "2", "a b d")]
+    assert weighted(["b c", "a b", "x"], both, size=2, share=0.6) == [True, False, False]
+    assert weighted(["a b"], both, size=2, share=0.38) == [True]
+
+
+def test_the_table_counts_copies_among_what_is_flagged() -> None:
+    made = [
+        Case("al-01", "solution", "a", True),
+        Case("al-02", "solution", "b", True),
+        Case("al-01", NEIGHBOURS, "c", False),
+        Case("al-01", "other numbers", "d", False),
+    ]
+    lines = table(made, {"ours": [True, False, True, True]})
+    cells = {line[:26].strip(): line[26:].split() for line in lines}
+    assert cells["solution"][:2] == ["2", "1"]
+    assert cells[NEIGHBOURS][:2] == ["1", "1"]
+    assert cells["precision"] == ["50.0%"]  # the class with other numbers is not counted
+    low, high = wilson(1, 2)
+    assert (round(low, 4), round(high, 4)) == (0.0945, 0.9055)
