@@ -65,9 +65,9 @@ class AppendLog:
             fsync(temporary)
         self.close()
         raise StageError(
-            f"{self.path}: {removed} lines were damaged after they had been written, the first is "
-            f"line {first}. They are removed. Give the same command again: what they held is made "
-            "again. Check the disk."
+            f"{self.path}: {removed} damaged line{'s' * (removed > 1)}, the first is line {first}. "
+            "Something changed it after it had been written. It is removed: give the same command "
+            "again to make what it held. Check the disk."
         )
 
     def append(self, records: list[dict[str, Any]]) -> list[int]:

@@ -76,8 +76,10 @@ def read_published(rounds: Path, number: int) -> Published | None:
 
 def _read(rounds: Path, number: int) -> dict[str, Any] | None:
     file = round_folder(rounds, number) / ROUND
+    if not file.exists():  # once it exists, it is complete: another process may write it now
+        return None
     found: dict[str, Any] | None = read_checked(file)
-    if found is None and file.exists():
+    if found is None:
         raise _damaged(file)
     return found
 

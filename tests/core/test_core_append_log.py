@@ -77,7 +77,7 @@ def test_damaged_lines_are_removed_and_said_and_the_others_stay(tmp_path: Path) 
     lines[1] = lines[1].replace(b"1", b"7", 1)  # still JSON
     lines[3] = b"\0" * (len(lines[3]) - 1) + b"\n"
     log.path.write_bytes(b"".join(lines))
-    with pytest.raises(StageError, match=r"2 lines were damaged.*first is line 2.*again"):
+    with pytest.raises(StageError, match=r"2 damaged lines, the first is line 2.*removed.*again"):
         list(AppendLog(log.path))
     assert [record["key"] for record in AppendLog(log.path)] == [0, 2, 4]
     assert list(tmp_path.iterdir()) == [log.path]
