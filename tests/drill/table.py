@@ -30,7 +30,7 @@ def table(trials: Sequence[Mapping[str, Any]], kinds: Mapping[str, str]) -> str:
     """
     ended = Counter((one["kind"], one["verdict"]) for one in trials)
     rows = [
-        "| kind | what is tried | trials | same result | error in words, then same result | bad |",
+        "| kind | what is tried | trials | same result | error in words | bad |",
         "|---|---|---|---|---|---|",
     ]
     for kind, what in kinds.items():
