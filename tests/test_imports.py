@@ -33,6 +33,7 @@ WALK = (
     "synthetic",
     "prompt",
     "embedding",
+    "signature",
     "contamination",
     "weights",
     "answers",

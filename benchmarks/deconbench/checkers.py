@@ -32,6 +32,11 @@ def ours(texts: Sequence[str], questions: Sequence[Question]) -> list[bool]:
     return _by_config(texts, questions, ContaminationConfig())
 
 
+def without_signature(texts: Sequence[str], questions: Sequence[Question]) -> list[bool]:
+    """This project's check without numbers and formulas."""
+    return _by_config(texts, questions, ContaminationConfig(signature=False))
+
+
 def upstream(texts: Sequence[str], questions: Sequence[Question]) -> list[bool]:
     """The check of PCL-Reasoner V1: one embedding of the text in its chat template, 0.7."""
     return _by_config(texts, questions, ContaminationConfig(method="upstream"))
@@ -81,6 +86,7 @@ def weighted(
 
 CHECKERS: dict[str, Checker] = {
     "ours": ours,
+    "no signature": without_signature,
     "V1": upstream,
     "13-grams": functools.partial(one_in_common, size=13),
     "8-grams": functools.partial(one_in_common, size=8),

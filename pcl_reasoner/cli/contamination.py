@@ -47,8 +47,9 @@ def contamination() -> None:
 )
 @click.option("--threshold", default=0.7, help="Cosine that flags a row.")
 @click.option("--field", "column", metavar="COLUMN", help="Where the question is.")
-@click.option("--no-embedding", is_flag=True, help="Compare n-grams only; no model is loaded.")
-@click.option("--no-ngrams", is_flag=True, help="Compare embeddings only.")
+@click.option("--no-embedding", is_flag=True, help="Do not compare embeddings; no model is loaded.")
+@click.option("--no-ngrams", is_flag=True, help="Do not compare n-grams.")
+@click.option("--no-signature", is_flag=True, help="Do not compare numbers and formulas.")
 @click.option(
     "--method",
     type=click.Choice(["windows", "upstream"]),
@@ -111,12 +112,15 @@ def check(
     return FOUND if checked.hits else 0
 
 
-def _settings(no_embedding: bool, no_ngrams: bool, **others: Any) -> dict[str, Any]:
+def _settings(
+    no_embedding: bool, no_ngrams: bool, no_signature: bool, **others: Any
+) -> dict[str, Any]:
     """Turn options into settings of ContaminationConfig, and check them before data are read."""
     from pcl_reasoner.contamination.config import ContaminationConfig
     from pcl_reasoner.core.validation import validated
 
-    settings = {**others, "embedding": not no_embedding, "ngrams": not no_ngrams}
+    rules = {"embedding": not no_embedding, "ngrams": not no_ngrams, "signature": not no_signature}
+    settings = {**others, **rules}
     validated(ContaminationConfig, settings, "settings")
     return settings
 
@@ -128,9 +132,9 @@ def _show(checked: Checked) -> None:
     hits = sorted(checked.hits, key=lambda hit: (-(hit["cosine"] or 0), -hit["ngrams"]))
     shown = hits[:SHOWN] or checked.misses[:3]
     terminal.table(
-        ("row", "question", "cosine", "n-grams", "rule", "problem"),
+        ("row", "question", "cosine", "n-grams", "signature", "rule", "problem"),
         [_cells(pair) for pair in shown],
-        right=("cosine", "n-grams"),
+        right=("cosine", "n-grams", "signature"),
     )
     if len(hits) > SHOWN:
         click.echo(f"{len(hits) - SHOWN} more in {checked.output / 'hits.jsonl'}")
@@ -149,6 +153,7 @@ def _cells(pair: Mapping[str, Any]) -> tuple[str, ...]:
         f"{pair['benchmark']} {pair['benchmark_id']}",
         "–" if pair["cosine"] is None else f"{pair['cosine']:.4f}",
         f"{pair['ngrams']:.2f}",
+        f"{pair['signature']:.2f}",
         pair.get("decision") or pair["rule"] or "near miss",
         " ".join(pair["problem"].split())[:60],
     )

@@ -1,7 +1,7 @@
 """Finds problems that are equal or nearly equal to a benchmark question.
 
 rows       17 "Every morning Ada walks 8 kilometers …"    18 "Find the middle angle."
-findings   17: question aime-2024-I-01, cosine 0.9873, rule "both"    18: not flagged
+findings   17: question aime-2024-I-01, cosine 0.9873, rule "embedding"    18: not flagged
 
 stage.py and command.py read the problems and write the evidence.
 """

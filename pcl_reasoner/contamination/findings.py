@@ -1,8 +1,8 @@
 """The result of a check, and the number of rows that other thresholds would flag.
 
 text 17    "Every morning Ada walks 8 kilometers …"
-match      question aime-2024-I-01, cosine 0.9873, window 0, containment 1.0, rule "both"
-sweep      0.50: 31 rows by embedding, 31 by embedding or n-grams … 0.95: 1 and 2
+match      question aime-2024-I-01, cosine 0.9873, window 0, rule "embedding+ngrams"
+sweep      0.50: 31 rows by embedding, 31 by embedding or n-grams, 33 by any rule … 0.95: 1, 2, 4
 """
 
 from collections.abc import Sequence
@@ -53,20 +53,31 @@ def sweep(findings: Findings, config: ContaminationConfig) -> dict[str, dict[str
     """Count the rows that other thresholds would flag.
 
     Returns:
-        Threshold -> number of rows that the embedding alone flags, and number that the embedding
-        or the n-grams flag. The n-gram limit does not vary. The configured threshold is included.
+        Threshold -> number of rows that the embedding alone flags, that the embedding or the
+        n-grams flag, and that any rule flags. Only the threshold varies. The configured threshold
+        is included.
     """
     matches = [findings.matches[text] for text in findings.text_of_row]
     limit = config.containment if config.use_ngrams else float("inf")
     result = {}
     for threshold in sorted({*SWEEP, config.threshold}):
-        near = [m.cosine is not None and m.cosine >= threshold for m in matches]
+        near = [_is_near(m, threshold, config.sure_threshold) for m in matches]
         shared = [m.best_containment >= limit for m in matches]
         result[f"{threshold:.2f}" if threshold in SWEEP else repr(threshold)] = {
             "embedding": sum(near),
             "with_ngrams": sum(a or b for a, b in zip(near, shared, strict=True)),
+            "all_rules": sum(
+                a or b or m.by_signature for a, b, m in zip(near, shared, matches, strict=True)
+            ),
         }
     return result
+
+
+def _is_near(match: Match, threshold: float, sure: float) -> bool:
+    """True if the cosine of a match flags its text at a threshold."""
+    if match.cosine is None or match.cosine < threshold:
+        return False
+    return match.supported or match.cosine >= sure
 
 
 def near_misses(matches: Sequence[Match], count: int) -> list[int]:

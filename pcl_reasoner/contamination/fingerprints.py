@@ -1,9 +1,10 @@
 """Fingerprints: hashes and vectors that find a benchmark question without its text.
 
-    {"format": 1, "benchmark": "aime24", "embedder": {"name": "…", "dimension": 384, "sha256": "…"},
+    {"format": 2, "benchmark": "aime24", "embedder": {"name": "…", "dimension": 384, "sha256": "…"},
      "window_tokens": 256, "ngram_size": 8, "mask_numbers": true,
      "questions": [{"id": "aime-2024-I-01", "year": 2024, "text": "9f0c…", "answer": "41b7…",
-                    "grams": "base64 of uint64", "vectors": "base64 of float32 [windows, 384]",
+                    "grams": "base64 of uint64", "signature": "base64 of uint64 [2, terms]",
+                    "characters": 316, "vectors": "base64 of float32 [windows, 384]",
                     "halves": "base64 of float32 [2, 384]"}]}
 
 ``text`` is the hash of the question's words, numbers unmasked. With it, a question that is also
@@ -29,8 +30,9 @@ from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.core.files import expanded
 from pcl_reasoner.embedding.embed import Embedder
 from pcl_reasoner.embedding.encoders import Vectors
+from pcl_reasoner.signature.index import Signature, signature
 
-FORMAT = 1
+FORMAT = 2
 SHIPPED = Path(__file__).parent / "shipped"
 """Folder of the fingerprints in the package, one file per benchmark: aime24.json, aime25.json."""
 
@@ -54,6 +56,7 @@ class Fingerprint:
         benchmark: The benchmark's name.
         id: The question's id in the benchmark.
         grams: Hashes of its n-grams and of all its words.
+        signature: Hashes of its numbers and formulas, and how often they occur elsewhere.
         vectors: Unit vectors of its windows, float32 [windows, dimension]; None: not embedded.
         halves: Unit vectors of its first and second half, float32 [2, dimension]. They find a
             problem that contains only half of the question. None: not embedded.
@@ -65,6 +68,7 @@ class Fingerprint:
     benchmark: str
     id: str
     grams: QuestionGrams
+    signature: Signature
     vectors: Vectors | None = None
     halves: Vectors | None = None
     text: str | None = None
@@ -114,6 +118,7 @@ def make(
             benchmark=item.benchmark,
             id=item.id,
             grams=question_grams(text, settings.ngram_size, settings.mask_numbers),
+            signature=signature(strip_template(text)),
             vectors=windows,
             halves=both,
             text=item.text,
@@ -155,6 +160,8 @@ def to_json(
             "text": None if item.grams.text_hash is None else f"{item.grams.text_hash:016x}",
             "answer": item.answer,
             "grams": _pack(np.array(sorted(item.grams.grams), "<u8")),
+            "signature": _pack(_terms(item.signature)),
+            "characters": item.signature.characters,
             "vectors": _pack(np.asarray(item.vectors, "<f4")),
             "halves": _pack(np.asarray(item.halves, "<f4")),
         }
@@ -167,6 +174,11 @@ def to_json(
         **vars(settings),
     }
     return json.dumps({**head, "questions": questions}, indent=1, sort_keys=True) + "\n"
+
+
+def _terms(found: Signature) -> npt.NDArray[np.uint64]:
+    """Hashes and counts of a signature's terms, uint64 [2, terms], in the order of the hashes."""
+    return np.array(sorted(found.terms.items()), "<u8").reshape(-1, 2).T
 
 
 def load(path: Path, settings: Settings, embedder: Embedder | None) -> list[Fingerprint]:
@@ -219,6 +231,7 @@ def _check_settings(
 
 def _fingerprint(benchmark: str, item: Mapping[str, Any], dimension: int | None) -> Fingerprint:
     grams = frozenset(_unpack(item["grams"], "<u8").tolist())
+    terms, counts = _unpack(item["signature"], "<u8").reshape(2, -1).tolist()
     vectors = halves = None
     if dimension is not None:
         vectors, halves = (
@@ -229,6 +242,7 @@ def _fingerprint(benchmark: str, item: Mapping[str, Any], dimension: int | None)
         benchmark=benchmark,
         id=item["id"],
         grams=QuestionGrams(grams, int(item["text"], 16) if item["text"] else None),
+        signature=Signature(dict(zip(terms, counts, strict=True)), item["characters"]),
         vectors=vectors,
         halves=halves,
         year=item["year"],

@@ -3,7 +3,7 @@
     hits.jsonl  {"benchmark": "aime24", "benchmark_id": "aime-2024-I-01", "benchmark_problem":
                  "Every morning Aya …", "cosine": 0.9873, "file": "problems.parquet", "ngrams": 1.0,
                  "problem": "Every morning Ada …", "problem_id": "0f3a…", "row": 17,
-                 "rule": "both", "window": 0}
+                 "rule": "embedding+ngrams", "signature": 0.61, "nats": 1.9, "window": 0}
 
 ``row`` is 0-based over all rows of the input, in source order. ``file`` is the file of that row.
 ``benchmark_problem`` is null if only the question's fingerprint is available.
@@ -139,6 +139,8 @@ def _record(rows: ProblemRows, findings: Findings, row: int) -> dict[str, Any]:
         "cosine": match.cosine,
         "window": match.window,
         "ngrams": match.containment,
+        "signature": match.signature,
+        "nats": match.nats,
         "rule": match.rule,
     }
 

@@ -2,11 +2,13 @@
 
     problem    "Find x if 3x+5=20. Put your answer in \\boxed{}."
     question   "Find x if 3x+7=20."  (id aime-7)
-    match      question 0, cosine 0.9712, window 0, containment 0.0, rule "embedding"
+    match      question 0, cosine 0.9712, window 0, containment 0.0, signature 0.61, 1.9 nats,
+               rule "embedding"
 
-A problem is flagged if the cosine of its best window is at least the threshold, or if it contains a
-large enough share of a question's n-grams. Cosines are rounded to 4 decimal places before the
-comparison, so that the written cosine agrees with the decision.
+A problem is flagged if the cosine of its best window is at least the threshold and its numbers and
+formulas are not all other ones; or if it contains a large enough share of a question's n-grams, or
+of its numbers and formulas. Cosines are rounded to 4 decimal places before the comparison, so that
+the written cosine agrees with the decision.
 
 The faster encoder's cosines differ slightly from float32 cosines. A match is uncertain if it is
 flagged, or so near a limit that float32 could decide otherwise; it is scored again in float32.
@@ -15,6 +17,7 @@ flagged, or so near a limit that float32 could decide otherwise; it is scored ag
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +25,9 @@ import numpy.typing as npt
 from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.fingerprints import Fingerprint
 from pcl_reasoner.contamination.ngrams import NgramIndex
-from pcl_reasoner.contamination.text import strip_template
+from pcl_reasoner.contamination.text import in_latin_script, strip_template
 from pcl_reasoner.embedding.encoders import Vectors
+from pcl_reasoner.signature.index import SignatureIndex
 
 Table = npt.NDArray[np.float64]
 
@@ -37,8 +41,11 @@ Measured differences from float32 cosines: standard deviation 0.0004, at most 0.
 SAMPLE = 1024
 """One text in this many, chosen by its hash, is scored again in float32 in any case."""
 
-_RULES = {(True, True): "both", (True, False): "embedding", (False, True): "ngrams"}
-"""(Cosine reaches its limit, containment reaches its limit) -> rule that flags the problem."""
+SPEAKING_NATS = 3.0
+"""A question whose numbers and formulas tell less is not asked for support."""
+
+RULES = ("embedding", "ngrams", "signature")
+"""The rules, in the order in which ``Match.rule`` names those that a pair meets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +59,11 @@ class Match:
         window: Index of that window; None when nothing was embedded.
         containment: Share of this question's n-grams that the problem contains.
         best_containment: The largest such share over all questions.
-        rule: both, embedding or ngrams; None: not flagged.
+        signature: Share of this question's numbers and formulas that the problem has.
+        nats: What they tell, in nats.
+        by_signature: True if the signature of any question flags the problem.
+        supported: True if this question's signature does not speak against it.
+        rule: The rules that this pair meets, as ``embedding+ngrams``; None: not flagged.
     """
 
     question: int
@@ -60,7 +71,30 @@ class Match:
     window: int | None
     containment: float
     best_containment: float
+    signature: float
+    nats: float
+    by_signature: bool
+    supported: bool
     rule: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """What a problem has of the questions' signatures, each of shape (questions,).
+
+    Args:
+        share: Share of the signature.
+        nats: What the shared terms tell, in nats.
+        enough: True where both reach their limits.
+        supports: True where the signature does not speak against the question.
+        needs_cosine: True if the cosine has to reach its limit too.
+    """
+
+    share: Table
+    nats: Table
+    enough: npt.NDArray[np.bool_]
+    supports: npt.NDArray[np.bool_]
+    needs_cosine: bool
 
 
 class Scorer:
@@ -78,6 +112,11 @@ class Scorer:
         if config.use_ngrams:
             grams = [question.grams for question in questions]
             self._index = NgramIndex(grams, config.ngram_size, config.mask_numbers)
+        self._signatures: SignatureIndex | None = None
+        self._mute = np.ones(self._count, bool)
+        if config.use_signature:
+            self._signatures = SignatureIndex([question.signature for question in questions])
+            self._mute = self._signatures.nats < SPEAKING_NATS
         if config.embedding:
             # If a question has several windows, the best one counts.
             vectors = [question.vectors for question in questions if question.vectors is not None]
@@ -109,20 +148,25 @@ class Scorer:
             best cosine of each text. The last two are empty when nothing was embedded.
         """
         shares = self._shares(texts, stripped)
+        signed = [self._signed(text) for text in stripped]
         if not self._config.embedding:
-            return [self._match(share, None) for share in shares], [], []
+            without = zip(shares, signed, strict=True)
+            return [self._match(share, None, one) for share, one in without], [], []
         starts = np.cumsum([0, *(len(windows) for windows in vectors[:-1])])
         cosines, halves = self._cosines(np.concatenate(vectors))
         counting = np.where(halves >= self._config.half_threshold, halves, -1.0)
         compared = np.maximum(cosines, counting) if self._config.method == "windows" else cosines
-        by_text = zip(shares, np.split(compared, starts[1:]), strict=True)
-        matches = [self._match(share, windows) for share, windows in by_text]
+        by_text = list(zip(shares, np.split(compared, starts[1:]), signed, strict=True))
+        matches = [self._match(*one) for one in by_text]
         close = np.abs(halves - self._config.half_threshold).min(axis=1) <= MARGIN
         near_half = np.logical_or.reduceat(close, starts)
         uncertain = [
             index
             for index, match in enumerate(matches)
-            if near_half[index] or not self._is_certain(match) or _is_sampled(texts[index])
+            if near_half[index]
+            or not self._is_certain(match)
+            or self._is_near_signature(*by_text[index][1:])
+            or _is_sampled(texts[index])
         ]
         best = np.maximum.reduceat(cosines.max(axis=1), starts)
         return matches, uncertain, best.tolist()
@@ -135,6 +179,21 @@ class Scorer:
                 for index, share in self._index.containments(text, question).items():
                     shares[row, index] = round(share, DECIMALS)
         return shares
+
+    def _signed(self, text: str) -> Signed:
+        """What a problem, without chat template, has of each question's signature."""
+        found = self._signatures.shared(text) if self._signatures is not None else {}
+        share, nats = np.zeros(self._count), np.zeros(self._count)
+        for index, shared in found.items():
+            share[index] = round(shared.share, DECIMALS)
+            nats[index] = round(shared.nats, DECIMALS)
+        latin = bool(found) and in_latin_script(text)
+        limit = self._config.signature_nats
+        if latin and not self._config.embedding:
+            limit *= 2
+        enough = (share >= self._config.signature_share) & (nats >= limit)
+        supports = self._mute | (share >= self._config.support)
+        return Signed(share, nats, enough, supports, latin and self._config.embedding)
 
     def _cosines(self, vectors: Vectors) -> tuple[Table, Table]:
         """Cosines with complete questions, and with the closer half of each question.
@@ -163,30 +222,55 @@ class Scorer:
             and min(abs(match.cosine - limit) for limit in limits) > MARGIN
         )
 
-    def _match(self, shares: Table, cosines: Table | None) -> Match:
+    def _is_near_signature(self, cosines: Table, signed: Signed) -> bool:
+        """True if a cosine is near the limit that decides whether a signature flags the problem."""
+        near = np.abs(cosines.max(axis=0) - self._config.signature_cosine) <= MARGIN
+        return signed.needs_cosine and bool((near & signed.enough).any())
+
+    def _by_cosine(self, best: Table, signed: Signed) -> npt.NDArray[np.bool_]:
+        """True for each question whose cosine flags the problem, shape (questions,)."""
+        sure = best >= max(self._config.threshold, self._config.sure_threshold)
+        return sure | ((best >= self._config.threshold) & signed.supports)
+
+    def _match(self, shares: Table, cosines: Table | None, signed: Signed) -> Match:
         """Choose the question to report, and decide whether the problem is flagged.
 
-        The question with the best cosine is reported. But if this cosine is below the threshold and
-        the largest containment reaches its limit, the question with that containment is reported.
+        The question with the best cosine is reported. But if no cosine flags the problem and the
+        largest containment reaches its limit, the question with that containment is reported; and
+        if only signatures flag the problem, the question with the largest share.
 
         Args:
             shares: Containment, shape (questions,).
             cosines: Cosines, shape (windows, questions); None when nothing was embedded.
+            signed: What the problem has of the signatures.
         """
         best = cosines.max(axis=0) if cosines is not None else None
         question = int((best if best is not None else shares).argmax())
-        near = best is not None and bool(best[question] >= self._config.threshold)
+        near = False
+        if best is not None:
+            by_cosine = self._by_cosine(best, signed)
+            near = bool(by_cosine.any())
+            question = int(np.where(by_cosine, best, -1.0).argmax()) if near else question
         limit = self._config.containment if self._index is not None else float("inf")
+        same = signed.enough
+        if best is not None and signed.needs_cosine:
+            same = same & (best >= self._config.signature_cosine)
         if not near and shares.max() >= limit:
             question = int(shares.argmax())
-        shared = bool(shares[question] >= limit)
+        elif not near and same.any():
+            question = int(np.where(same, signed.share, -1.0).argmax())
+        met = (near, bool(shares[question] >= limit), bool(same[question]))
         return Match(
             question=question,
             cosine=float(best[question]) if best is not None else None,
             window=int(cosines[:, question].argmax()) if cosines is not None else None,
             containment=float(shares[question]),
             best_containment=float(shares.max()),
-            rule=_RULES.get((near, shared)),
+            signature=float(signed.share[question]),
+            nats=float(signed.nats[question]),
+            by_signature=bool(same.any()),
+            supported=bool(signed.supports[question]),
+            rule="+".join(compress(RULES, met)) or None,
         )
 
 

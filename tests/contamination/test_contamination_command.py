@@ -94,7 +94,7 @@ def test_what_did_not_happen_is_never_clean(files: Path) -> None:
         (("data.jsonl", "--field", "text"), "none of its 4 rows has a question in text"),
         (("data.jsonl", "--threshold", "1.5"), "threshold: Input should be less than or equal"),
         (("data.jsonl", "--against", "aime99"), "neither a file nor one of the shipped"),
-        (("data.jsonl", "--no-ngrams"), "nothing would be compared"),
+        (("data.jsonl", "--no-ngrams", "--no-signature"), "nothing would be compared"),
         (("absent.jsonl",), "no .jsonl, .parquet or .arrow file found"),
     ):
         answer = check(files, *words)

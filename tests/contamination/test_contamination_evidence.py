@@ -14,9 +14,14 @@ HIT = {
     "cosine": 0.91234,
     "window": 0,
     "ngrams": 0.5,
-    "rule": "both",
+    "signature": 0.75,
+    "nats": 8.25,
+    "rule": "embedding+ngrams",
 }
-SWEEP = {"0.70": {"embedding": 2, "with_ngrams": 2}, "0.95": {"embedding": 0, "with_ngrams": 1}}
+SWEEP = {
+    "0.70": {"embedding": 2, "with_ngrams": 2, "all_rules": 3},
+    "0.95": {"embedding": 0, "with_ngrams": 1, "all_rules": 2},
+}
 
 
 def test_only_differing_words_are_marked() -> None:
@@ -33,7 +38,8 @@ def test_the_page_has_the_pair_and_escapes_it() -> None:
     assert page.count("<article>") == 1
     assert "row 3 of problems.parquet and 1 more" in page
     assert "2 rows were removed, with 1 different problems" in page
-    assert '<tr class="used"><td>0.70</td><td>2</td><td>2</td></tr>' in page
+    assert '<tr class="used"><td>0.70</td><td>2</td><td>2</td><td>3</td></tr>' in page
+    assert "signature 0.7500, 8.2 nats" in page
     assert "http" not in page
 
 

@@ -86,7 +86,7 @@ def test_removal_reaches_the_clean_rows(inputs: dict[str, Path], tmp_path: Path)
     assert [(hit["row"], hit["benchmark_id"]) for hit in hits] == [(1, "walk"), (4, "grid")]
     assert (counts.unit, counts.read, counts.kept) == ("problems", 6, 3)
     assert counts.dropped == {"contaminated": 2, "malformed_no_problem": 1}
-    assert counts.info["by_rule"] == {"both": 2}
+    assert counts.info["by_rule"] == {"embedding+ngrams": 2}
     assert counts.info["benchmark_questions"] == 2
     assert counts.info["embedder"]["dimension"] == 384
     (apart,) = lines(out / "quarantined.jsonl")
@@ -129,7 +129,9 @@ def test_a_hit_says_what_was_compared(inputs: dict[str, Path], tmp_path: Path) -
         "benchmark_problem": WALK,
         "window": 0,
         "ngrams": 1.0,
-        "rule": "both",
+        "signature": 0.4409,
+        "nats": 2.4023,
+        "rule": "embedding+ngrams",
     }
     misses = lines(tmp_path / "out" / "near_misses.jsonl")
     assert sorted(str(miss["problem"]) for miss in misses) == sorted(CLEAN)

@@ -177,7 +177,7 @@ def _curation(run: FakeRun) -> None:
     )
     hits = [
         {
-            "rule": "both",
+            "rule": "embedding+ngrams",
             "cosine": 0.953,
             "ngrams": 1.0,
             "problem": "Ben",

@@ -54,7 +54,7 @@ def test_page_shows_contamination_lengths_packing_and_training(run, browser, rea
     check = "contamination.v15_opg/contamination"
     assert _number(shown[f"{check}.problems"]) == 502
     assert _number(shown[f"{check}.removed"]) == 2
-    assert _number(shown[f"{check}.rule.both"]) == 1
+    assert _number(shown[f"{check}.rule.embedding+ngrams"]) == 1
     assert _number(shown[f"{check}.rule.ngrams"]) == 1
     assert _number(shown[f"{check}.sweep.0.70.with_ngrams"]) == 9
     assert _number(shown[f"{check}.sweep.0.90.embedding"]) == 1
@@ -302,7 +302,7 @@ def test_a_changed_file_is_an_error_that_names_its_line(run, tmp_path):
 
 
 def test_half_a_surrogate_pair_does_not_stop_the_report(run, tmp_path):
-    hits = [{"rule": "both", "cosine": 1.0, "problem": "\ud835"}]
+    hits = [{"rule": "embedding+ngrams", "cosine": 1.0, "problem": "\ud835"}]
     run.jsonl("v15_opg/contamination", "hits.jsonl", hits)
     run.report(tmp_path / "out")
     summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))

@@ -1,0 +1,1 @@
+"""What a question keeps in any language: its numbers and formulas, weighted by their rarity."""
