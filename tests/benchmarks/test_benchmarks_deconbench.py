@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from deconbench.__main__ import table, wilson
 from deconbench.cases import NEIGHBOURS, WRITTEN, Case, cases, problems
-from deconbench.checkers import grams, one_in_common, weighted
+from deconbench.checkers import grams, minhash, one_in_common, two_stages, weighted
 
 from pcl_reasoner.contamination.fingerprints import Question
 
@@ -51,6 +51,22 @@ def test_n_grams_in_common() -> None:
     both = [Question("b", "1", "a b c"), Question("b", "2", "a b d")]
     assert weighted(["b c", "a b", "x"], both, size=2, share=0.6) == [True, False, False]
     assert weighted(["a b"], both, size=2, share=0.38) == [True]
+
+
+def test_minhash_finds_nearly_equal_texts() -> None:
+    pytest.importorskip("datasketch", reason="a peer of benchmarks: requirements/benchmarks.txt")
+    words = [f"w{number}" for number in range(100)]
+    question = Question("b", "1", " ".join(words))
+    # 96 n-grams; of the first other text 91 of 96 are the same, of the second 6 of 186.
+    texts = [" ".join(words[:95]), " ".join(words[:10] + [f"v{n}" for n in range(90)])]
+    assert minhash(texts, [question]) == [True, False]
+
+
+def test_a_judge_sees_only_the_nearest_texts() -> None:
+    question = Question("b", "1", "How many apples does Tom have?")
+    near, far = "Tom has some apples. How many are there?", "Prove that the group is abelian."
+    assert two_stages([near, far], [question], {near, far}, nearest=1) == [True, False]
+    assert two_stages([near, far], [question], {far}, nearest=2) == [False, True]
 
 
 def test_the_table_counts_copies_among_what_is_flagged() -> None:
