@@ -8,8 +8,8 @@
                     "halves": "base64 of float32 [2, 384]"}]}
 
 ``text`` is the hash of the question's words, numbers unmasked. With it, a question that is also
-given as text is compared only once. ``answer`` is the hash of the answer, salted with the
-question's text; a short answer can still be found by trying all short answers. The purpose of
+given as text is compared only once. ``answer`` is the hash of the answer, salted with ``text``; a
+short answer can still be found by trying all short answers. The purpose of
 fingerprints is that the package does not contain the test set as text.
 """
 
@@ -17,7 +17,6 @@ import base64
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,6 @@ class Fingerprint:
             problem that contains only half of the question. None: not embedded.
         text: Its text; None if only the fingerprint is available.
         year: Year of the contest.
-        answer: Salted hash of the answer.
     """
 
     benchmark: str
@@ -73,7 +71,6 @@ class Fingerprint:
     halves: Vectors | None = None
     text: str | None = None
     year: int | None = None
-    answer: str | None = None
 
 
 @dataclass(frozen=True)
@@ -118,12 +115,11 @@ def make(
             benchmark=item.benchmark,
             id=item.id,
             grams=question_grams(text, settings.ngram_size, settings.mask_numbers),
-            signature=signature(strip_template(text)),
+            signature=_signature(text, item.answer, settings),
             vectors=windows,
             halves=both,
             text=item.text,
             year=item.year,
-            answer=_answer_hash(text, item.answer),
         )
         for item, text, windows, both in zip(questions, texts, vectors, halves, strict=True)
     ]
@@ -136,10 +132,10 @@ def halves_of(text: str) -> tuple[str, str]:
     return " ".join(parts[:middle]), " ".join(parts[middle:])
 
 
-def _answer_hash(text: str, answer: str | None) -> str | None:
-    if answer is None:
-        return None
-    return sha256(f"{text}\x1f{answer.strip()}".encode()).hexdigest()[:16]
+def _signature(text: str, answer: str | None, settings: Settings) -> Signature:
+    """The signature of a question; its answer's key is salted with the hash of its words."""
+    salt = question_grams(text, settings.ngram_size, settings.mask_numbers).text_hash
+    return signature(strip_template(text), answer, salt)
 
 
 def to_json(
@@ -158,7 +154,7 @@ def to_json(
             "id": item.id,
             "year": item.year,
             "text": None if item.grams.text_hash is None else f"{item.grams.text_hash:016x}",
-            "answer": item.answer,
+            "answer": None if item.signature.answer is None else f"{item.signature.answer:016x}",
             "grams": _pack(np.array(sorted(item.grams.grams), "<u8")),
             "signature": _pack(_terms(item.signature)),
             "characters": item.signature.characters,
@@ -242,11 +238,14 @@ def _fingerprint(benchmark: str, item: Mapping[str, Any], dimension: int | None)
         benchmark=benchmark,
         id=item["id"],
         grams=QuestionGrams(grams, int(item["text"], 16) if item["text"] else None),
-        signature=Signature(dict(zip(terms, counts, strict=True)), item["characters"]),
+        signature=Signature(
+            dict(zip(terms, counts, strict=True)),
+            item["characters"],
+            int(item["answer"], 16) if item["answer"] else None,
+        ),
         vectors=vectors,
         halves=halves,
         year=item["year"],
-        answer=item["answer"],
     )
 
 

@@ -44,7 +44,11 @@ SAMPLE = 1024
 SPEAKING_NATS = 3.0
 """A question whose numbers and formulas tell less is not asked for support."""
 
-RULES = ("embedding", "ngrams", "signature")
+ANSWER_SHARE, ANSWER_COSINE = 0.25, 0.5
+"""A solution without the question: it has the answer, this share of the signature, and this cosine
+with the question. The answer's nats count towards ``signature_nats``."""
+
+RULES = ("embedding", "ngrams", "signature", "answer")
 """The rules, in the order in which ``Match.rule`` names those that a pair meets."""
 
 
@@ -61,7 +65,7 @@ class Match:
         best_containment: The largest such share over all questions.
         signature: Share of this question's numbers and formulas that the problem has.
         nats: What they tell, in nats.
-        by_signature: True if the signature of any question flags the problem.
+        by_signature: True if the signature or the answer of any question flags the problem.
         supported: True if this question's signature does not speak against it.
         rule: The rules that this pair meets, as ``embedding+ngrams``; None: not flagged.
     """
@@ -87,6 +91,7 @@ class Signed:
         nats: What the shared terms tell, in nats.
         enough: True where both reach their limits.
         supports: True where the signature does not speak against the question.
+        answered: True where the question's answer, in addition, makes it enough for a solution.
         needs_cosine: True if the cosine has to reach its limit too.
     """
 
@@ -94,6 +99,7 @@ class Signed:
     nats: Table
     enough: npt.NDArray[np.bool_]
     supports: npt.NDArray[np.bool_]
+    answered: npt.NDArray[np.bool_]
     needs_cosine: bool
 
 
@@ -113,6 +119,7 @@ class Scorer:
             grams = [question.grams for question in questions]
             self._index = NgramIndex(grams, config.ngram_size, config.mask_numbers)
         self._signatures: SignatureIndex | None = None
+        self._answers = [(one.signature.answer, one.grams.text_hash) for one in questions]
         self._mute = np.ones(self._count, bool)
         if config.use_signature:
             self._signatures = SignatureIndex([question.signature for question in questions])
@@ -193,7 +200,20 @@ class Scorer:
             limit *= 2
         enough = (share >= self._config.signature_share) & (nats >= limit)
         supports = self._mute | (share >= self._config.support)
-        return Signed(share, nats, enough, supports, latin and self._config.embedding)
+        needs_cosine = latin and self._config.embedding
+        answered = np.zeros(self._count, bool)
+        if needs_cosine:
+            for index in np.flatnonzero((share >= ANSWER_SHARE) & ~enough):
+                told = self._answer_nats(text, index)
+                answered[index] = told > 0 and nats[index] + told >= limit
+        return Signed(share, nats, enough, supports, answered, needs_cosine)
+
+    def _answer_nats(self, text: str, index: int) -> float:
+        """What the answer of a question tells in a text, in nats."""
+        answer, salt = self._answers[index]
+        if self._signatures is None or answer is None or salt is None:
+            return 0.0
+        return self._signatures.answer_nats(text, answer, salt)
 
     def _cosines(self, vectors: Vectors) -> tuple[Table, Table]:
         """Cosines with complete questions, and with the closer half of each question.
@@ -224,8 +244,11 @@ class Scorer:
 
     def _is_near_signature(self, cosines: Table, signed: Signed) -> bool:
         """True if a cosine is near the limit that decides whether a signature flags the problem."""
-        near = np.abs(cosines.max(axis=0) - self._config.signature_cosine) <= MARGIN
-        return signed.needs_cosine and bool((near & signed.enough).any())
+        best = cosines.max(axis=0)
+        near = np.abs(best - self._config.signature_cosine) <= MARGIN
+        near_answer = np.abs(best - ANSWER_COSINE) <= MARGIN
+        found = (near & signed.enough) | (near_answer & signed.answered)
+        return signed.needs_cosine and bool(found.any())
 
     def _by_cosine(self, best: Table, signed: Signed) -> npt.NDArray[np.bool_]:
         """True for each question whose cosine flags the problem, shape (questions,)."""
@@ -252,14 +275,16 @@ class Scorer:
             near = bool(by_cosine.any())
             question = int(np.where(by_cosine, best, -1.0).argmax()) if near else question
         limit = self._config.containment if self._index is not None else float("inf")
-        same = signed.enough
+        same, solved = signed.enough, signed.answered
         if best is not None and signed.needs_cosine:
             same = same & (best >= self._config.signature_cosine)
+            solved = solved & (best >= ANSWER_COSINE)
+        told = same | solved
         if not near and shares.max() >= limit:
             question = int(shares.argmax())
-        elif not near and same.any():
-            question = int(np.where(same, signed.share, -1.0).argmax())
-        met = (near, bool(shares[question] >= limit), bool(same[question]))
+        elif not near and told.any():
+            question = int(np.where(told, signed.share, -1.0).argmax())
+        met = (near, bool(shares[question] >= limit), bool(same[question]), bool(solved[question]))
         return Match(
             question=question,
             cosine=float(best[question]) if best is not None else None,
@@ -268,7 +293,7 @@ class Scorer:
             best_containment=float(shares.max()),
             signature=float(signed.share[question]),
             nats=float(signed.nats[question]),
-            by_signature=bool(same.any()),
+            by_signature=bool(told.any()),
             supported=bool(signed.supports[question]),
             rule="+".join(compress(RULES, met)) or None,
         )

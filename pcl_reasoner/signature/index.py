@@ -1,4 +1,4 @@
-"""Measures how much of a question's signature a text has: as a share, and in nats.
+"""Measures which part of a question's signature a text has: as a share, and in nats.
 
     question   "Find the remainder when 3^2020 is divided by 97."    terms  3^2020  2020  3  97
     text       "求 3^2020 除以 97 的余数。"                    has all: share 1.0, 15.0 nats
@@ -18,7 +18,7 @@ from hashlib import blake2b
 import numpy as np
 
 from pcl_reasoner.signature.background import background
-from pcl_reasoner.signature.terms import terms_of
+from pcl_reasoner.signature.terms import number_of, terms_of
 
 HASH_BYTES = 8
 SHORTEST = 0.2
@@ -35,10 +35,12 @@ class Signature:
     Args:
         terms: Hash of a term -> number of background problems that have it.
         characters: Length of the question.
+        answer: Key of its answer, from ``answer_key``; None if it is not known.
     """
 
     terms: dict[int, int]
     characters: int
+    answer: int | None = None
 
 
 @dataclass(frozen=True)
@@ -54,18 +56,32 @@ class Shared:
     nats: float
 
 
-def _hashed(term: str) -> int:
-    return int.from_bytes(blake2b(term.encode(), digest_size=HASH_BYTES).digest(), "big")
+def _hashed(term: str, salt: bytes = b"") -> int:
+    return int.from_bytes(blake2b(term.encode(), digest_size=HASH_BYTES, salt=salt).digest(), "big")
 
 
-def signature(text: str) -> Signature:
+def answer_key(answer: str, salt: int) -> int:
+    """The salted hash of an answer; a number is hashed by its value.
+
+    Args:
+        answer: A question's answer, or a number of a text that may have it.
+        salt: 64 bits that belong to the question.
+    """
+    return _hashed(number_of(answer) or answer.strip(), salt.to_bytes(8, "big"))
+
+
+def signature(text: str, answer: str | None = None, salt: int | None = None) -> Signature:
     """The signature of a question.
 
     Args:
         text: The question, without its chat template.
+        answer: Its answer, if it is known.
+        salt: The salt of the answer's key; None: no key.
     """
     counts = background()
-    return Signature({_hashed(term): counts.count(term) for term in terms_of(text)}, len(text))
+    key = None if answer is None or salt is None else answer_key(answer, salt)
+    terms = {_hashed(term): counts.count(term) for term in terms_of(text)}
+    return Signature(terms, len(text), key)
 
 
 class SignatureIndex:
@@ -104,6 +120,23 @@ class SignatureIndex:
         terms = {_hashed(term) for term in terms_of(text)}
         found = self._weighed(terms & self._shares.keys(), len(terms) / self._ordinary)
         return {index: one for index, one in found.items() if len(text) >= self._shortest[index]}
+
+    def answer_nats(self, text: str, answer: int, salt: int) -> float:
+        """What it tells, in nats, that a question's answer occurs in a text; 0 if it does not.
+
+        Args:
+            text: A text, without its chat template.
+            answer: The key of the answer.
+            salt: The salt of this key.
+        """
+        terms = terms_of(text)
+        found = [term for term in terms if answer_key(term, salt) == answer]
+        if not found:
+            return 0.0
+        counts = background()
+        share = (counts.count(found[0]) + 0.5) / counts.problems
+        share = max(math.exp(-MAX_NATS), min(share, 1.0))
+        return -math.log(1 - (1 - share) ** max(1.0, len(terms) / self._ordinary))
 
     def _weighed(self, terms: Iterable[int], length: float) -> dict[int, Shared]:
         """The sums over the terms that a text shares with any question.

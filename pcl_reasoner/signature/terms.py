@@ -74,6 +74,16 @@ def _value(number: str) -> str:
         return number
 
 
+def number_of(text: str) -> str | None:
+    """The value of a text that is one number: 1/2 for 0.50; None for any other text.
+
+    Args:
+        text: An answer, as ``204`` or ``3/4``, or a term.
+    """
+    plain = text.strip()
+    return _value(plain) if _NUMBER.fullmatch(plain) and len(plain) <= MAX_DIGITS else None
+
+
 def _fragments(plain: str) -> set[str]:
     """Sides of equations and comparisons, without brackets and signs of multiplication."""
     found = set()

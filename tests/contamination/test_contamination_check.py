@@ -166,6 +166,21 @@ def test_a_text_in_english_needs_a_cosine_or_twice_the_nats() -> None:
         assert [match.rule for match in check([story], ROOTS, config).matches] == [rule]
 
 
+SOLUTION = (
+    "The squares modulo p repeat: 41 is a square modulo p = 5, 23 and 31, but p must divide the "
+    "power 3^2020 − 777. Trying these primes from the smallest one, the smallest prime p is 2741."
+)
+
+
+@pytest.mark.parametrize(("answer", "rule"), [("2741", "answer"), ("2749", None), (None, None)])
+def test_a_solution_is_found_by_its_answer(answer: str | None, rule: str | None) -> None:
+    question = [Question("ours", "roots", ROOTS[0].text + " Let q = 613 and n = 97.", None, answer)]
+    config = ContaminationConfig(threshold=0.9)
+    (match,) = check([SOLUTION], question, config).matches
+    assert (match.cosine or 0) > 0.5 and 0.25 < match.signature < 0.7
+    assert (match.rule, match.by_signature) == (rule, rule is not None)
+
+
 def test_other_numbers_speak_against_a_cosine() -> None:
     settings = {"ngrams": False, "threshold": 0.5, "sure_threshold": 1.0}
     (match,) = check([SAME_TOPIC], ROOTS, ContaminationConfig(**settings)).matches

@@ -1,4 +1,4 @@
-"""How much of a question's signature a text has, by counts worked by hand."""
+"""The share of a question's signature that a text has, by counts worked by hand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from pcl_reasoner.signature import index as index_module
 from pcl_reasoner.signature.background import Background, background
-from pcl_reasoner.signature.index import SignatureIndex, signature
+from pcl_reasoner.signature.index import SignatureIndex, answer_key, signature
 
 COUNTS = Background(problems=98, terms_per_problem=2.0, counts={"97": 1, "12": 49})
 QUESTION = "Find the remainder of 12 times 97."
@@ -60,3 +60,14 @@ def test_a_number_in_every_question_is_no_key() -> None:
     among = SignatureIndex([signature(f"4111 cats and {n} dogs") for n in range(5000, 8000)])
     assert alone.nats[0] == 5.0
     assert among.shared("4111 mice, or more")[0].nats < 2
+
+
+def test_an_answer_is_found_by_its_value_and_tells_its_nats(counted: SignatureIndex) -> None:
+    key = answer_key(" 0.50 ", 7)
+    assert key == answer_key("1/2", 7) != answer_key("1/2", 8)
+    # No background problem has 1/2: five nats at most; three terms are 1.5 times an ordinary two.
+    expected = -math.log(1 - (1 - math.exp(-5)) ** 1.5)
+    assert counted.answer_nats("so it is 1/2", key, 7) == pytest.approx(expected)
+    assert counted.answer_nats("so it is 1/2", key, 8) == 0
+    assert counted.answer_nats("so it is 1/3", key, 7) == 0
+    assert signature(QUESTION, "1/2", 7).answer == key and signature(QUESTION, "1/2").answer is None
