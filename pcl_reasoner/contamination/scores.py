@@ -44,7 +44,7 @@ SAMPLE = 1024
 SPEAKING_NATS = 3.0
 """A question whose numbers and formulas tell less is not asked for support."""
 
-ANSWER_SHARE, ANSWER_COSINE = 0.25, 0.5
+ANSWER_SHARE, ANSWER_COSINE = 0.25, 0.55
 """A solution without the question: it has the answer, this share of the signature, and this cosine
 with the question. The answer's nats count towards ``signature_nats``."""
 
