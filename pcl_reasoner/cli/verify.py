@@ -24,6 +24,7 @@ def verify(run: str | None, runs: Path) -> int:
     anything is damaged. A stage whose files are damaged is made again by the command that is shown.
     """
     from pcl_reasoner.cli import terminal
+    from pcl_reasoner.runner.pace import duration
     from pcl_reasoner.runner.verify import verify_runs
 
     began = time.monotonic()
@@ -38,7 +39,7 @@ def verify(run: str | None, runs: Path) -> int:
         _show(one)
     files, size = sum(one.files for one in found), sum(one.size for one in found)
     damaged = sum(bool(one.damages) for one in found)
-    seconds = terminal.duration(time.monotonic() - began)
+    seconds = duration(time.monotonic() - began)
     text = f"{len(found)} finished stages and sources, {files:,} files, {size / 1e9:,.2f} GB"
     click.echo(f"{text}, read in {seconds}: {damaged or 'none'} damaged")
     return 1 if damaged else 0

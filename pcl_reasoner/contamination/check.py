@@ -9,6 +9,7 @@ stage.py and command.py read the problems and write the evidence.
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from pcl_reasoner.contamination import fingerprints
@@ -16,6 +17,7 @@ from pcl_reasoner.contamination.comparison import Comparison, Job
 from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.findings import Findings
 from pcl_reasoner.contamination.fingerprints import Fingerprint, Question, Settings
+from pcl_reasoner.contamination.ngrams import is_copy
 from pcl_reasoner.contamination.scores import Scorer
 from pcl_reasoner.core import engine
 from pcl_reasoner.core.errors import StageError
@@ -23,6 +25,9 @@ from pcl_reasoner.core.schema import DataEngine
 from pcl_reasoner.core.stage import NoProgress, Progress
 from pcl_reasoner.embedding.cache import EmbeddingCache
 from pcl_reasoner.embedding.embed import Embedder, load_embedder
+from pcl_reasoner.embedding.thresholds import require_weights
+from pcl_reasoner.second_opinion.decisions import Judged, second_opinion
+from pcl_reasoner.second_opinion.judge import Judge
 
 
 def settings_of(config: ContaminationConfig, embedder: Embedder | None) -> Settings:
@@ -35,8 +40,11 @@ def settings_of(config: ContaminationConfig, embedder: Embedder | None) -> Setti
         embedder: The embedding model; None if nothing is embedded.
 
     Raises:
-        StageError: The model reads fewer tokens than window_tokens.
+        StageError: The model reads fewer tokens than window_tokens, or is not the one for which
+            ``calibration`` was made.
     """
+    if embedder is not None and config.calibration:
+        require_weights(config.calibration, embedder.facts())
     window = config.window_tokens
     if embedder is not None and config.method == "upstream":
         window = embedder.max_tokens
@@ -69,7 +77,7 @@ def fingerprints_of(
 
 
 @contextmanager
-def _open_embedder(
+def open_embedder(
     config: ContaminationConfig, threads: int, cache: Path | None
 ) -> Iterator[Embedder | None]:
     """Yield the embedder with its cache open; None if nothing is embedded."""
@@ -81,6 +89,26 @@ def _open_embedder(
         yield replace(embedder, cache=vectors)
 
 
+def _judged(
+    texts: Sequence[str],
+    comparison: Comparison,
+    benchmark: Sequence[Fingerprint],
+    config: ContaminationConfig,
+    judge: Judge | None,
+) -> Judged | None:
+    """Ask the judge about the suspects; None if there is no judge."""
+    if config.judge is None:
+        return None
+    if judge is None:
+        raise StageError(
+            "contamination: judge is set, but nothing here can ask it. Use the stage contamination "
+            "or pclr-ms contamination check --judge URL, or leave judge out."
+        )
+    known = [question.text for question in benchmark]
+    copied = partial(is_copy, config.ngram_size)
+    return second_opinion(texts, comparison.suspects(), known, judge, copied)
+
+
 def check(
     rows: Sequence[str],
     questions: Sequence[Question],
@@ -89,6 +117,7 @@ def check(
     progress: Progress | None = None,
     cache: Path | None = None,
     data: DataEngine = DataEngine(),  # noqa: B008  (frozen)
+    judge: Judge | None = None,
 ) -> Findings:
     """Compare problems with benchmark questions.
 
@@ -100,20 +129,24 @@ def check(
         progress: Receives the number of distinct problems done.
         cache: Folder of the embedding cache; None: a temporary folder.
         data: The data engine.
+        judge: Asked about close pairs if ``config.judge`` is set.
 
     Raises:
         InputError: A fingerprint file is invalid, or has other settings or another embedder.
         StageError: The embedder cannot be loaded, reads fewer tokens than a window has, or a
-            configured benchmark does not exist.
+            configured benchmark does not exist; or the judge fails.
     """
     index_of = {text: index for index, text in enumerate(dict.fromkeys(rows))}
     duplicates = {}
-    with _open_embedder(config, threads, cache) as embedder, engine.connected(data):
+    with open_embedder(config, threads, cache) as embedder, engine.connected(data):
         benchmark = fingerprints_of(questions, config, embedder)
         window = settings_of(config, embedder).window_tokens
         job = Job(config, Scorer(benchmark, config), threads, window)
         comparison = Comparison(list(index_of), job, embedder, data, progress or NoProgress())
         matches = comparison.run()
+        judged = _judged(list(index_of), comparison, benchmark, config, judge)
+        if judged is not None:
+            matches = comparison.decided(judged.changes)
         if config.near_duplicates is not None:
             duplicates = comparison.near_duplicates(config.near_duplicates)
     return Findings(
@@ -122,6 +155,7 @@ def check(
         questions=benchmark,
         matches=matches,
         duplicates=duplicates,
+        judged=judged,
         embedder=embedder.facts() if embedder else None,
         encoding=comparison.facts(),
     )

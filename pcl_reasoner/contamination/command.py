@@ -22,8 +22,11 @@ from pcl_reasoner.contamination.records import Checked, write_evidence
 from pcl_reasoner.core import artifact
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.files import expanded
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import Progress, StageContext
+from pcl_reasoner.core.validation import validated
 from pcl_reasoner.embedding.embed import load_embedder
+from pcl_reasoner.second_opinion.judge import Judge
 
 SUMMARY = "summary.json"
 
@@ -36,6 +39,7 @@ def check_data(
     column: str | None,
     threads: int,
     progress: Progress,
+    placement: Placement = Placement(),  # noqa: B008  (frozen)
 ) -> Checked:
     """Compare a data set with benchmarks and write the evidence.
 
@@ -48,23 +52,23 @@ def check_data(
         column: Column with the question; None: the first of ``reading.FIELDS`` that is present.
         threads: CPU threads for encoding.
         progress: Receives the number of distinct problems done.
+        placement: ``judge_urls`` names the judge's servers, if ``judge`` is set.
 
     Raises:
-        InputError: The output folder exists but no earlier check made it, or the input cannot be
-            read or compared.
-        StageError: A benchmark cannot be read, or the embedder cannot be used.
+        InputError: A setting is wrong, the output folder exists but no earlier check made it, or
+            the input cannot be read or compared.
+        StageError: A benchmark cannot be read, or the embedder or the judge cannot be used.
     """
-    if output.exists() and not (output / SUMMARY).is_file():
-        raise InputError(
-            f"{output}: already exists, and no earlier check made it. Give another folder with "
-            "--output."
-        )
+    config = validated(ContaminationConfig, settings, "settings")
     named, paths = _split(against)
-    config = ContaminationConfig(**settings, against=named)
+    config = config.model_copy(update={"against": named})
     questions = read_questions(paths)
     files, root = data_files(data)
     with _partial(output) as partial:
-        context = StageContext("contamination", partial / artifact.QUARANTINED)
+        quarantined = partial / artifact.QUARANTINED
+        context = StageContext("contamination", quarantined, placement, progress)
+        asked = (context, partial, cache_folder("verdicts"))
+        judge = None if config.judge is None else Judge(config.judge, *asked)
         rows = read_rows(files, root, context.quarantine, column)
         if not rows.problem:
             raise InputError(
@@ -72,13 +76,37 @@ def check_data(
                 f"{column or ', '.join(FIELDS)}; {context.quarantined} has them. Name the column "
                 "with --field."
             )
-        findings = check(rows.problem, questions, config, threads, progress, cache_folder())
+        cache = cache_folder("embeddings")
+        findings = check(
+            rows.problem, questions, config, threads, progress, cache, placement.data, judge
+        )
         return _publish(write_evidence(partial, rows, findings, config), output)
+
+
+def judge_servers(urls: Sequence[str], key_variable: str | None) -> Placement:
+    """Return a placement with the judge's running servers.
+
+    Args:
+        urls: Their base URLs, with /v1.
+        key_variable: Environment variable with the API key of all of them; None: no key.
+
+    Raises:
+        InputError: A URL or the variable's name cannot be used, or there is a key but no server.
+    """
+    if key_variable and not urls:
+        raise InputError("--key-variable: works only with --judge. Give --judge URL, too.")
+    keys = dict.fromkeys(urls, key_variable) if key_variable else {}
+    return validated(Placement, {"judge_urls": list(urls), "api_keys": keys}, "--judge")
 
 
 @contextmanager
 def _partial(output: Path) -> Iterator[Path]:
     """Yield an empty folder beside ``output``; after an error only refused rows are left in it."""
+    if output.exists() and not (output / SUMMARY).is_file():
+        raise InputError(
+            f"{output}: already exists, and no earlier check made it. Give another folder with "
+            "--output."
+        )
     partial = output.with_name(output.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
@@ -123,14 +151,19 @@ def _is_fingerprints(path: Path) -> bool:
     return isinstance(value, dict) and "format" in value and "questions" in value
 
 
-def cache_folder() -> Path:
-    """A user's embedding cache: pclr-ms/embeddings in $XDG_CACHE_HOME or ~/.cache."""
+def cache_folder(kind: str) -> Path:
+    """A user's cache of embeddings or verdicts: pclr-ms/KIND in $XDG_CACHE_HOME or ~/.cache."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return expanded(base) / "pclr-ms" / "embeddings"
+    return expanded(base) / "pclr-ms" / kind
 
 
 def fingerprint_questions(
-    source: Path, target: Path, name: str | None, model: str, threads: int
+    source: Path,
+    target: Path,
+    name: str | None,
+    model: str,
+    threads: int,
+    calibration: str | None = None,
 ) -> int:
     """Write the fingerprints of a benchmark.
 
@@ -141,6 +174,7 @@ def fingerprint_questions(
         name: The benchmark's name in hits.jsonl; None: the target's name without ``.json``.
         model: Embedder, as in ContaminationConfig.
         threads: CPU threads for encoding.
+        calibration: Thresholds of the embedder, as in ContaminationConfig.
 
     Returns:
         Number of questions.
@@ -152,7 +186,9 @@ def fingerprint_questions(
         raise InputError(
             f"{source}: the id {repeated[0]} occurs more than once. Give each question its own id."
         )
-    config = ContaminationConfig(model=model)
+    config = validated(
+        ContaminationConfig, {"model": model, "calibration": calibration}, "settings"
+    )
     embedder = load_embedder(model, threads)
     settings = settings_of(config, embedder)
     made = fingerprints.make(questions, settings, embedder)

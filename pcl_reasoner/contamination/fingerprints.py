@@ -1,11 +1,11 @@
 """Fingerprints: hashes and vectors that find a benchmark question without its text.
 
-    {"format": 2, "benchmark": "aime24", "embedder": {"name": "…", "dimension": 384, "sha256": "…"},
+    {"format": 3, "benchmark": "aime24", "embedder": {"name": "…", "dimension": 384, "sha256": "…"},
      "window_tokens": 256, "ngram_size": 8, "mask_numbers": true,
      "questions": [{"id": "aime-2024-I-01", "year": 2024, "text": "9f0c…", "answer": "41b7…",
-                    "grams": "base64 of uint64", "signature": "base64 of uint64 [2, terms]",
-                    "characters": 316, "vectors": "base64 of float32 [windows, 384]",
-                    "halves": "base64 of float32 [2, 384]"}]}
+                    "grams": "base64 of uint64", "numbers": "base64 of uint64 [2, terms]",
+                    "formulas": "…", "concepts": "…", "asked": "…",
+                    "vectors": "base64 of float32 [windows, 384]", "halves": "… [2, 384]"}]}
 
 ``text`` is the hash of the question's words, numbers unmasked. With it, a question that is also
 given as text is compared only once. ``answer`` is the hash of the answer, salted with ``text``; a
@@ -24,14 +24,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pcl_reasoner.contamination.ngrams import QuestionGrams, question_grams
-from pcl_reasoner.contamination.text import strip_template
 from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.core.files import expanded
 from pcl_reasoner.embedding.embed import Embedder
 from pcl_reasoner.embedding.encoders import Vectors
-from pcl_reasoner.signature.index import Signature, signature
+from pcl_reasoner.prompt.question_text import strip_template
+from pcl_reasoner.signature.index import FAMILIES, Signature, signature
 
-FORMAT = 2
+FORMAT = 3
 SHIPPED = Path(__file__).parent / "shipped"
 """Folder of the fingerprints in the package, one file per benchmark: aime24.json, aime25.json."""
 
@@ -55,7 +55,7 @@ class Fingerprint:
         benchmark: The benchmark's name.
         id: The question's id in the benchmark.
         grams: Hashes of its n-grams and of all its words.
-        signature: Hashes of its numbers and formulas, and how often they occur elsewhere.
+        signature: Hashes of its numbers, formulas and concepts, and how often they occur elsewhere.
         vectors: Unit vectors of its windows, float32 [windows, dimension]; None: not embedded.
         halves: Unit vectors of its first and second half, float32 [2, dimension]. They find a
             problem that contains only half of the question. None: not embedded.
@@ -156,8 +156,7 @@ def to_json(
             "text": None if item.grams.text_hash is None else f"{item.grams.text_hash:016x}",
             "answer": None if item.signature.answer is None else f"{item.signature.answer:016x}",
             "grams": _pack(np.array(sorted(item.grams.grams), "<u8")),
-            "signature": _pack(_terms(item.signature)),
-            "characters": item.signature.characters,
+            **{name: _pack(_terms(item.signature.terms[name])) for name in FAMILIES},
             "vectors": _pack(np.asarray(item.vectors, "<f4")),
             "halves": _pack(np.asarray(item.halves, "<f4")),
         }
@@ -172,9 +171,15 @@ def to_json(
     return json.dumps({**head, "questions": questions}, indent=1, sort_keys=True) + "\n"
 
 
-def _terms(found: Signature) -> npt.NDArray[np.uint64]:
-    """Hashes and counts of a signature's terms, uint64 [2, terms], in the order of the hashes."""
-    return np.array(sorted(found.terms.items()), "<u8").reshape(-1, 2).T
+def _terms(found: Mapping[int, int]) -> npt.NDArray[np.uint64]:
+    """Hashes and counts of a family of terms, uint64 [2, terms], in the order of the hashes."""
+    return np.array(sorted(found.items()), "<u8").reshape(-1, 2).T
+
+
+def _counts(packed: str) -> dict[int, int]:
+    """Hash of a term -> count: what ``_terms`` has packed."""
+    terms, counts = _unpack(packed, "<u8").reshape(2, -1).tolist()
+    return dict(zip(terms, counts, strict=True))
 
 
 def load(path: Path, settings: Settings, embedder: Embedder | None) -> list[Fingerprint]:
@@ -227,7 +232,6 @@ def _check_settings(
 
 def _fingerprint(benchmark: str, item: Mapping[str, Any], dimension: int | None) -> Fingerprint:
     grams = frozenset(_unpack(item["grams"], "<u8").tolist())
-    terms, counts = _unpack(item["signature"], "<u8").reshape(2, -1).tolist()
     vectors = halves = None
     if dimension is not None:
         vectors, halves = (
@@ -239,8 +243,7 @@ def _fingerprint(benchmark: str, item: Mapping[str, Any], dimension: int | None)
         id=item["id"],
         grams=QuestionGrams(grams, int(item["text"], 16) if item["text"] else None),
         signature=Signature(
-            dict(zip(terms, counts, strict=True)),
-            item["characters"],
+            {name: _counts(item[name]) for name in FAMILIES},
             int(item["answer"], 16) if item["answer"] else None,
         ),
         vectors=vectors,

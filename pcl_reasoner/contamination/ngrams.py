@@ -13,11 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from pcl_reasoner.contamination.text import NUMBER, words
+from pcl_reasoner.prompt.question_text import NUMBER, strip_template, words
 
 HASH_BYTES = 8
 """Bytes per hash. The probability that any of 10⁸ n-grams collides with any of 10⁴ is 5·10⁻⁸."""
 SEPARATOR = "\x1f"
+CERTAIN = 0.99
+"""Share of a question's n-grams, numbers unmasked, that makes a copy certain."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,22 @@ def question_grams(text: str, size: int, mask_numbers: bool) -> QuestionGrams:
     grams = frozenset(grams_of(words(text, mask_numbers), size))
     unmasked = words(text, mask_numbers=False)
     return QuestionGrams(grams, words_hash(unmasked) if unmasked else None)
+
+
+def is_copy(size: int, text: str, question: str) -> bool:
+    """True if a text certainly contains a question: the same words and numbers in the same order.
+
+    Args:
+        size: Words per n-gram. A shorter question is a copy only of a text with the same words.
+        text: The complete stored text.
+        question: The benchmark question.
+    """
+    wanted = words(strip_template(question), mask_numbers=False)
+    grams = set(grams_of(wanted, size))
+    if not grams:
+        return words(strip_template(text), mask_numbers=False) == wanted
+    shared = grams.intersection(grams_of(words(text, mask_numbers=False), size))
+    return len(shared) >= CERTAIN * len(grams)
 
 
 class NgramIndex:

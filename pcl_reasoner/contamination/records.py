@@ -2,8 +2,9 @@
 
     hits.jsonl  {"benchmark": "aime24", "benchmark_id": "aime-2024-I-01", "benchmark_problem":
                  "Every morning Aya …", "cosine": 0.9873, "file": "problems.parquet", "ngrams": 1.0,
-                 "problem": "Every morning Ada …", "problem_id": "0f3a…", "row": 17,
-                 "rule": "embedding+ngrams", "signature": 0.61, "nats": 1.9, "window": 0}
+                 "log_odds": 6.1, "problem": "Every morning Ada …", "problem_id": "0f3a…",
+                 "row": 17, "rule": "embedding+ngrams+likeness", "shared": ["2", "9", ":speed"],
+                 "window": 0}
 
 ``row`` is 0-based over all rows of the input, in source order. ``file`` is the file of that row.
 ``benchmark_problem`` is null if only the question's fingerprint is available.
@@ -24,6 +25,8 @@ from pcl_reasoner.contamination.findings import Findings, near_misses, sweep
 from pcl_reasoner.contamination.reading import ProblemRows
 from pcl_reasoner.contamination.review import ALLOW, DENY, read_review, review_lines
 from pcl_reasoner.core.artifact import write_json
+from pcl_reasoner.prompt.question_text import strip_template
+from pcl_reasoner.signature.index import in_common
 
 CONTAMINATED, DENIED, REPEATED = "contaminated", "denied", "near_duplicate"
 
@@ -96,7 +99,7 @@ def write_evidence(
     if config.near_duplicates is not None:
         _write_lines(output / "near_duplicates.jsonl", _repeats(rows, findings))
     write_json(output / "sweep.json", by_threshold)
-    page = render(hits, misses, by_threshold, config)
+    page = render(hits, misses, by_threshold, config, findings.facts().get("judge"))
     (output / "evidence.html").write_text(page, encoding="utf-8")
     row_reasons = reasons(rows, findings, review)
     kept = (reason is None for reason in row_reasons)
@@ -131,6 +134,8 @@ def _counted(values: Iterable[str]) -> dict[str, int]:
 def _record(rows: ProblemRows, findings: Findings, row: int) -> dict[str, Any]:
     match = findings.matches[findings.text_of_row[row]]
     question = findings.questions[match.question]
+    text = strip_template(findings.texts[findings.text_of_row[row]])
+    shared = None if match.log_odds is None else in_common(text, question.signature)
     return {
         **rows.origin(row),
         "benchmark": question.benchmark,
@@ -139,9 +144,10 @@ def _record(rows: ProblemRows, findings: Findings, row: int) -> dict[str, Any]:
         "cosine": match.cosine,
         "window": match.window,
         "ngrams": match.containment,
-        "signature": match.signature,
-        "nats": match.nats,
+        "log_odds": match.log_odds,
+        "shared": shared,
         "rule": match.rule,
+        **findings.verdicts(findings.text_of_row[row]),
     }
 
 
@@ -156,9 +162,15 @@ def _hits(rows: ProblemRows, findings: Findings, review: Mapping[str, str]) -> l
 
 
 def _misses(rows: ProblemRows, findings: Findings) -> list[dict[str, Any]]:
-    """Records of the unflagged problems closest to a question, with each problem's first row."""
-    closest = near_misses(findings.matches, NEAR_MISSES)
-    return [_record(rows, findings, findings.text_of_row.index(text)) for text in closest]
+    """Records of the problems that the judge cleared, and of those closest to a question.
+
+    They are the unflagged problems, each with its first row.
+    """
+    cleared = findings.judged.cleared if findings.judged else {}
+    closest = near_misses(findings.matches, NEAR_MISSES + len(cleared))
+    others = [text for text in closest if text not in cleared][:NEAR_MISSES]
+    chosen = [*cleared, *others]
+    return [_record(rows, findings, findings.text_of_row.index(text)) for text in chosen]
 
 
 def _repeats(rows: ProblemRows, findings: Findings) -> list[dict[str, Any]]:

@@ -2,20 +2,20 @@
 
     problem    "Find x if 3x+5=20. Put your answer in \\boxed{}."
     question   "Find x if 3x+7=20."  (id aime-7)
-    match      question 0, cosine 0.9712, window 0, containment 0.0, signature 0.61, 1.9 nats,
-               rule "embedding"
+    match      question 0, cosine 0.9712, window 0, containment 0.0, log-odds -1.3, rule None
 
-A problem is flagged if the cosine of its best window is at least the threshold and its numbers and
-formulas are not all other ones; or if it contains a large enough share of a question's n-grams, or
-of its numbers and formulas. Cosines are rounded to 4 decimal places before the comparison, so that
-the written cosine agrees with the decision.
+A problem is flagged if it contains a large enough share of a question's n-grams; if what it shares
+with a question (numbers, formulas, concepts, cosine) makes it likely that it is a rewrite; or if
+the cosine of its best window is at least the threshold and what is shared does not speak against.
+Cosines and log-odds are rounded to 4 decimal places before they are compared, so that the written
+figures agree with the decision.
 
 The faster encoder's cosines differ slightly from float32 cosines. A match is uncertain if it is
 flagged, or so near a limit that float32 could decide otherwise; it is scored again in float32.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from itertools import compress
 
@@ -25,14 +25,17 @@ import numpy.typing as npt
 from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.fingerprints import Fingerprint
 from pcl_reasoner.contamination.ngrams import NgramIndex
-from pcl_reasoner.contamination.text import in_latin_script, strip_template
 from pcl_reasoner.embedding.encoders import Vectors
+from pcl_reasoner.prompt.question_text import strip_template
+from pcl_reasoner.second_opinion.suspects import LOG_ODDS, Suspect, suspects
+from pcl_reasoner.signature import likeness
 from pcl_reasoner.signature.index import SignatureIndex
+from pcl_reasoner.signature.kinds import kind_of
 
 Table = npt.NDArray[np.float64]
 
 DECIMALS = 4
-"""Decimal places to which cosines and containments are rounded."""
+"""Decimal places to which cosines, containments and log-odds are rounded."""
 SWEEP = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 """Thresholds of the sweep: 0.50, 0.55 … 0.95."""
 MARGIN = 0.003
@@ -41,14 +44,11 @@ Measured differences from float32 cosines: standard deviation 0.0004, at most 0.
 SAMPLE = 1024
 """One text in this many, chosen by its hash, is scored again in float32 in any case."""
 
-SPEAKING_NATS = 3.0
-"""A question whose numbers and formulas tell less is not asked for support."""
+FEW_NATS, SAME_CONCEPTS = 3.0, 0.3
+"""If a question's numbers and formulas have fewer nats, its log-odds flag nothing, and a cosine with
+it needs this share of its concepts as support."""
 
-ANSWER_SHARE, ANSWER_COSINE = 0.25, 0.55
-"""A solution without the question: it has the answer, this share of the signature, and this cosine
-with the question. The answer's nats count towards ``signature_nats``."""
-
-RULES = ("embedding", "ngrams", "signature", "answer")
+RULES = ("embedding", "ngrams", "likeness")
 """The rules, in the order in which ``Match.rule`` names those that a pair meets."""
 
 
@@ -58,16 +58,16 @@ class Match:
 
     Args:
         question: Index of the question.
-        cosine: Cosine of this question and the problem's best window; None when nothing was
-            embedded.
-        window: Index of that window; None when nothing was embedded.
+        cosine: Cosine of this question and the problem's best window; None: not embedded.
+        window: Index of that window; None: not embedded.
         containment: Share of this question's n-grams that the problem contains.
         best_containment: The largest such share over all questions.
-        signature: Share of this question's numbers and formulas that the problem has.
-        nats: What they tell, in nats.
-        by_signature: True if the signature or the answer of any question flags the problem.
-        supported: True if this question's signature does not speak against it.
+        supported_cosine: The largest cosine over the questions whose log-odds do not speak against
+            them; None: there is none.
+        log_odds: Log-odds that the problem is a rewrite of this question; None: not compared.
+        by_likeness: True if the log-odds of any question flag the problem.
         rule: The rules that this pair meets, as ``embedding+ngrams``; None: not flagged.
+        suspects: The questions to ask a judge about, closest first; empty without a judge.
     """
 
     question: int
@@ -75,32 +75,43 @@ class Match:
     window: int | None
     containment: float
     best_containment: float
-    signature: float
-    nats: float
-    by_signature: bool
-    supported: bool
+    supported_cosine: float | None
+    log_odds: float | None
+    by_likeness: bool
     rule: str | None
+    suspects: tuple[Suspect, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
-    """What a problem has of the questions' signatures, each of shape (questions,).
+class Compared:
+    """A text compared with all questions, before its cosines are known.
 
     Args:
-        share: Share of the signature.
-        nats: What the shared terms tell, in nats.
-        enough: True where both reach their limits.
-        supports: True where the signature does not speak against the question.
-        answered: True where the question's answer, in addition, makes it enough for a solution.
-        needs_cosine: True if the cosine has to reach its limit too.
+        containment: Share of each question's n-grams in the text, (questions,).
+        features: What speaks for each question, without the cosine, (questions, features); None:
+            signatures are not compared.
+        weights: Weight of each feature for this kind of text, (features,).
+        constant: What is added to the weighted sum.
+        telling: True for questions whose numbers and formulas tell something, (questions,).
+        by_concepts: True for the others, if their concepts support a cosine, (questions,).
+        scale: The cosines that say as much as 0.4 and 0.7 of the packaged model.
     """
 
-    share: Table
-    nats: Table
-    enough: npt.NDArray[np.bool_]
-    supports: npt.NDArray[np.bool_]
-    answered: npt.NDArray[np.bool_]
-    needs_cosine: bool
+    containment: Table
+    features: Table | None
+    weights: Table
+    constant: float
+    telling: npt.NDArray[np.bool_]
+    by_concepts: npt.NDArray[np.bool_]
+    scale: tuple[float, float] = likeness.SCALE
+
+    def log_odds(self, cosines: Table | float | None) -> Table | None:
+        """Log-odds of each question, (questions,), for cosines of this shape."""
+        if self.features is None:
+            return None
+        known = 0.0 if cosines is None else likeness.scaled(cosines, self.scale)
+        odds = self.features @ self.weights + known * self.weights[likeness.COSINE] + self.constant
+        return np.asarray(odds).round(DECIMALS)
 
 
 class Scorer:
@@ -119,11 +130,9 @@ class Scorer:
             grams = [question.grams for question in questions]
             self._index = NgramIndex(grams, config.ngram_size, config.mask_numbers)
         self._signatures: SignatureIndex | None = None
-        self._answers = [(one.signature.answer, one.grams.text_hash) for one in questions]
-        self._mute = np.ones(self._count, bool)
         if config.use_signature:
-            self._signatures = SignatureIndex([question.signature for question in questions])
-            self._mute = self._signatures.nats < SPEAKING_NATS
+            salts = [question.grams.text_hash for question in questions]
+            self._signatures = SignatureIndex([one.signature for one in questions], salts)
         if config.embedding:
             # If a question has several windows, the best one counts.
             vectors = [question.vectors for question in questions if question.vectors is not None]
@@ -136,10 +145,51 @@ class Scorer:
         """Text to embed: the problem without its chat template (upstream's method: unchanged)."""
         return text if self._config.method == "upstream" else strip_template(text)
 
+    def compare(self, text: str, stripped: str) -> Compared:
+        """Compare a text with all questions by everything but its embedding.
+
+        Args:
+            text: A problem.
+            stripped: ``embedded_text`` of it.
+        """
+        containment = np.zeros(self._count)
+        if self._index is not None:
+            for index, share in self._index.containments(text, stripped).items():
+                containment[index] = round(share, DECIMALS)
+        if self._signatures is None:
+            none = np.zeros(self._count, bool)
+            return Compared(containment, None, np.zeros(len(likeness.FEATURES)), 0.0, none, none)
+        kind = kind_of(stripped)
+        if kind == "other_script" and self._config.all_scripts:
+            kind = "question"
+        shared = self._signatures.shared(stripped, answers=kind in likeness.WITH_ANSWER)
+        weights, constant = likeness.weights(kind, self._config.embedding)
+        features = likeness.features(shared, None)
+        telling = self._signatures.nats >= FEW_NATS
+        by_concepts = ~telling & (features[:, likeness.CONCEPTS] >= SAME_CONCEPTS)
+        scale = self._config.cosine_scale
+        return Compared(containment, features, weights, constant, telling, by_concepts, scale)
+
+    def needs_embedding(self, compared: Compared) -> bool:
+        """True if the cosines of a text can change its decision, or are shown with it.
+
+        Without signatures, every text is embedded.
+        """
+        if not self._config.embedding:
+            return False
+        highest = compared.log_odds(1.0)
+        if highest is None or self._config.near_duplicates is not None:
+            return True
+        likely = (highest >= min(self._odds_limits())) & compared.telling
+        return bool((likely | compared.by_concepts).any() or compared.containment.any())
+
     def score(
-        self, texts: Sequence[str], stripped: Sequence[str], vectors: Sequence[Vectors]
-    ) -> tuple[list[Match], list[int], list[float]]:
-        """Match each text; find the uncertain matches and the best cosine of each text.
+        self,
+        texts: Sequence[str],
+        compared: Sequence[Compared],
+        vectors: Sequence[Vectors | None],
+    ) -> tuple[list[Match], list[int], dict[int, float]]:
+        """Match each text; find the uncertain matches and the best cosine of each embedded text.
 
         The best cosine is with complete questions, never with halves, so a small change of the
         vectors changes it only slightly. The match's cosine can jump, because the cosine with a
@@ -147,73 +197,29 @@ class Scorer:
 
         Args:
             texts: Problems.
-            stripped: ``embedded_text`` of each text.
-            vectors: Vectors of each text, [windows, dimension]; empty when nothing was embedded.
+            compared: ``compare`` of each text.
+            vectors: Vectors of each text, [windows, dimension]; None for a text that is not
+                embedded.
 
         Returns:
-            Three lists: the match of each text; the indices of texts with an uncertain match; the
-            best cosine of each text. The last two are empty when nothing was embedded.
+            The match of each text; the indices of texts with an uncertain match; index of an
+            embedded text -> its best cosine.
         """
-        shares = self._shares(texts, stripped)
-        signed = [self._signed(text) for text in stripped]
-        if not self._config.embedding:
-            without = zip(shares, signed, strict=True)
-            return [self._match(share, None, one) for share, one in without], [], []
-        starts = np.cumsum([0, *(len(windows) for windows in vectors[:-1])])
-        cosines, halves = self._cosines(np.concatenate(vectors))
-        counting = np.where(halves >= self._config.half_threshold, halves, -1.0)
-        compared = np.maximum(cosines, counting) if self._config.method == "windows" else cosines
-        by_text = list(zip(shares, np.split(compared, starts[1:]), signed, strict=True))
-        matches = [self._match(*one) for one in by_text]
-        close = np.abs(halves - self._config.half_threshold).min(axis=1) <= MARGIN
-        near_half = np.logical_or.reduceat(close, starts)
-        uncertain = [
-            index
-            for index, match in enumerate(matches)
-            if near_half[index]
-            or not self._is_certain(match)
-            or self._is_near_signature(*by_text[index][1:])
-            or _is_sampled(texts[index])
-        ]
-        best = np.maximum.reduceat(cosines.max(axis=1), starts)
-        return matches, uncertain, best.tolist()
-
-    def _shares(self, texts: Sequence[str], stripped: Sequence[str]) -> Table:
-        """Containment of each question in each text, shape (texts, questions)."""
-        shares = np.zeros((len(texts), self._count))
-        if self._index is not None:
-            for row, (text, question) in enumerate(zip(texts, stripped, strict=True)):
-                for index, share in self._index.containments(text, question).items():
-                    shares[row, index] = round(share, DECIMALS)
-        return shares
-
-    def _signed(self, text: str) -> Signed:
-        """What a problem, without chat template, has of each question's signature."""
-        found = self._signatures.shared(text) if self._signatures is not None else {}
-        share, nats = np.zeros(self._count), np.zeros(self._count)
-        for index, shared in found.items():
-            share[index] = round(shared.share, DECIMALS)
-            nats[index] = round(shared.nats, DECIMALS)
-        latin = bool(found) and in_latin_script(text)
-        limit = self._config.signature_nats
-        if latin and not self._config.embedding:
-            limit *= 2
-        enough = (share >= self._config.signature_share) & (nats >= limit)
-        supports = self._mute | (share >= self._config.support)
-        needs_cosine = latin and self._config.embedding
-        answered = np.zeros(self._count, bool)
-        if needs_cosine:
-            for index in np.flatnonzero((share >= ANSWER_SHARE) & ~enough):
-                told = self._answer_nats(text, index)
-                answered[index] = told > 0 and nats[index] + told >= limit
-        return Signed(share, nats, enough, supports, answered, needs_cosine)
-
-    def _answer_nats(self, text: str, index: int) -> float:
-        """What the answer of a question tells in a text, in nats."""
-        answer, salt = self._answers[index]
-        if self._signatures is None or answer is None or salt is None:
-            return 0.0
-        return self._signatures.answer_nats(text, answer, salt)
+        matches, uncertain, best = [], [], {}
+        for index, (text, one, windows) in enumerate(zip(texts, compared, vectors, strict=True)):
+            if windows is None:
+                matches.append(self._match(one, None))
+                continue
+            cosines, halves = self._cosines(windows)
+            best[index] = float(cosines.max())
+            limit = self._config.half_threshold if self._config.method == "windows" else np.inf
+            near_half = bool((np.abs(halves - limit) <= MARGIN).any())
+            counting = np.where(halves >= limit, halves, -1.0)
+            match = self._match(one, np.maximum(cosines, counting), counting.max(axis=0))
+            matches.append(match)
+            if near_half or not self._is_certain(one, cosines, match) or _is_sampled(text):
+                uncertain.append(index)
+        return matches, uncertain, best
 
     def _cosines(self, vectors: Vectors) -> tuple[Table, Table]:
         """Cosines with complete questions, and with the closer half of each question.
@@ -232,71 +238,95 @@ class Scorer:
         halves = both.max(axis=2).astype(np.float64).round(DECIMALS)
         return products.astype(np.float64).round(DECIMALS), halves
 
-    def _is_certain(self, match: Match) -> bool:
-        """True if an error of up to MARGIN in the cosine cannot change the check's output."""
-        assert match.cosine is not None
-        limits = (*SWEEP, self._config.threshold)
-        return (
-            match.rule is None
-            and match.cosine < self._config.threshold - MARGIN
-            and min(abs(match.cosine - limit) for limit in limits) > MARGIN
-        )
+    def _odds_limits(self) -> list[float]:
+        """Log-odds at which a decision changes."""
+        asked = [LOG_ODDS] if self._config.judge is not None else []
+        return [self._config.support, self._config.log_odds, *asked]
 
-    def _is_near_signature(self, cosines: Table, signed: Signed) -> bool:
-        """True if a cosine is near the limit that decides whether a signature flags the problem."""
+    def _is_certain(self, compared: Compared, cosines: Table, match: Match) -> bool:
+        """True if an error of up to MARGIN in the cosines cannot change the check's output."""
+        if match.rule is not None or match.suspects:
+            return False
         best = cosines.max(axis=0)
-        near = np.abs(best - self._config.signature_cosine) <= MARGIN
-        near_answer = np.abs(best - ANSWER_COSINE) <= MARGIN
-        found = (near & signed.enough) | (near_answer & signed.answered)
-        return signed.needs_cosine and bool(found.any())
+        limits = (*SWEEP, self._config.threshold)
+        odds = compared.log_odds(best)
+        if odds is None:
+            return min(abs(best.max() - limit) for limit in limits) > MARGIN
+        # The log-odds of 4 decimal places may be off by half of the last one.
+        steepest = likeness.steepest(compared.scale)
+        reach = MARGIN * steepest * compared.weights[likeness.COSINE] + 10.0**-DECIMALS
+        near_odds = [bool((np.abs(odds - limit) <= reach).any()) for limit in self._odds_limits()]
+        supported = best[(odds >= self._config.support - reach) | compared.by_concepts]
+        near = any(abs(cosine - limit) <= MARGIN for cosine in supported for limit in limits)
+        return not (near or any(near_odds))
 
-    def _by_cosine(self, best: Table, signed: Signed) -> npt.NDArray[np.bool_]:
-        """True for each question whose cosine flags the problem, shape (questions,)."""
-        sure = best >= max(self._config.threshold, self._config.sure_threshold)
-        return sure | ((best >= self._config.threshold) & signed.supports)
-
-    def _match(self, shares: Table, cosines: Table | None, signed: Signed) -> Match:
+    def _match(
+        self, compared: Compared, cosines: Table | None, halves: Table | None = None
+    ) -> Match:
         """Choose the question to report, and decide whether the problem is flagged.
 
-        The question with the best cosine is reported. But if no cosine flags the problem and the
-        largest containment reaches its limit, the question with that containment is reported; and
-        if only signatures flag the problem, the question with the largest share.
+        The closest question that flags the problem is reported: by its cosine if the embedding
+        flags it, else by its n-grams, else by its log-odds. If none does, the closest question.
 
         Args:
-            shares: Containment, shape (questions,).
-            cosines: Cosines, shape (windows, questions); None when nothing was embedded.
-            signed: What the problem has of the signatures.
+            compared: What the text shares with the questions.
+            cosines: Cosines, shape (windows, questions); None when the text is not embedded.
+            halves: Cosine with half of each question where it counts, else -1, (questions,).
         """
-        best = cosines.max(axis=0) if cosines is not None else None
-        question = int((best if best is not None else shares).argmax())
-        near = False
-        if best is not None:
-            by_cosine = self._by_cosine(best, signed)
-            near = bool(by_cosine.any())
-            question = int(np.where(by_cosine, best, -1.0).argmax()) if near else question
+        best = None if cosines is None else cosines.max(axis=0)
+        odds = compared.log_odds(best)
+        containment = compared.containment
+        none = np.zeros(self._count, bool)
+        supported = ~none
+        if odds is not None:
+            supported = np.where(
+                compared.telling, odds >= self._config.support, compared.by_concepts
+            )
+        if halves is not None:
+            # Half a question has half of its numbers.
+            supported = supported | (halves > 0)
+        near = none if best is None else (best >= self._config.threshold) & supported
         limit = self._config.containment if self._index is not None else float("inf")
-        same, solved = signed.enough, signed.answered
-        if best is not None and signed.needs_cosine:
-            same = same & (best >= self._config.signature_cosine)
-            solved = solved & (best >= ANSWER_COSINE)
-        told = same | solved
-        if not near and shares.max() >= limit:
-            question = int(shares.argmax())
-        elif not near and told.any():
-            question = int(np.where(told, signed.share, -1.0).argmax())
-        met = (near, bool(shares[question] >= limit), bool(same[question]), bool(solved[question]))
+        copied = containment >= limit
+        likely = none if odds is None else (odds >= self._config.log_odds) & compared.telling
+        closeness = next(one for one in (odds, best, containment) if one is not None)
+        question = int(closeness.argmax())
+        for flags, order in ((near, best), (copied, containment), (likely, odds)):
+            if order is not None and flags.any():
+                question = int(np.where(flags, order, -np.inf).argmax())
+                break
+        rules = (near, copied, likely)
+        asked: list[int] = []
+        if self._config.judge is not None:
+            asked = suspects(best, containment, odds, near | copied | likely)
         return Match(
-            question=question,
-            cosine=float(best[question]) if best is not None else None,
-            window=int(cosines[:, question].argmax()) if cosines is not None else None,
-            containment=float(shares[question]),
-            best_containment=float(shares.max()),
-            signature=float(signed.share[question]),
-            nats=float(signed.nats[question]),
-            by_signature=bool(told.any()),
-            supported=bool(signed.supports[question]),
-            rule="+".join(compress(RULES, met)) or None,
+            **asdict(_pair(question, cosines, containment, odds, rules)),
+            best_containment=float(containment.max()),
+            supported_cosine=float(best[supported].max())
+            if best is not None and supported.any()
+            else None,
+            by_likeness=bool(likely.any()),
+            suspects=tuple(_pair(one, cosines, containment, odds, rules) for one in asked),
         )
+
+
+def _pair(
+    question: int,
+    cosines: Table | None,
+    containment: Table,
+    odds: Table | None,
+    rules: tuple[npt.NDArray[np.bool_], ...],
+) -> Suspect:
+    """What a text shares with one question, and the rules that flag this pair."""
+    window = None if cosines is None else int(cosines[:, question].argmax())
+    return Suspect(
+        question=question,
+        cosine=None if cosines is None else float(cosines[window, question]),
+        window=window,
+        containment=float(containment[question]),
+        log_odds=None if odds is None else float(odds[question]),
+        rule="+".join(compress(RULES, (flags[question] for flags in rules))) or None,
+    )
 
 
 def _is_sampled(text: str) -> bool:

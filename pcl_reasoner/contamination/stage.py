@@ -25,6 +25,7 @@ def contamination(
     from pcl_reasoner.contamination.check import check
     from pcl_reasoner.contamination.reading import read_questions, read_rows
     from pcl_reasoner.contamination.records import write_evidence
+    from pcl_reasoner.second_opinion.judge import Judge
     from pcl_reasoner.stages import inputs_of
 
     benchmarks = inputs_of(inputs, "benchmark")
@@ -33,12 +34,16 @@ def contamination(
             "contamination: there is nothing to compare with. Give an input benchmark, or "
             "against: [aime24, aime25]."
         )
+    verdicts = context.cache / "verdicts" if context.cache else None
+    asked = (context, output, verdicts, inputs.get("judge"))
+    judge = None if config.judge is None else Judge(config.judge, *asked)
     files = _parquet_files(inputs["problems"])
     rows = read_rows(files, inputs["problems"], context.quarantine, "problem")
     cache = context.cache / "embeddings" if context.cache else None
     threads, data = context.placement.threads, context.placement.data
     questions = read_questions(benchmarks)
-    findings = check(rows.problem, questions, config, threads, context.progress, cache, data)
+    progress = context.progress
+    findings = check(rows.problem, questions, config, threads, progress, cache, data, judge)
     checked = write_evidence(output, rows, findings, config)
     _write_clean(files, checked.clean, output / "clean.parquet")
     return Counts(

@@ -204,7 +204,7 @@ class Placement(Section):
     judge_urls: Urls = Field(default_factory=list)
     """OpenAI-compatible servers of the judge model."""
     judging: Serving | None = None
-    """Judge servers that the stage ``grade`` starts; they replace ``judge_urls``."""
+    """Judge servers that ``grade`` and ``contamination`` start; they replace ``judge_urls``."""
     score_urls: Urls = Field(default_factory=list)
     """vLLM servers of the reward model (``--runner pooling``), e.g. http://host:8000/v1."""
     scoring: Serving | None = None

@@ -36,8 +36,6 @@ BATCH_TOKENS = 2048
 slower."""
 UNIT_TOLERANCE = 0.01
 """Largest accepted difference between a vector's length and 1."""
-SPECIAL_TOKENS = 2
-"""Number of special tokens that BERT-like models put around a text."""
 
 
 def window_starts(length: int, size: int) -> list[int]:
@@ -146,7 +144,8 @@ class Embedder:
         """
         if not texts:
             return []
-        size = window_tokens - SPECIAL_TOKENS
+        before, after = _special_tokens(self.tokenizer)
+        size = window_tokens - len(before) - len(after)
         encoded = self.tokenizer(
             list(texts), add_special_tokens=False, truncation=False, verbose=False
         )["input_ids"]
@@ -154,10 +153,7 @@ class Embedder:
         counts: list[int] = []
         for ids in encoded:
             starts = [0] if first_only else window_starts(len(ids), size)
-            windows += [
-                self.tokenizer.build_inputs_with_special_tokens(ids[start : start + size])
-                for start in starts
-            ]
+            windows += [[*before, *ids[start : start + size], *after] for start in starts]
             counts.append(len(starts))
         vectors = self._forward(windows, self.fast if fast and self.fast else self.exact)
         return np.split(vectors, np.cumsum(counts)[:-1])
@@ -182,6 +178,19 @@ class Embedder:
                 "with it. Set encoder to torch, or check the model's weights."
             )
         return vectors
+
+
+def _special_tokens(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """The special tokens before and after a text: [CLS] and [SEP] of BERT-like models.
+
+    ``build_inputs_with_special_tokens`` adds none for a tokenizer whose class is not specific to a
+    model, so the tokens are taken from an encoded text.
+    """
+    bare = tokenizer("1", add_special_tokens=False)["input_ids"]
+    whole = tokenizer("1")["input_ids"]
+    starts = range(len(whole) - len(bare) + 1)
+    start = next(at for at in starts if whole[at : at + len(bare)] == bare)
+    return whole[:start], whole[start + len(bare) :]
 
 
 def _batches(order: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
@@ -231,7 +240,8 @@ def load_embedder(model: str, threads: int, encoder: str = TORCH) -> Embedder:
 
     Raises:
         StageError: There is no such model or encoder, or the model has no model.safetensors,
-            or code of its own, or the packaged model's weights are not the published ones.
+            or code of its own, or is not a transformer, or the packaged model's weights are not
+            the published ones.
     """
     folder = model_folder(model)
     weights = folder / "model.safetensors"
@@ -252,6 +262,12 @@ def load_embedder(model: str, threads: int, encoder: str = TORCH) -> Embedder:
     from sentence_transformers import SentenceTransformer
 
     loaded = SentenceTransformer(str(folder), device="cpu", trust_remote_code=False).float().eval()
+    if not callable(loaded.tokenizer):
+        raise StageError(
+            f"contamination: model {model} is not a transformer: its tokenizer is a "
+            f"{type(loaded.tokenizer).__name__}. Use a sentence-transformers model that is one, "
+            f"e.g. {PACKAGED_MODEL}."
+        )
     exact, fast = forwards(encoder, loaded, threads)
     return Embedder(
         name=Path(model).name if Path(model).is_dir() else model,

@@ -26,7 +26,6 @@ from typing import Any
 
 from pcl_reasoner.contamination.fields import ANSWER_FIELDS, ID_FIELDS, PROBLEM_FIELDS, first_of
 from pcl_reasoner.contamination.ngrams import QuestionGrams, question_grams
-from pcl_reasoner.contamination.text import strip_template
 from pcl_reasoner.core.artifact import QUARANTINED
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.json_lines import json_lines, parsed
@@ -34,6 +33,7 @@ from pcl_reasoner.core.kinds import KINDS
 from pcl_reasoner.core.listing import files_below
 from pcl_reasoner.formats import ifeval, livecodebench
 from pcl_reasoner.formats.records import Dates, Malformed, ReadLimits, Reason, Row
+from pcl_reasoner.prompt.question_text import strip_template
 from pcl_reasoner.verifiers.answers import ANSWERED, last_boxed
 from pcl_reasoner.verifiers.checked import read_checks
 from pcl_reasoner.verifiers.kept_checks import KeptChecks

@@ -1,9 +1,10 @@
 """Replaces number words, English and Chinese, by digits.
 
     "two hundred and fifty-six coins, twice"    "256 coins, 2"
+    "the twelfth term is two thirds"             "the 12 term is 2/3"
     "三分之二的人有二十五枚硬币"                    "2/3的人有25枚硬币"
 
-Words that are numbers only sometimes ("second", "half of them") are left as they are.
+Words that are numbers only sometimes ("second", "a third", "half of them") are left as they are.
 """
 
 import re
@@ -23,6 +24,18 @@ _ONCE = {"once": 1, "twice": 2, "thrice": 3, "dozen": 12}
 
 _WORD = "|".join([*_VALUES, *_SCALES])
 _ENGLISH = re.compile(rf"\b(?:{_WORD})(?:(?:[ -]|\s+and\s+)(?:{_WORD}))*\b", re.I)
+_ORDINALS = {
+    word: value
+    for value, word in enumerate(
+        ["fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth"]
+        + [f"{word}th" for word in _SMALL[13:]]
+        + ["twentieth"],
+        4,
+    )
+}
+_ORDINAL = re.compile(rf"\b(?:{'|'.join(_ORDINALS)})\b", re.I)
+_PARTS = {"half": 2, "halves": 2, "third": 3, "quarter": 4, **_ORDINALS}
+_FRACTION = re.compile(rf"\b({'|'.join(_SMALL[1:13])})[ -]({'|'.join(_PARTS)})s?\b", re.I)
 _ONCE_PATTERN = re.compile(rf"\b(?:{'|'.join(_ONCE)})\b", re.I)
 
 _DIGITS = {digit: value for value, digit in enumerate("零一二三四五六七八九")} | {"两": 2, "〇": 0}
@@ -38,6 +51,8 @@ def with_digits(text: str) -> str:
     Args:
         text: Any text.
     """
+    text = _FRACTION.sub(lambda m: f"{_VALUES[m[1].lower()]}/{_PARTS[m[2].lower()]}", text)
+    text = _ORDINAL.sub(lambda match: str(_ORDINALS[match[0].lower()]), text)
     text = _ENGLISH.sub(lambda match: _english(match[0]), text)
     text = _ONCE_PATTERN.sub(lambda match: str(_ONCE[match[0].lower()]), text)
     text = _CHINESE_FRACTION.sub(lambda m: f"{_chinese(m[2])}/{_chinese(m[1])}", text)

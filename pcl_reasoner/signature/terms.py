@@ -1,7 +1,7 @@
 """Finds the terms of a text: its numbers, and the fragments of its formulas.
 
     text     "Let r, s and t be the roots of $x^3-6x^2+5x-7=0$. Find $r^3+s^3+t^3$."
-    terms    3  6  2  5  7  0  x^3-6x^2+5x-7  r^3+s^3+t^3
+    terms    6  5  7  0  x^3-6x^2+5x-7  r^3+s^3+t^3
 
 Both are the same in every language, in LaTeX, plain text and mostly in programs. Numbers are
 compared by value: 0.5, 1/2 and \\frac12 are one term.
@@ -10,6 +10,7 @@ compared by value: 0.5, 1/2 and \\frac12 are one term.
 import re
 import unicodedata
 from fractions import Fraction
+from functools import lru_cache
 
 from pcl_reasoner.signature.numbers import with_digits
 
@@ -29,6 +30,7 @@ _SPELLINGS = (
     (re.compile(r"(?<=\d)(?:\{,\}|,|\\,)(?=\d{3}(?!\d))"), ""),
 )
 _RANGE = re.compile(r"\brange\s*\((?:[^(),]*,)?\s*(\d+)\s*(?:,[^(),]*)?\)")
+_SMALL_POWER = re.compile(r"\^\s*\(?[23](?!\d)")
 _NUMBER = re.compile(r"\d+/\d+|\d+\.\d+|\d+")
 _CALL = re.compile(r"\b(?:print|round|int|sum|len|min|max)\s*\(")
 _AROUND_OPERATOR = re.compile(r"\s*([+\-*/^=<>≤≥|_])\s*")
@@ -38,16 +40,25 @@ MAX_DIGITS = 30
 """A longer run of digits is data and no number of a question."""
 
 
-def terms_of(text: str) -> set[str]:
-    """The terms of a text.
+def numbers_of(text: str) -> set[str]:
+    """The numbers of a text, by value.
 
     Args:
         text: A problem, a response or a program.
     """
-    plain = _plain(text)
-    return _numbers(plain) | _fragments(plain)
+    return _numbers(_plain(text))
 
 
+def formulas_of(text: str) -> set[str]:
+    """The sides of the equations of a text.
+
+    Args:
+        text: A problem, a response or a program.
+    """
+    return _fragments(_plain(text))
+
+
+@lru_cache(maxsize=16)
 def _plain(text: str) -> str:
     """One spelling of numbers, powers, fractions, roots and signs."""
     text = _SUPERSCRIPT.sub(lambda match: "^" + match[0].translate(_RAISED), text)
@@ -58,7 +69,9 @@ def _plain(text: str) -> str:
 
 
 def _numbers(plain: str) -> set[str]:
-    found = {number for number in _NUMBER.findall(plain) if len(number) <= MAX_DIGITS}
+    # "Squared" and "cubed" are concepts: a rewrite says them in words.
+    bare = _SMALL_POWER.sub(" ", plain)
+    found = {number for number in _NUMBER.findall(bare) if len(number) <= MAX_DIGITS}
     numbers = {_value(number) for number in found}
     numbers |= {_value(part) for number in found if "/" in number for part in number.split("/")}
     # A program counts up to the number before the end of its range.

@@ -7,7 +7,6 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
 import tiny_stages
 
 from pcl_reasoner.cli import terminal
@@ -19,29 +18,6 @@ def test_headline_says_where_once(call, tiny, tmp_path) -> None:
     said = "title: LAPTOP, a small one"
     (tmp_path / "here.yaml").write_text(tiny_stages.LAUNCH.replace("title: this machine", said))
     assert call("status", *tiny)[1].startswith("LAPTOP: a small one\n")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"),
-    [
-        (0.04, "0.0 s"),
-        (9.94, "9.9 s"),
-        (9.96, "10 s"),
-        (243, "4 min 3 s"),
-        (4320, "1 h 12 min"),
-    ],
-)
-def test_duration(seconds: float, said: str) -> None:
-    assert terminal.duration(seconds) == said
-
-
-def test_pace_counts_from_where_the_stage_went_on() -> None:
-    """At 1000 when it went on; 100 more in 10 s are 10/s, and 900 are left: 90 s."""
-    pace = terminal.Pace(1000, 50.0, (5000, "problems"))
-    assert pace.describe(1000, 2000, "rows", now=50.0) == "1,000/2,000 rows"
-    said = pace.describe(1100, 2000, "rows", now=60.0)
-    assert said == "1,100/2,000 rows, 10.0 rows/s, 1 min 30 s left"
-    assert pace.describe(1001, None, "steps", now=70.0) == "1,001 steps, 20 s each"
 
 
 def test_pace_begins_again_with_what_is_counted(capsys, monkeypatch) -> None:

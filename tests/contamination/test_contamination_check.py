@@ -10,7 +10,7 @@ import pytest
 from pcl_reasoner.contamination.check import check
 from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.findings import near_misses, sweep
-from pcl_reasoner.contamination.fingerprints import Question
+from pcl_reasoner.contamination.fingerprints import Question, halves_of
 from pcl_reasoner.core.errors import StageError
 
 REPOSITORY = Path(__file__).parents[2]
@@ -45,8 +45,11 @@ def rules(rows: list[str], **settings: object) -> list[str | None]:
 
 def test_a_copy_in_a_chat_wrapper_is_caught_where_upstream_misses_it() -> None:
     rows = [in_chat(WALK), in_chat(GRID), UNRELATED]
-    assert rules(rows, threshold=0.9, ngrams=False) == ["embedding", "embedding", None]
-    assert rules(rows, threshold=0.9) == ["embedding+ngrams", "embedding+ngrams", None]
+    alone = {"threshold": 0.9, "signature": False}
+    assert rules(rows, **alone, ngrams=False) == ["embedding", "embedding", None]
+    assert rules(rows, **alone) == ["embedding+ngrams", "embedding+ngrams", None]
+    every = "embedding+ngrams+likeness"
+    assert rules(rows, threshold=0.9) == [every, every, None]
     assert rules(rows, threshold=0.9, method="upstream") == [None, None, None]
 
 
@@ -59,27 +62,28 @@ def test_a_question_with_another_number_is_caught_by_ngrams() -> None:
     assert found.embedder is None
 
 
-def test_a_question_after_a_long_preamble_is_caught_by_ngrams_only() -> None:
+def test_a_question_after_a_long_preamble_is_caught_without_a_cosine() -> None:
     text = "The committee met and talked about the many sponsors of its contest. " * 30 + GRID
     found = check([text], QUESTIONS, ContaminationConfig(threshold=0.95))
     match = found.matches[0]
-    assert (match.rule, match.question, match.containment) == ("ngrams", 1, 1.0)
+    assert (match.rule, match.question, match.containment) == ("ngrams+likeness", 1, 1.0)
     assert match.window is not None and match.window > 0
 
 
 def test_the_threshold_that_is_set_is_the_one_used() -> None:
     # Defect 1. The paraphrase's cosine decides where the two settings have to differ.
     paraphrase = "In the morning Ada goes for a 9 km walk and has a stop in a bakery. " + UNRELATED
-    cosine = check([paraphrase], QUESTIONS, ContaminationConfig(ngrams=False)).matches[0].cosine
+    only = {"ngrams": False, "signature": False}
+    cosine = check([paraphrase], QUESTIONS, ContaminationConfig(**only)).matches[0].cosine
     assert cosine is not None and 0.3 < cosine < 0.9
     for threshold, expected in ((cosine, "embedding"), (round(cosine + 1e-4, 4), None)):
-        assert rules([paraphrase], ngrams=False, threshold=threshold) == [expected]
+        assert rules([paraphrase], **only, threshold=threshold) == [expected]
 
 
 def test_the_sweep_is_monotone_and_has_the_hits_at_the_threshold() -> None:
     rows = [WALK, WALK, in_chat(GRID), WALK.replace("Ada", "a man")[:120], PRIMES, UNRELATED]
     rows.append("The committee met and talked about its sponsors. " * 60 + GRID)
-    config = ContaminationConfig(threshold=0.83, containment=0.5)
+    config = ContaminationConfig(threshold=0.83, containment=0.5, signature=False)
     found = check(rows, QUESTIONS, config)
     table = sweep(found, config)
     steps = [f"{0.5 + 0.05 * step:.2f}" for step in range(10)]
@@ -117,7 +121,8 @@ def test_near_misses_are_the_closest_that_were_kept() -> None:
     closest = near_misses(found.matches, 2)
     assert closest[0] == 3
     assert 1 not in closest
-    assert found.matches[closest[0]].cosine >= found.matches[closest[1]].cosine  # type: ignore[operator]
+    first, second = (found.matches[index].log_odds for index in closest)
+    assert first is not None and second is not None and second < first < 0
 
 
 def test_of_near_duplicates_the_first_stays_with_the_pairs_score() -> None:
@@ -150,20 +155,20 @@ SAME_TOPIC = "Find the smallest prime p for which x² = 5 (mod p) has a root and
 
 def test_a_translation_is_found_by_its_numbers_and_formulas() -> None:
     (match,) = check([TRANSLATED], ROOTS, ContaminationConfig()).matches
-    assert (match.rule, match.signature, match.by_signature) == ("signature", 1.0, True)
-    assert match.cosine is not None and match.cosine < 0.7 and match.nats > 15
+    assert (match.rule, match.by_likeness) == ("likeness", True)
+    assert match.cosine is not None and match.cosine < 0.7 and (match.log_odds or 0) > 2
     without = check([TRANSLATED], ROOTS, ContaminationConfig(signature=False))
     assert [match.rule for match in without.matches] == [None]
+    # Its log-odds are compared with the limit that is set.
+    for limit, rule in ((match.log_odds, "likeness"), ((match.log_odds or 0) + 1e-4, None)):
+        (found,) = check([TRANSLATED], ROOTS, ContaminationConfig(log_odds=limit)).matches
+        assert found.rule == rule
 
 
-def test_a_text_in_english_needs_a_cosine_or_twice_the_nats() -> None:
-    story = "The rooms 41, 3^2020 − 777 and x² are closed on Mondays; please use the other door."
+def test_numbers_alone_are_no_question() -> None:
+    story = "The rooms 41 and 777 are closed on Mondays; please use another door."
     (match,) = check([story], ROOTS, ContaminationConfig()).matches
-    assert match.rule is None and match.signature > 0.7 and (match.cosine or 0) < 0.4
-    settings = {"embedding": False, "ngrams": False}
-    for nats, rule in ((match.nats / 2 - 0.1, "signature"), (match.nats / 2 + 0.1, None)):
-        config = ContaminationConfig(signature_nats=nats, **settings)
-        assert [match.rule for match in check([story], ROOTS, config).matches] == [rule]
+    assert match.rule is None and (match.log_odds or 0) < -1
 
 
 SOLUTION = (
@@ -172,29 +177,53 @@ SOLUTION = (
 )
 
 
-@pytest.mark.parametrize(("answer", "rule"), [("2741", "answer"), ("2749", None), (None, None)])
-def test_a_solution_is_found_by_its_answer(answer: str | None, rule: str | None) -> None:
-    question = [Question("ours", "roots", ROOTS[0].text + " Let q = 613 and n = 97.", None, answer)]
-    config = ContaminationConfig(threshold=0.9)
-    (match,) = check([SOLUTION], question, config).matches
-    assert (match.cosine or 0) > 0.5 and 0.25 < match.signature < 0.7
-    assert (match.rule, match.by_signature) == (rule, rule is not None)
+def test_the_answer_speaks_for_a_solution() -> None:
+    def log_odds(answer: str | None) -> float:
+        question = Question("ours", "roots", ROOTS[0].text, None, answer)
+        (match,) = check([SOLUTION], [question], ContaminationConfig()).matches
+        assert match.log_odds is not None
+        return match.log_odds
+
+    assert log_odds("2741") > log_odds("2749") + 0.5
+    assert log_odds("2749") == log_odds(None)
 
 
 def test_other_numbers_speak_against_a_cosine() -> None:
-    settings = {"ngrams": False, "threshold": 0.5, "sure_threshold": 1.0}
+    settings = {"ngrams": False, "threshold": 0.5}
     (match,) = check([SAME_TOPIC], ROOTS, ContaminationConfig(**settings)).matches
-    assert (match.cosine or 0) > 0.7 and match.signature < 0.25
-    assert (match.rule, match.supported) == (None, False)
-    for changed in ({"support": 0}, {"sure_threshold": 0.5}, {"signature": False}):
+    assert match.rule is None and (match.log_odds or 0) < -1
+    for changed in ({"support": -30.0}, {"signature": False}):
         config = ContaminationConfig(**{**settings, **changed})
-        assert [match.rule for match in check([SAME_TOPIC], ROOTS, config).matches] == ["embedding"]
-    (words,) = check(
-        ["What is a set?"],
-        [Question("ours", "set", "What is a set?")],
-        ContaminationConfig(ngrams=False),
-    ).matches
-    assert words.rule == "embedding"  # A question without numbers asks for no support.
+        (found,) = check([SAME_TOPIC], ROOTS, config).matches
+        assert found.rule == "embedding" and (found.cosine or 0) > 0.7
+
+
+def test_a_question_without_numbers_is_supported_by_its_concepts() -> None:
+    asked = "Each vertex of a regular octagon is coloured red or blue. What is the probability?"
+    same = "We paint the vertices of a regular octagon red or blue. Find the probability."
+    other = "The chance of rain on a day without a cloud. What is the probability?"
+    question = [Question("ours", "octagon", asked)]
+    limits = {"threshold": 0.2, "support": 9.0, "log_odds": 9.0}
+    found = check([same, other], question, ContaminationConfig(ngrams=False, **limits))
+    assert [match.rule for match in found.matches] == ["embedding", None]
+
+
+def test_half_a_question_needs_no_support() -> None:
+    """It has half of the numbers, and the cosine with the half is 1."""
+    half, _ = halves_of(ROOTS[0].text)
+    (match,) = check([half], ROOTS, ContaminationConfig(support=1.0)).matches
+    assert (match.log_odds or 0) < 0 and (match.cosine or 0) > 0.99
+    assert match.rule is not None and match.rule.startswith("embedding")
+
+
+def test_a_text_that_cannot_be_flagged_is_not_embedded() -> None:
+    far = "How many years had Ann and Ben lived in 1987?"
+    found = check([far, WALK], QUESTIONS, ContaminationConfig())
+    assert [match.cosine is None for match in found.matches] == [True, False]
+    # Near-duplicates are found by the vectors of all texts.
+    for settings in ({"near_duplicates": 0.9}, {"signature": False}):
+        found = check([far, WALK], QUESTIONS, ContaminationConfig(**settings))
+        assert all(match.cosine is not None for match in found.matches)
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,12 @@ def problems(count: int, seed: int = 0) -> list[str]:
 
 QUESTIONS = [Question("ours", str(i), text) for i, text in enumerate(problems(12, seed=5))]
 DATA = problems(260) + [f"Please: {text}" for text in problems(40)]
-SETTINGS: dict[str, Any] = {"threshold": 0.85, "ngrams": False, "near_duplicates": 0.95}
+SETTINGS: dict[str, Any] = {
+    "threshold": 0.7,
+    "support": -6.0,
+    "ngrams": False,
+    "near_duplicates": 0.95,
+}
 
 
 def has_bfloat16() -> bool:

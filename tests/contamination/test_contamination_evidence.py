@@ -14,8 +14,8 @@ HIT = {
     "cosine": 0.91234,
     "window": 0,
     "ngrams": 0.5,
-    "signature": 0.75,
-    "nats": 8.25,
+    "log_odds": 1.25,
+    "shared": ["3", ":root"],
     "rule": "embedding+ngrams",
 }
 SWEEP = {
@@ -39,7 +39,7 @@ def test_the_page_has_the_pair_and_escapes_it() -> None:
     assert "row 3 of problems.parquet and 1 more" in page
     assert "2 rows were removed, with 1 different problems" in page
     assert '<tr class="used"><td>0.70</td><td>2</td><td>2</td><td>3</td></tr>' in page
-    assert "signature 0.7500, 8.2 nats" in page
+    assert "log-odds 1.2" in page and "shared: 3 · :root" in page
     assert "http" not in page
 
 

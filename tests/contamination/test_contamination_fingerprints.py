@@ -50,11 +50,8 @@ def test_a_fingerprint_finds_what_the_text_finds(file: Path) -> None:
         [Question("mine", "walk", WALK), Question("mine", "grid", GRID)],
         ContaminationConfig(),
     )
-    assert [match.rule for match in by_hash.matches] == [
-        "embedding+ngrams",
-        None,
-        "embedding+ngrams",
-    ]
+    every = "embedding+ngrams+likeness"
+    assert [match.rule for match in by_hash.matches] == ["ngrams", None, every]
     assert by_hash.matches == by_text.matches
     assert [by_hash.questions[m.question].id for m in by_hash.matches[::2]] == ["walk", "grid"]
     assert all(question.text is None for question in by_hash.questions)
@@ -99,7 +96,7 @@ def test_what_cannot_be_compared_is_refused(file: Path, tmp_path: Path) -> None:
     # Without embeddings the model does not matter.
     assert check([WALK], [], ContaminationConfig(against=against, embedding=False)).matches[0].rule
     file.write_text(json.dumps({**value, "format": 1}))
-    assert "format must be 2, got 1" in refused(ContaminationConfig(against=against))
+    assert "format must be 3, got 1" in refused(ContaminationConfig(against=against))
     file.write_text("{}")
     assert "not a file of fingerprints" in refused(ContaminationConfig(against=against))
     with pytest.raises(StageError, match="nor one of the shipped fingerprints .aime24, aime25"):

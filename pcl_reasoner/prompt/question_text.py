@@ -124,14 +124,3 @@ def words(text: str, mask_numbers: bool) -> list[str]:
         NUMBER if mask_numbers and match.group(1) else match.group(0)
         for match in _WORD.finditer(plain)
     ]
-
-
-def in_latin_script(text: str) -> bool:
-    """True if most letters of a text are Latin or Greek, as in English, formulas and programs.
-
-    Args:
-        text: Any text.
-    """
-    letters = [character for character in text if character.isalpha()]
-    # Latin and Greek, with their extended blocks, end before Cyrillic.
-    return 2 * sum(character < "\u0400" for character in letters) >= len(letters)

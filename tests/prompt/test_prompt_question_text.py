@@ -2,7 +2,7 @@
 
 import pytest
 
-from pcl_reasoner.contamination.text import strip_template, words
+from pcl_reasoner.prompt.question_text import strip_template, words
 
 QUESTION = "Find the sum of all integers $n$ with $n^2 < 50$."
 SUFFIX = " Please reason step by step, and put your final answer within \\boxed{}."

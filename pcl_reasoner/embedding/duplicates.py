@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pcl_reasoner.contamination.scores import DECIMALS
 from pcl_reasoner.core.errors import require
 from pcl_reasoner.core.stage import Progress
 from pcl_reasoner.embedding.encoders import Vectors
 
+DECIMALS = 4
+"""Decimal places to which cosines are rounded, as in the check."""
 BLOCK = 4096
 """Problems per block; the cosines of all pairs from two blocks take 64 MiB."""
 CELL = 400

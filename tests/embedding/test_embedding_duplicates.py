@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pcl_reasoner.contamination import duplicates
-from pcl_reasoner.contamination.duplicates import VectorRows, first_kept, neighbours
 from pcl_reasoner.core.stage import NoProgress
+from pcl_reasoner.embedding import duplicates
+from pcl_reasoner.embedding.duplicates import VectorRows, first_kept, neighbours
 
 
 def at(*degrees: float) -> np.ndarray:

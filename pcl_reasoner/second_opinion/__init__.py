@@ -1,0 +1,1 @@
+"""A judge model's verdict on pairs of a text and a benchmark question."""
