@@ -34,8 +34,10 @@ def register() -> None:
     )
     from pcl_reasoner.trainer.mindformers_1_8 import sort_before_checkpoints
     from pcl_reasoner.trainer.rank_times import PclRankTimes
+    from pcl_reasoner.trainer.step_seconds import PclStepSeconds
 
-    sort_before_checkpoints([PclRankTimes, step.PclMetrics, curves.PclCurves])
+    times = [PclRankTimes, step.PclMetrics, PclStepSeconds]
+    sort_before_checkpoints([*times, curves.PclCurves])
 
     for handler in HANDLERS:
         MindFormerRegister.register(MindFormerModuleType.DATA_HANDLER)(handler)

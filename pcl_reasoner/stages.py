@@ -72,7 +72,7 @@ STAGES: dict[str, Stage] = {
         "pcl_reasoner.contamination.stage",
         "contamination",
         {"problems": "unique", "benchmark": "benchmark", "judge?": None},
-        version=2,
+        version=3,
         lists={"benchmark"},
     ),
     "check_tests": Stage(

@@ -4,7 +4,7 @@
     responses of am_thinking_v1/sample_sft           8 GB while they are drawn, then 3 GB
     checkpoints of am_thinking_v1/train, 10 of 41    4,137 GB
 
-A GB is 10^9 bytes. Data sets and logs are not counted.
+A GB is 10^9 bytes. Data sets are not counted.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pcl_reasoner.budget.round_size import HASHING_RATE, RoundEstimate, stored_numbers
+from pcl_reasoner.budget.round_size import RoundEstimate
 from pcl_reasoner.budget.served_model import ServedModel, hub_model
 from pcl_reasoner.budget.serving_size import Asked
 from pcl_reasoner.estimate.data_size import DataSize
 from pcl_reasoner.estimate.memory_estimate import slice_numbers
+from pcl_reasoner.estimate.saves import HASHING_RATE, checkpoint_bytes
 from pcl_reasoner.estimate.training_size import Training
 from pcl_reasoner.rounds.config import RlConfig
 from pcl_reasoner.runner.plan import Plan
@@ -33,14 +34,24 @@ ROUND_DRAWN_BYTES, ROUND_KEPT_BYTES = 31, 8
 """Assumed, as DRAWN_BYTES and KEPT_BYTES; the responses of a round also have log-probs."""
 ROUND_ROW_BYTES = 16
 """Bytes per token of a round's rows: those of pack's columns, and old_log_probs."""
-_CHECKPOINT_BYTES = 12
-"""Bytes per parameter in a checkpoint: the parameter and two moments in float32."""
+LOG_BYTES = 1000
+"""Assumed bytes that a rank writes into its log per step: MindFormers' line, and warnings."""
 _MERGED_BYTES = 4
 """Bytes per parameter in the merged checkpoint and in the export, both float32."""
 _SECONDS_PER_HOUR = 3600
 
 Line = tuple[str, str]
 """What takes space, and how much."""
+
+
+def fetched_bytes(plan: Plan, policy: Path, trained: ServedModel) -> float:
+    """Bytes of the models that are fetched and whose size is known; arguments as below."""
+    found = 0.0
+    for folder, (_, source) in plan.to_fetch.items():
+        if source.kind == "model" and not fetched(folder):
+            model = trained if folder == policy else hub_model(source)
+            found += model.stored * model.weight_bytes if model else 0.0
+    return found
 
 
 def fetched_models(plan: Plan, policy: Path, trained: ServedModel) -> Iterator[Line]:
@@ -77,15 +88,37 @@ def training(stage: str, config: TrainConfig, job: Training, size: DataSize) -> 
         job: The training.
         size: Rows and steps.
     """
-    tokenized = size.tokens * TOKENIZED_BYTES / GB
-    packed = size.rows * size.row_tokens * PACKED_BYTES / GB
+    tokenized, packed = (each / GB for each in row_bytes(size))
     yield f"rows of {stage}", f"{tokenized:,.0f} GB tokenized, {packed:,.0f} GB packed"
     written = max(1, -(-size.steps // config.checkpoint_steps))
     yield _checkpoints(stage, job, config.keep_checkpoints, written)
     yield _merged(stage, job)
-    yield _hashed(
-        f"rows, checkpoint and export of {stage}", 2 * _model_size(job) + tokenized + packed
+    yield (
+        f"logs of {stage}",
+        f"{LOG_BYTES * size.steps * job.devices / GB:,.1f} GB (ASSUMED: {LOG_BYTES:,} bytes per "
+        "step and rank)",
     )
+    yield _hashed(
+        f"rows, checkpoint and export of {stage}", 2 * model_bytes(job) / GB + tokenized + packed
+    )
+
+
+def row_bytes(size: DataSize) -> tuple[float, float]:
+    """Bytes of a training's tokenized segments, and of its packed rows."""
+    return size.tokens * TOKENIZED_BYTES, size.rows * size.row_tokens * PACKED_BYTES
+
+
+def model_bytes(job: Training) -> float:
+    """Bytes of the trained model in float32."""
+    whole = sum(slice_numbers(job, one) * job.tensor for one in range(job.stages))
+    return whole * _MERGED_BYTES
+
+
+def round_bytes(found: RoundEstimate) -> tuple[float, float]:
+    """Bytes that a round leaves: its rows if all are kept, and its responses."""
+    rows = found.size.rows * found.size.row_tokens * ROUND_ROW_BYTES
+    stored = found.config.responses * found.tokens.number * ROUND_KEPT_BYTES
+    return (rows if found.config.keep_rows == "all" else 0.0), stored
 
 
 def _hashed(what: str, size: float) -> Line:
@@ -135,23 +168,17 @@ def rounds(found: RoundEstimate) -> Iterator[Line]:
         f"{config.max_rounds * stored:,.0f} GB after {config.max_rounds} rounds",
     )
     yield _merged(stage, job)
-    yield _hashed(f"checkpoint and export of {stage}", 2 * _model_size(job))
+    yield _hashed(f"checkpoint and export of {stage}", 2 * model_bytes(job) / GB)
 
 
 def _checkpoints(stage: str, job: Training, keep: int, written: int) -> Line:
-    kept, one = min(keep, written), stored_numbers(job) * _CHECKPOINT_BYTES / GB
+    kept, one = min(keep, written), checkpoint_bytes(job) / GB
     return (
         f"checkpoints of {stage}, {kept} of {written} kept (keep_checkpoints)",
         f"{kept * one:,.0f} GB, {one:,.0f} GB each",
     )
 
 
-def _model_size(job: Training) -> float:
-    """The size of the trained model, in GB of float32."""
-    whole = sum(slice_numbers(job, one) * job.tensor for one in range(job.stages))
-    return whole * _MERGED_BYTES / GB
-
-
 def _merged(stage: str, job: Training) -> Line:
-    model = _model_size(job)
+    model = model_bytes(job) / GB
     return f"merged checkpoint and export of {stage}", f"{2 * model:,.0f} GB, {model:,.0f} GB each"

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.budget import round_report
-from pcl_reasoner.budget.plan_report import Planned
+from pcl_reasoner.budget.plan_training import Planned
+from pcl_reasoner.budget.uncertain import HEADINGS, rows
 from pcl_reasoner.core.artifact import write_atomically
+from pcl_reasoner.estimate.days import by_day
 from pcl_reasoner.estimate.layouts import SECONDS_PER_HOUR, Choice, memory_limit
 from pcl_reasoner.estimate.memory_estimate import STATES, memory
 from pcl_reasoner.estimate.training_size import GIB
@@ -36,7 +38,7 @@ def as_json(found: Planned) -> dict[str, Any]:
     return {
         "what": "plan: an estimate without any device",
         "stage": found.stage,
-        "chip": asdict(found.chip),
+        "chip": {**asdict(found.chip), "measured": sorted(found.chip.measured)},
         "training": {**asdict(job), "selected": sorted(job.selected)},
         "memory": _memory(found),
         "data": {**asdict(found.size), "tokens": found.size.tokens},
@@ -47,11 +49,31 @@ def as_json(found: Planned) -> dict[str, Any]:
         "changes": [_choice(one) for one in found.better],
         "layouts": [_choice(one) for one in found.layouts],
         "measured_hours": found.measured_hours,
+        "measured": _measured(found),
+        "uncertainties": [dict(zip(HEADINGS, one, strict=True)) for one in rows(found)],
         "sampling": [{**one.pop("workload"), **one} for one in map(asdict, found.sampling)],
         "sandboxes": [asdict(one) for one in found.sandboxes],
         "disk": dict(found.disk),
+        "waiting_seconds": asdict(found.course.waited),
+        "stages": [
+            {"stage": one.stage.title, "start_hours": one.start, "hours": one.stage.hours}
+            | {"bytes_at_most": one.before + one.stage.growth.most}
+            | {"bytes_after": one.before + one.stage.growth.after}
+            for one in found.course.calendar
+        ],
+        "days": [asdict(one) for one in by_day(found.course.calendar)],
         "dry_run_bytes": dict(found.dry_run),
     }
+
+
+def _measured(found: Planned) -> dict[str, Any] | None:
+    one = found.calibration
+    if one is None:
+        return None
+    run = {**asdict(one.run), "file": str(one.run.file)}
+    del run["job"]
+    shares = {name: one.chip.assumed[name] for name in sorted(one.chip.measured)}
+    return {"run": run, "shares": shares, "segment_tokens": one.segment_tokens}
 
 
 def _memory(found: Planned) -> dict[str, Any]:

@@ -1,159 +1,25 @@
-"""Estimates a stage that trains and all that its recipe asks, and formats it for a terminal."""
+"""Formats the estimate of a training for a terminal."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
-
-from pcl_reasoner.budget import disk_size
-from pcl_reasoner.budget.disk_size import Line
-from pcl_reasoner.budget.response_counts import Responses, training_data
-from pcl_reasoner.budget.round_size import RoundEstimate, estimate_round
-from pcl_reasoner.budget.sandbox_size import Tested, tested
-from pcl_reasoner.budget.served_model import served_model, trained_model
-from pcl_reasoner.budget.serving_report import SamplingEstimate, estimate_sampling
-from pcl_reasoner.budget.serving_size import Asked, asked_of_servers
-from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.budget.plan_training import Planned
 from pcl_reasoner.estimate.chips import Chip
 from pcl_reasoner.estimate.data_size import DataSize
 from pcl_reasoner.estimate.layouts import (
     SECONDS_PER_HOUR,
     Choice,
-    changes,
-    choice,
-    compare,
     layout_title,
     memory_limit,
-    nearest_fit,
 )
 from pcl_reasoner.estimate.memory_estimate import memory
 from pcl_reasoner.estimate.time_estimate import mfu, share_for
-from pcl_reasoner.estimate.training_size import GIB, Training, read_training
-from pcl_reasoner.rounds.config import RlConfig
-from pcl_reasoner.runner.finished import PlannedInput
-from pcl_reasoner.runner.plan import Plan, PlannedStage
-from pcl_reasoner.train.config import TrainConfig
-from pcl_reasoner.train.sizes import Sizes, derived_sizes, size_lines
+from pcl_reasoner.estimate.training_size import GIB, Training
 
 MOST_STAGES = 8
 """Largest number of pipeline stages that a table shows side by side."""
-WORTH_MOST = 3
-
-
-@dataclass(frozen=True)
-class Planned:
-    """The result of a plan.
-
-    Args:
-        stage: The stage that trains, ``recipe/stage``.
-        placement: The launch file's hosts that train, servers and sandboxes.
-        chip: The device.
-        size: Rows and steps; of a stage ``rl``, of one round.
-        sizes: Sizes that MindFormers gets; they follow from rows and settings. None for rounds.
-        derived: ``sizes`` as lines of text.
-        round: A round of a stage ``rl``; None for a stage ``train``.
-        now: The estimate of the launch file's own layout.
-        nearest: The smallest change that makes the training fit; None if needless or impossible.
-        better: Changes that save hours, the largest saving first.
-        layouts: All layouts of the same number of devices.
-        measured_hours: Hours of a real run, given by the user; or None.
-        sampling: What the recipe's stages ask of servers.
-        sandboxes: The programs that the recipe's stages run.
-        disk: What takes disk space, and how much.
-        dry_run: Memory figures of MindSpore's own dry run, in bytes; empty without one.
-    """
-
-    stage: str
-    placement: Placement
-    chip: Chip
-    size: DataSize
-    sizes: Sizes | None
-    derived: list[str]
-    round: RoundEstimate | None
-    now: Choice
-    nearest: Choice | None
-    better: list[Choice]
-    layouts: list[Choice]
-    measured_hours: float | None
-    sampling: list[SamplingEstimate]
-    sandboxes: list[Tested]
-    disk: list[Line]
-    dry_run: Mapping[str, int]
-
-
-def plan_training(
-    planned: PlannedStage,
-    plan: Plan,
-    config: Mapping[str, Any],
-    chip: Chip,
-    options: Mapping[str, Any],
-) -> Planned:
-    """Estimate a stage that trains, and what the other stages ask of servers and sandboxes.
-
-    Args:
-        planned: The stage, ``train`` or ``rl``.
-        plan: All stages of its recipe.
-        config: The stage's rendered MindFormers configuration.
-        chip: The device.
-        options: The user's ``segments``, ``segment_tokens``, ``problems``, ``measured_hours``,
-            ``response_tokens`` and ``dry_run``, each a value or None.
-
-    Raises:
-        InputError: The number of segments is neither given nor published, or their mean length
-            is greater than a row's length.
-    """
-    job, stage = read_training(config), planned.spec.config
-    responses = Responses(plan.recipe, options["problems"], options["response_tokens"])
-    round_ = None
-    if isinstance(stage, RlConfig):
-        round_ = estimate_round(plan, planned, chip, responses)
-    size = round_.size if round_ else _data(planned, responses, options)
-    asked, policy = asked_of_servers(plan, responses), planned.inputs["policy"]
-    sizes = None if round_ else derived_sizes(_training(planned), size.rows)
-    own = disk_size.rounds(round_) if round_ else _disk(planned, job, size)
-    return Planned(
-        stage=planned.title,
-        placement=stage.trains_on(planned.recipe.launch.placement),
-        chip=chip,
-        size=size,
-        sizes=sizes,
-        derived=size_lines(sizes, _training(planned)) if sizes else [],
-        round=round_,
-        now=choice(layout_title(job), job, chip, size),
-        nearest=nearest_fit(job, chip, size),
-        better=changes(job, chip, size)[:WORTH_MOST],
-        layouts=compare(job, chip, size),
-        measured_hours=options["measured_hours"],
-        sampling=[_estimated(one, job, policy, chip) for one in asked],
-        sandboxes=tested(plan, responses),
-        disk=[*_common_disk(plan, policy, job, asked), *own],
-        dry_run=options["dry_run"] or {},
-    )
-
-
-def _data(planned: PlannedStage, responses: Responses, options: Mapping[str, Any]) -> DataSize:
-    return training_data(planned, responses, options["segments"], options["segment_tokens"])
-
-
-def _training(planned: PlannedStage) -> TrainConfig:
-    settings = planned.spec.config
-    assert isinstance(settings, TrainConfig)
-    return settings
-
-
-def _common_disk(
-    plan: Plan, policy: PlannedInput, job: Training, asked: list[Asked]
-) -> Iterator[Line]:
-    yield from disk_size.fetched_models(plan, policy.path, trained_model(job))
-    yield from disk_size.drawn_responses(asked)
-
-
-def _disk(planned: PlannedStage, job: Training, size: DataSize) -> Iterator[Line]:
-    return disk_size.training(planned.title, _training(planned), job, size)
-
-
-def _estimated(asked: Asked, job: Training, policy: PlannedInput, chip: Chip) -> SamplingEstimate:
-    model = served_model(asked.planned, asked.needs.role, job, policy)
-    return estimate_sampling(model, chip, asked.workload)
+ASSUMED_SHARES = "assumed shares of the chip's figures"
+NO_CONTEXT_PARALLEL = (
+    "no layout has context parallelism: the losses have no strategies for it, and with the "
+    "compressed mask MindFormers 1.8.0 only splits heads, by TP x CP (docs/cluster/plan.md)"
+)
 
 
 def gib(size: float) -> str:
@@ -169,12 +35,17 @@ def headlines(found: Planned) -> list[str]:
     return [
         f"{found.stage}: {layout_title(job)} = {job.devices} devices",
         f"a device is {chip.title} ({chip.name}): {hosts} x {per_host} of the "
-        f"{chip.devices_per_node} devices of a node",
+        f"{chip.devices_per_node} devices of a node{_idle(chip, per_host)}",
         f"{job.layers} layers, hidden {job.hidden:,}, vocabulary {job.vocabulary:,}, rows of "
         f"{job.row_tokens:,} tokens, {job.micro_batches} micro-batches per step",
         "an estimate without any device: parameters and moments are exact, the rest is computed "
         "from formulas",
     ]
+
+
+def _idle(chip: Chip, per_host: int) -> str:
+    idle = chip.devices_per_node - per_host
+    return f"; {idle} of each node are IDLE in training" if idle > 0 else ""
 
 
 def memory_rows(job: Training) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -265,9 +136,14 @@ def _hours(one: Choice, hours: float) -> str:
 
 def time_lines(found: Planned) -> list[str]:
     """Describe the MFU, the assumed shares of the chip's speed, and a measured run's share."""
-    shares = ", ".join(f"{name} {share:.0%}" for name, share in found.chip.assumed.items())
+    by_run = found.chip.measured
+    shares = ", ".join(
+        f"{name} {share:.0%}{' MEASURED' if name in by_run else ''}"
+        for name, share in found.chip.assumed.items()
+    )
+    kind = "shares of the chip's figures, assumed if not measured" if by_run else ASSUMED_SHARES
     lines = [
-        f"MFU {found.now.mfu:.1%}; assumed shares of the chip's figures: {shares}",
+        f"MFU {found.now.mfu:.1%}; {kind}: {shares}",
         f"figures: {found.chip.source}",
     ]
     if found.measured_hours is None:

@@ -9,15 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pcl_reasoner.budget.round_size import (
-    FILE_RATE,
-    HASHING_RATE,
-    ROUNDING_RATE,
-    TRAINING,
-    RoundEstimate,
-)
+from pcl_reasoner.budget.round_size import ROUNDING_RATE, TRAINING, RoundEstimate
 from pcl_reasoner.budget.sandbox_size import SMALL_TESTS, program_seconds
 from pcl_reasoner.estimate.layouts import SECONDS_PER_HOUR
+from pcl_reasoner.estimate.saves import FILE_RATE, HASHING_RATE
 from pcl_reasoner.rounds.config import RlConfig
 
 _GB = 1e9

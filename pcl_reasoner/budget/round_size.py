@@ -22,18 +22,16 @@ from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.estimate.chips import Chip
 from pcl_reasoner.estimate.data_size import DataSize, exact_fill, published_counts
 from pcl_reasoner.estimate.layouts import SECONDS_PER_HOUR, Choice, choice, layout_title
-from pcl_reasoner.estimate.memory_estimate import FLOAT32, parameters_held, slice_numbers
+from pcl_reasoner.estimate.memory_estimate import FLOAT32, slice_numbers
+from pcl_reasoner.estimate.saves import FILE_RATE, HASHING_RATE, stored_numbers
 from pcl_reasoner.estimate.time_estimate import update_seconds
 from pcl_reasoner.estimate.training_size import Training, read_training
 from pcl_reasoner.rl.render import planned_yaml
 from pcl_reasoner.rounds.config import RlConfig
 from pcl_reasoner.runner.plan import Plan, PlannedStage
 
-FILE_RATE = 4e9
-"""Assumed bytes per second at which a host reads or writes the folder that all hosts share."""
-ROUNDING_RATE, HASHING_RATE = 0.6e9, 2e9
-"""Bytes per second at which one process rounds float32 to bfloat16, and hashes (SHA-256); measured
-on one core of a processor of 2024."""
+ROUNDING_RATE = 0.6e9
+"""Bytes per second at which one process rounds float32 to bfloat16; measured on a core of 2024."""
 SAMPLING, TESTS, PROBE = "sampling", "tests", "probe"
 TRAINING, HAND_OVER = "training", "hand-over"
 
@@ -152,12 +150,6 @@ def estimate_round(
         folder_bytes=whole * (2 if config.weights_dtype == "bfloat16" else FLOAT32),
         hosts=len(config.trains_on(placement).hosts),
     )
-
-
-def stored_numbers(job: Training) -> int:
-    """Number of parameters that all ranks store; without sharding, every copy counts."""
-    ranks = job.data * job.tensor
-    return sum(parameters_held(job, stage) * ranks for stage in range(job.stages))
 
 
 def round_data(config: RlConfig, mean: Counted) -> DataSize:

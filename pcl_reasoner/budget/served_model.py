@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core.schema import Source
+from pcl_reasoner.core.stage import StageConfig
 from pcl_reasoner.core.yaml_file import read_yaml
 from pcl_reasoner.estimate.training_size import Training
+from pcl_reasoner.grade.config import GradeConfig
 from pcl_reasoner.prompt.model_files import read_json
 from pcl_reasoner.runner.finished import PlannedInput
 from pcl_reasoner.runner.plan import PlannedStage
@@ -82,10 +84,15 @@ def dense_model(
     key_heads: int,
     feed_forward: int,
     vocabulary: int,
+    head: int | None = None,
 ) -> ServedModel:
-    """Return a model without experts; the arguments are those of its config.json."""
-    keys = hidden // heads * key_heads
-    layer = 2 * hidden * hidden + 2 * hidden * keys + 3 * hidden * feed_forward
+    """Return a model without experts; the arguments are those of its config.json.
+
+    ``head`` is ``head_dim``; None: hidden / heads.
+    """
+    head = head or hidden // heads
+    queries, keys = head * heads, head * key_heads
+    layer = 2 * hidden * queries + 2 * hidden * keys + 3 * hidden * feed_forward
     matrix = vocabulary * hidden
     products = layers * layer + matrix
     return ServedModel(
@@ -95,7 +102,7 @@ def dense_model(
         stored=products + matrix,
         embedding=matrix,
         active=products,
-        width=hidden,
+        width=queries,
         cached=2 * keys,
         cache_parts=key_heads,
     )
@@ -120,7 +127,7 @@ def served_model(
     """
     given = planned.inputs.get(role)
     if given is None:
-        return None
+        return _judge(planned.spec.config) if role == "judge" else None
     if not given.is_source:
         return trained_model(trained)
     source = planned.recipe.sources[given.origin]
@@ -130,9 +137,20 @@ def served_model(
     return _from_config(given, title) or hub_model(source)
 
 
+def _judge(config: StageConfig) -> ServedModel | None:
+    """Return a judge without weights in the recipe, by its served name: ``Qwen3-32B``."""
+    name = config.judge_model if isinstance(config, GradeConfig) else ""
+    known = [hub for hub in hub_facts("models") if name in (hub, hub.partition("/")[2])]
+    return _known_model(known[0]) if known else None
+
+
 def hub_model(source: Source) -> ServedModel | None:
     """Return the model of a hub repository that hub.yaml knows."""
-    block, title = hub_facts("models").get(str(source.hub)), str(source.hub)
+    return _known_model(str(source.hub))
+
+
+def _known_model(title: str) -> ServedModel | None:
+    block = hub_facts("models").get(title)
     if block is None:
         return None
     return dense_model(title, **block) if "hidden" in block else ServedModel(title, **block)
@@ -151,8 +169,10 @@ def _from_config(given: PlannedInput, title: str) -> ServedModel | None:
     if block := hub_facts("types").get(str(value.get("model_type"))):
         return ServedModel(title, **block)
     value.setdefault("num_key_value_heads", value.get("num_attention_heads"))
+    head = value.get("head_dim")
     if any(key in value for key in _EXPERTS) or not all(
         isinstance(value.get(key), int) for key in _PUBLISHED_KEYS.values()
     ):
         return None
-    return dense_model(title, **{name: value[key] for name, key in _PUBLISHED_KEYS.items()})
+    shape = {name: value[key] for name, key in _PUBLISHED_KEYS.items()}
+    return dense_model(title, **shape, head=head if isinstance(head, int) else None)

@@ -38,6 +38,8 @@ class Workload:
         stages: Pipeline stages per server; ``devices`` is the number for each stage.
         copies: vLLM's data parallel size. The copies of a server share its experts; of a model
             without experts, each is a complete server.
+        possible: Servers of this size that the devices of all hosts allow; 0 if the servers run
+            elsewhere.
     """
 
     stage: str
@@ -51,6 +53,7 @@ class Workload:
     notes: tuple[str, ...] = ()
     stages: int = 1
     copies: int = 1
+    possible: int = 0
 
     @property
     def server_devices(self) -> int:

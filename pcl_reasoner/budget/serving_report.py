@@ -34,6 +34,9 @@ class SamplingEstimate:
             number of responses is not known.
         with_more_at_once: The cost with as many responses at once as memory and MOST_AT_ONCE allow;
             None if ``cost`` already has as many.
+        on_all_devices: The cost with as many servers as the hosts have devices for; None if
+            ``cost`` already has as many.
+        shape: The model's shape; None without a cost.
     """
 
     workload: Workload
@@ -41,6 +44,8 @@ class SamplingEstimate:
     problem: str = ""
     cost: Cost | None = None
     with_more_at_once: Cost | None = None
+    on_all_devices: Cost | None = None
+    shape: ServedModel | None = None
 
 
 def estimate_sampling(
@@ -50,8 +55,9 @@ def estimate_sampling(
     if model is None:
         return SamplingEstimate(workload, "unknown", UNKNOWN)
     if not model.has_experts:
-        servers = workload.servers * workload.copies
-        workload = replace(workload, servers=servers, copies=1)
+        copies = workload.copies
+        servers, possible = workload.servers * copies, workload.possible * copies
+        workload = replace(workload, servers=servers, possible=possible, copies=1)
     if problem := _problem(model, chip, workload):
         return SamplingEstimate(workload, model.title, problem)
     if not workload.responses:
@@ -59,7 +65,10 @@ def estimate_sampling(
     now = cost(model, chip, workload)
     fuller = cost(model, chip, replace(workload, under_way=workload.servers * MOST_AT_ONCE))
     more = fuller.at_once > now.at_once and workload.tokens > 0
-    return SamplingEstimate(workload, model.title, "", now, fuller if more else None)
+    whole = None
+    if workload.possible > workload.servers:
+        whole = cost(model, chip, replace(workload, servers=workload.possible))
+    return SamplingEstimate(workload, model.title, "", now, fuller if more else None, whole, model)
 
 
 def _problem(model: ServedModel, chip: Chip, workload: Workload) -> str:
@@ -129,4 +138,11 @@ def _lines(one: SamplingEstimate) -> Iterator[str]:
         yield (
             f"with {more.at_once} responses at once per server in place of "
             f"{one.cost.at_once} (concurrency): {more.hours:.1f} h"
+        )
+    if one.cost and (whole := one.on_all_devices):
+        more_servers = workload.possible - workload.servers
+        yield (
+            f"{more_servers * workload.server_devices} of the hosts' devices are idle: "
+            f"{workload.possible} servers of {workload.server_devices} devices (the launch file's "
+            f"key servers, per host) take {whole.hours:.1f} h in place of {one.cost.hours:.1f} h"
         )

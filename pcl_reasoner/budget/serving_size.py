@@ -82,6 +82,9 @@ def _asked(planned: PlannedStage, needs: ServerNeeds, responses: Responses) -> A
     tokens, prompt, notes = _lengths(planned.spec, needs, responses)
     config, limit = planned.spec.config, needs.max_model_len - PROMPT_TOKENS
     longest = config.max_new_tokens if isinstance(config, SamplingConfig) else None
+    devices = (serving and serving.devices) or placement.server_devices
+    stages = _option(serving, "--pipeline-parallel-size", "-pp")
+    copies = _option(serving, "--data-parallel-size", "-dp")
     workload = Workload(
         stage=_title(planned, needs),
         responses=round(counted.number),
@@ -89,11 +92,12 @@ def _asked(planned: PlannedStage, needs: ServerNeeds, responses: Responses) -> A
         prompt_tokens=prompt,
         longest=longest or limit,
         servers=servers,
-        devices=(serving and serving.devices) or placement.server_devices,
+        devices=devices,
         under_way=_under_way(planned.spec, needs),
         notes=(counted.source, *notes, *note),
-        stages=_option(serving, "--pipeline-parallel-size", "-pp"),
-        copies=_option(serving, "--data-parallel-size", "-dp"),
+        stages=stages,
+        copies=copies,
+        possible=_possible(placement, needs.kind, devices * stages * copies),
     )
     return Asked(planned, needs, workload)
 
@@ -150,6 +154,13 @@ def _servers(placement: Placement, kind: ServerKind) -> tuple[int, list[str]]:
         return serving.servers, []
     note = f"servers: {serving.servers} on each of {hosts} hosts, as run --start ssh starts them"
     return serving.servers * hosts, [note]
+
+
+def _possible(placement: Placement, kind: ServerKind, devices: int) -> int:
+    """Servers for which the hosts have devices; 0 for servers at URLs, which run elsewhere."""
+    if placement.urls_of(kind):
+        return 0
+    return len(placement.hosts) * (placement.devices_per_host // devices)
 
 
 def _option(serving: Serving | None, *names: str) -> int:

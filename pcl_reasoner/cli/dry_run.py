@@ -149,13 +149,13 @@ def _round_of(planned: PlannedStage, config: RlConfig, plan: Plan) -> Iterator[s
     from pcl_reasoner.budget import round_report
     from pcl_reasoner.budget.response_counts import Responses
     from pcl_reasoner.budget.round_size import estimate_round
-    from pcl_reasoner.estimate.chips import DEFAULT_CHIP, read_chip
+    from pcl_reasoner.estimate.chips import chip_name, read_chip
 
     if config.device == "CPU":
         yield round_report.headline(planned.title, config)
         yield f"  {round_report.end_line(config)}"
         return
-    chip = read_chip(DEFAULT_CHIP, config.precision)
+    chip = read_chip(chip_name(None, plan.recipe.launch.placement), config.precision)
     yield from round_report.lines(estimate_round(plan, planned, chip, Responses(plan.recipe)))
     yield f"  an estimate for {chip.title}; pclr-ms plan takes another chip and your own numbers"
 

@@ -10,10 +10,12 @@ import click
 from pcl_reasoner.cli.options import POSITIVE, example, load, recipe_options, runs_option
 
 if TYPE_CHECKING:
-    from pcl_reasoner.budget.plan_report import Planned
+    from pcl_reasoner.budget.plan_training import Planned
     from pcl_reasoner.runner.plan import Plan
 
-_ASSUMPTIONS = ("segments", "segment_tokens", "problems", "measured_hours", "response_tokens")
+_ASSUMPTIONS = (
+    *("segments", "segment_tokens", "problems", "measured_hours", "response_tokens", "measured"),
+)
 """Names of the options that give the user's own numbers to the estimate."""
 
 
@@ -21,6 +23,7 @@ _ASSUMPTIONS = ("segments", "segment_tokens", "problems", "measured_hours", "res
     epilog=example(
         "pclr-ms plan v1_sft --launch v1_dp8_tp8_pp2",
         "pclr-ms plan v15_opg --launch atlas_910c_16x8 --segment-tokens 20000 --measured-hours 116",
+        "pclr-ms plan v1_sft --launch v1_dp8_tp8_pp2 --measured runs/v1_sft/train-…/metrics.jsonl",
         "pclr-ms plan am_thinking_v1 --launch atlas_910c_16x8 --problems 100000",
         "pclr-ms plan am_thinking_v1 --launch atlas_910c_rl --stage rl_1 --problems 54000",
     )
@@ -28,9 +31,8 @@ _ASSUMPTIONS = ("segments", "segment_tokens", "problems", "measured_hours", "res
 @recipe_options
 @click.option(
     "--chip",
-    default="ascend_910c_die",
     metavar="NAME",
-    help="The chip to estimate for: ascend_910c_die or ascend_910b.",
+    help="The chip in place of the launch file's: a name in chips.yaml, or a file like it.",
 )
 @click.option(
     "--segments",
@@ -68,19 +70,26 @@ _ASSUMPTIONS = ("segments", "segment_tokens", "problems", "measured_hours", "res
     metavar="FILE",
     help="Log of MindSpore's own dry run of a rank: its memory is shown beside the estimate.",
 )
+@click.option(
+    "--measured",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="metrics.jsonl of a real training: replaces what the plan assumes, and marks it.",
+)
 @click.option("--stage", help="Only this stage; all stages that train if left out.")
 @runs_option
 def plan(
-    chip: str, dry_run_log: Path | None, stage: str | None, runs: Path, **options: Any
+    chip: str | None, dry_run_log: Path | None, stage: str | None, runs: Path, **options: Any
 ) -> None:
     """Estimate memory and hours of a recipe without a device or data.
 
     Prints the memory per device by pipeline stage and kind, the fullest stage, the hours by
-    activity, the changes that save most, all layouts of the same number of devices, the hours of
-    servers and of sandboxes, and the disk that is needed. Of a stage rl it prints one round:
-    micro-steps, the hours of sampling, tests, training and hand-over, and when rounds end.
-    Parameters and moments are exact; all else comes from formulas (docs/cluster/plan.md). Writes
-    plan.json and layouts.svg.
+    activity, what saves and starts take, the changes that save most, all layouts of the same number
+    of devices, the hours of servers and of sandboxes, the disk by stage and day, and the largest
+    uncertainty of each figure. Of a stage rl
+    it prints one round: micro-steps, the hours of sampling, tests, training and hand-over, and when
+    rounds end. Parameters and moments are exact; all else comes from formulas
+    (docs/cluster/plan.md). Writes plan.json and layouts.svg.
     """
     from pcl_reasoner.budget import plan_files
     from pcl_reasoner.core.errors import InputError
@@ -107,58 +116,25 @@ def plan(
         raise InputError("\n".join(problems))
 
 
-def _planned(training: Plan, whole: Plan, chip: str, assumptions: dict[str, Any]) -> Planned:
+def _planned(training: Plan, whole: Plan, chip: str | None, assumptions: dict[str, Any]) -> Planned:
     """Estimate the last stage of ``training``, which trains; ``whole`` has all stages."""
-    from pcl_reasoner.budget.plan_report import plan_training
-    from pcl_reasoner.estimate.chips import read_chip
+    from pcl_reasoner.budget.plan_training import plan_training
+    from pcl_reasoner.estimate.chips import chip_name, read_chip
     from pcl_reasoner.estimate.training_size import compute_type
     from pcl_reasoner.precompile import compile_plan
 
     config = compile_plan.configuration(training)
-    device = read_chip(chip, compute_type(config))
+    name = chip_name(chip, training.recipe.launch.placement)
+    device = read_chip(name, compute_type(config))
     return plan_training(training.stages[-1], whole, config, device, assumptions)
 
 
 def _show(found: Planned) -> None:
-    from pcl_reasoner.budget import plan_report, round_report, sandbox_size, serving_report
+    from pcl_reasoner.budget.plan_parts import Table, parts
     from pcl_reasoner.cli import terminal
 
-    click.echo("\n".join([*plan_report.headlines(found), ""]))
-    columns, rows = plan_report.memory_rows(found.now.job)
-    terminal.table(columns, rows, right=columns[1:])
-    memory_lines = [plan_report.memory_verdict(found), *plan_report.notes(found)]
-    data_lines = plan_report.data_lines(found.size, found.derived)
-    click.echo("\n".join([*memory_lines, "", *data_lines, ""]))
-    numbers = plan_report.time_headings(found)
-    terminal.table(("time", *numbers), plan_report.time_rows(found.now), right=numbers)
-    click.echo("\n".join([*plan_report.time_lines(found), ""]))
-    if found.round is not None:
-        click.echo("\n".join([*round_report.lines(found.round), ""]))
-    _show_choices(found)
-    if found.sampling:
-        click.echo()
-        columns = serving_report.HEADINGS
-        rows = serving_report.rows(found.sampling)
-        terminal.table(columns, rows, right=columns[serving_report.TEXTS :])
-        click.echo("\n".join(serving_report.lines(found.sampling)))
-    for line in sandbox_size.lines(found.sandboxes, found.placement):
-        click.echo(line)
-    click.echo()
-    terminal.table(("disk (GB = 10^9 bytes)", ""), found.disk)
-
-
-def _show_choices(found: Planned) -> None:
-    from pcl_reasoner.budget import plan_report
-    from pcl_reasoner.cli import terminal
-
-    numbers: tuple[str, ...] = ("hours", "saved", "GiB")
-    better = plan_report.change_rows(found)
-    if better:
-        terminal.table(("changes worth most, one at a time", *numbers), better, right=numbers)
-    else:
-        click.echo("no single change that was tried saves hours and fits")
-    click.echo()
-    numbers = ("GiB", "hours", "MFU")
-    columns = ("layout", "layers recomputed per stage", "GiB", "fits", "hours", "MFU")
-    terminal.table(columns, plan_report.layout_rows(found), right=numbers)
-    click.echo("layouts other than the first: swap off, as few recomputed layers as fit")
+    for part in parts(found):
+        if isinstance(part, Table):
+            terminal.table(part.columns, part.rows, right=part.right)
+        else:
+            click.echo("\n".join(part))

@@ -15,6 +15,7 @@ from pcl_reasoner.core.serving import SERVERS, Section, ServerKind, Serving
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 """Ids that the hub gives to repositories."""
+LAST_PORT = 65535
 
 
 class Source(Section):
@@ -155,9 +156,6 @@ class Rollout(Section):
     """Some of the placement's ``hosts``, and not all of them: the others train."""
 
 
-LAST_PORT = 65535
-
-
 class Placement(Section):
     """The half of a launch file that never changes results: machines, devices and limits."""
 
@@ -182,6 +180,8 @@ class Placement(Section):
     """Training is restarted if, after its first step, this many seconds pass without a step."""
     devices_per_host: int = Field(1, gt=0)
     """Devices per host, counted in dies: a 910C node shows 16."""
+    chip: str | None = None
+    """What ``pclr-ms plan`` estimates for: ascend_910c_die, ascend_910b, or the path of a file."""
     master_port: int = Field(8118, gt=0, lt=65536)
     """Port of msrun's scheduler on the first host."""
     cluster_time_out: int = Field(1200, gt=0)

@@ -1,1 +1,1 @@
-"""Estimates the memory and the hours of a training, without any device."""
+"""Estimates memory and hours of a training without any device; calibrates by a real run."""

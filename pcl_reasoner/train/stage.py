@@ -3,6 +3,7 @@
 train/   mindformers.yaml              the Trainer's configuration; paths relative to the folder
          data_order.json               {"rows": 397, "steps": 794, "order": [12, 3, …], …}
          metrics.jsonl                 one line per step
+         seconds.jsonl                 seconds per step; it differs between equal runs
          probe.jsonl                   with a probe: one line per probe
          checkpoint/model.safetensors  the weights, MindFormers' names, no optimizer state
          prompt.json                   the prompt of the rows, as tokenize wrote it

@@ -92,6 +92,7 @@ def read_config(path: str, overrides: list[str], device: str | None) -> tuple[An
     from pcl_reasoner.trainer.curves import add_curves
     from pcl_reasoner.trainer.rank_times import add_rank_times
     from pcl_reasoner.trainer.seals import add_seals
+    from pcl_reasoner.trainer.step_seconds import add_step_seconds
     from pcl_reasoner.trainer.use_rounds import use_rounds
 
     config = read_yaml(path, overrides)
@@ -110,6 +111,7 @@ def read_config(path: str, overrides: list[str], device: str | None) -> tuple[An
     add_curves(config)
     add_rank_times(config)
     add_seals(config)
+    add_step_seconds(config)
     use_rounds(config)
     return config, changed
 

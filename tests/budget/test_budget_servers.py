@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from plan_trainings import SMALL
 
 from pcl_reasoner.budget import sandbox_size
 from pcl_reasoner.budget import serving_estimate as estimate
 from pcl_reasoner.budget.disk_size import training
 from pcl_reasoner.budget.response_counts import Responses, training_data
-from pcl_reasoner.budget.served_model import hub_model
+from pcl_reasoner.budget.served_model import hub_model, served_model
 from pcl_reasoner.budget.serving_estimate import Workload
 from pcl_reasoner.budget.serving_report import estimate_sampling
 from pcl_reasoner.budget.serving_size import asked_of_servers
@@ -229,7 +230,10 @@ def test_disk_by_hand(tmp_path: Path) -> None:
     config = stage(plan, "train").spec.config
     assert isinstance(config, TrainConfig)
     million = replace(size, segments=90_000_000, rows=100_000_000)
-    (_, rows), (checkpoints, bytes_), _, (_, hashed) = training("a/train", config, job, million)
+    found = list(training("a/train", config, job, million))
+    (_, rows), (checkpoints, bytes_), _, (_, logs), (_, hashed) = found
+    # 250 steps of 8 ranks, 1 000 bytes each.
+    assert logs.startswith("0.0 GB") and 250 * 8 * 1000 < 0.05e9
     # 9e9 tokens of 8 bytes, 1e10 places of 12 bytes.
     assert rows == "72 GB tokenized, 120 GB packed"
     # 192e9 bytes at 2e9 a second are 96 s.
@@ -239,8 +243,11 @@ def test_disk_by_hand(tmp_path: Path) -> None:
     assert bytes_ == "0 GB, 0 GB each"
     large = replace(job, hidden=64_000, feed_forward=128_000)
     held = sum(parameters_held(large, one) for one in range(2)) * 4
-    *_, (_, bytes_), (_, model), _ = training("a/train", config, large, size)
-    assert bytes_ == f"{3 * held * 12 / 1e9:,.0f} GB, {held * 12 / 1e9:,.0f} GB each"
+    *_, (_, bytes_), (_, model), (_, logs), _ = training(
+        "a/train", config, large, replace(size, steps=1_000_000)
+    )
+    assert logs.startswith(f"{1_000_000 * 8 * 1000 / 1e9:.1f} GB")  # 8.0
+    assert bytes_ == f"{10 * held * 12 / 1e9:,.0f} GB, {held * 12 / 1e9:,.0f} GB each"
     # Both data-parallel ranks hold the same: the merged model is half of that, 4 bytes a number.
     assert model == f"{held * 4 / 1e9:,.0f} GB, {held * 2 / 1e9:,.0f} GB each"
 
@@ -267,3 +274,57 @@ def test_a_teacher_of_one_node_is_planned_on_its_16_devices(tmp_path: Path) -> N
     assert [one["stage"] for one in value["sandboxes"]] == [f"am_thinking_v1/{s}" for s in stages]
     assert "fetched: teacher (deepseek-ai/DeepSeek-R1 at main)" not in value["disk"]
     assert value["disk"]["fetched: scorer (Qwen/Qwen2.5-32B-Instruct at main)"] == "66 GB"
+
+
+def test_a_judge_without_weights_in_the_recipe_is_known_by_its_name(tmp_path: Path) -> None:
+    """Qwen3-32B has 64 heads of 128, wider than 5 120 / 64 = 80."""
+    plan = plan_of(tmp_path, "v15_opg", "atlas_910c_16x8")
+    grade = stage(plan, "grade")
+    model = served_model(grade, "judge", SMALL, grade.inputs["problems"])
+    assert model is not None and model.title == "Qwen/Qwen3-32B"
+    # Per layer 2 x 5120 x 8192 + 2 x 5120 x 1024 + 3 x 5120 x 25600 = 487 587 840 weights; two
+    # embeddings of 151 936 x 5120. Qwen's own number, 32.8 B, also has norms.
+    assert model.stored == 64 * 487_587_840 + 2 * 151_936 * 5120
+    assert (model.width, model.cached) == (8192, 2 * 1024)
+    # The reward model is another one.
+    assert served_model(grade, "reward_model", SMALL, grade.inputs["problems"]) is None
+    other = stage(plan_of(tmp_path, "v15_opg", "atlas_910c_16x8", "grade.judge_model=x"), "grade")
+    assert served_model(other, "judge", SMALL, grade.inputs["problems"]) is None
+
+
+def test_sixteen_hosts_with_two_servers_each(tmp_path: Path) -> None:
+    """32 servers of 8 dies; 132 responses at once each, as many as fit.
+
+    A token: 8 GB of weights and 132 x 12 332 tokens of 32 768 bytes at 1.12e12 bytes per second.
+    """
+    launch = read_yaml(find("atlas_910c_teacher", "launch"))
+    launch["placement"]["sampling"] = {"executable": "vllm", "servers": 2, "devices": 8}
+    (tmp_path / "two.yaml").write_text(yaml_text(launch))
+    plan = plan_of(tmp_path, "v15_opg", str(tmp_path / "two.yaml"), "sample.concurrency=1024")
+    sample = asked_of_servers(plan, Responses(plan.recipe))[0].workload
+    assert (sample.servers, sample.server_devices, sample.possible) == (32, 8, 32)
+    model = hub_model(Source(hub="Qwen/Qwen2.5-32B", revision="main", kind="model"))
+    found = estimate_sampling(model, DIE, sample)
+    weights = 2 * (64 * 487_587_840 + 778_567_680) / 8
+    second = (weights + 132 * 12_332 * 32_768) / 1.12e12
+    hours = 48_512 / (32 * 132) * 24_264 * second / 3600
+    assert found.cost is not None and found.cost.at_once == 132
+    assert found.cost.decode_hours == pytest.approx(hours)
+    assert f"{found.cost.hours:.1f}" == "4.2" and found.on_all_devices is None
+
+
+def test_idle_devices_of_a_node_are_named(tmp_path: Path) -> None:
+    """The 7B model's server takes 4 of 8 devices; two servers take half the hours."""
+    words = ["plan", "v1_sft", "--launch", "one_node_7b", "--runs", str(tmp_path)]
+    said = CliRunner().invoke(cli, words, catch_exceptions=False).output
+    [line] = [line for line in said.splitlines() if "devices are idle" in line]
+    assert line.strip().startswith(
+        "v1_sft/evaluate: 4 of the hosts' devices are idle: 2 servers of 4 devices"
+    )
+    assert line.endswith("take 1.1 h in place of 2.2 h")
+    # Servers at URLs run on other machines: their devices are not known here.
+    launch = read_yaml(find("one_node_7b", "launch"))
+    launch["placement"]["server_urls"] = ["http://a:1/v1"]
+    (tmp_path / "own.yaml").write_text(yaml_text(launch))
+    plan = plan_of(tmp_path, "v1_sft", str(tmp_path / "own.yaml"))
+    assert [one.workload.possible for one in asked_of_servers(plan, Responses(plan.recipe))] == [0]

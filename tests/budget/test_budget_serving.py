@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from plan_trainings import SMALL
 
 from pcl_reasoner.budget import serving_estimate as estimate
+from pcl_reasoner.budget import uncertain
 from pcl_reasoner.budget.response_counts import Responses
 from pcl_reasoner.budget.served_model import trained_model
 from pcl_reasoner.budget.serving_estimate import Workload
@@ -232,3 +233,66 @@ def test_a_dry_runs_memory_is_read_from_its_log(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("Device MOC memory size: 65536M\n")
     with pytest.raises(InputError, match="other: no line 'Actual peak memory usage"):
         read_dry_run(tmp_path / "other")
+
+
+def test_the_command_prints_waits_and_days_of_v15(tmp_path: Path) -> None:
+    """Eleven saves; sampling, judging and training one after another; ten checkpoints are kept.
+
+    A host of stage 1 writes 8 x 341 293 056 x 12 bytes = 32.8 GB, 8.2 s at 4 GB/s; a rank copies
+    4.1 GB at 17.5 GB/s in 0.2 s and seals it at 1 GB/s in 4.1 s: 12.5 s.
+    """
+    said = plan(runs=tmp_path)
+    [save] = [line.split() for line in said.splitlines() if line.startswith("a save ")]
+    slices = 12 * 341_293_056
+    seconds = slices / (0.7 * 25e9) + 8 * slices / 4e9 + slices / 1e9
+    assert save[2:4] == [f"{seconds:.1f}", "11"] == ["12.5", "11"]
+    assert "saves do not overlap with training (async_save: false)" in said
+    assert "8 of each node are IDLE in training" in said
+    value = json.loads((tmp_path / "v15_opg" / "plan" / "train" / "plan.json").read_text())
+    stages = {one["stage"]: one for one in value["stages"]}
+    train, hours = stages["v15_opg/train"], value["now"]["hours"]
+    waited = value["waiting_seconds"]
+    once = sum(waited["start"].values()) + 11 * sum(waited["save"].values())
+    assert train["hours"] == pytest.approx(hours + once / 3600)
+    before = stages["v15_opg/sample"]["hours"] + stages["v15_opg/grade"]["hours"]
+    assert train["start_hours"] == pytest.approx(before)
+    # 27 174 segments of 20 480 tokens, 8 bytes each; as many rows of 51 200, 12 bytes each.
+    rows = 27_174 * (20_480 * 8 + 51_200 * 12)
+    # The 129 norms of 5 120 are counted once per tensor-parallel rank, 18 MB too much.
+    merged = 4 * (32_763_876_352 + 7 * 129 * 5_120)
+    grown = train["bytes_at_most"] - train["bytes_after"]
+    # At its end it still has ten checkpoints, and the merged one.
+    assert grown == pytest.approx(10 * sum(STORED) * 12)
+    left = stages["v15_opg/grade"]["bytes_after"]
+    assert train["bytes_after"] == pytest.approx(left + rows + merged)
+    assert [day["first"] for day in value["days"]] == [1, 2]
+    assert value["days"][1]["most"] == pytest.approx(train["bytes_at_most"])
+
+
+STORED = [32 * count for count in (341_293_056, 243_972_096, 243_972_096, 268_307_456)]
+"""Numbers of V1.5's four stages, each on 32 ranks, as the front-end compile found them."""
+
+
+def test_the_largest_uncertainty_of_sampling_by_hand() -> None:
+    """Memory at 35 to 90 % of its rate in place of 70 %; half to three halves of the tokens.
+
+    Decoding is reading here, so its hours are in proportion to the rate; 100 tokens of 50 + 50
+    context become 50 of 75 and 150 of 125.
+    """
+    chip = replace(CHIP, assumed={"matrix": 0.5, "memory": 0.7})
+    found = estimate_sampling(MODEL, chip, DRAWN)
+    assert found.cost is not None
+    by_rate, by_end = uncertain.served_spreads(found, chip)
+    slow, fast = (estimate.cost(MODEL, replace(chip, memory=1e8 * share), DRAWN).hours
+                  for share in (0.35 / 0.7, 0.9 / 0.7))  # fmt: skip
+    assert (by_rate.high, by_rate.low) == (pytest.approx(slow), pytest.approx(fast))
+    assert slow == pytest.approx(2 * found.cost.decode_hours + found.cost.prefill_hours)
+    assert by_end.high == found.cost.hours + found.cost.longest_hours
+    noted = replace(found, workload=replace(DRAWN, notes=("tokens per response: ASSUMED",)))
+    *_, by_length = uncertain.served_spreads(noted, chip)
+    second = (WEIGHTS + 20 * 125 * 256) / 1e8
+    assert by_length.high == pytest.approx(10 * 150 * second / 3600 + found.cost.prefill_hours)
+    # A stage that only reads has no decoding: products count.
+    reading = estimate_sampling(MODEL, chip, replace(DRAWN, tokens=0.0))
+    [by_products] = uncertain.served_spreads(reading, chip)
+    assert "matrix products" in by_products.cause

@@ -16,7 +16,7 @@ from trial import FIRM, FOUND, Bad, NotReached, Outcome, Work, weighted
 
 from pcl_reasoner.stages import STAGES
 
-NOT_COMPARED = ("metrics.jsonl", "probe.jsonl")
+NOT_COMPARED = ("metrics.jsonl", "probe.jsonl", "seconds.jsonl")
 """Figures for people: a changed digit in them is not found; docs/reliability.md says so."""
 
 

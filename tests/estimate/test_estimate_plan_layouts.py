@@ -183,7 +183,7 @@ def test_the_command_says_what_does_not_fit(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["v1_sft"], "device is CPU with launch file laptop.yaml"),
-        (["v1_sft", "--launch", "v1_dp8_tp8_pp2", "--chip", "tpu"], "--chip tpu: no such chip"),
+        (["v1_sft", "--launch", "v1_dp8_tp8_pp2", "--chip", "tpu"], "chip tpu: no such chip"),
         (
             ["v1_sft", "train.pipeline_stage=4", "--launch", "v1_dp8_tp8_pp2"],
             "= 256 ranks for 16 hosts x 8 devices = 128",

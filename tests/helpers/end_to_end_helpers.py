@@ -125,7 +125,7 @@ def folder_of(runs: Path, title: str) -> Path:
 
 
 def payload(runs: Path) -> dict[str, dict[str, str]]:
-    """``recipe/stage`` -> file -> SHA-256, but for the report, which shows when it was made.
+    """``recipe/stage`` -> file -> SHA-256, but for times, and the report, which shows its own.
 
     The files are read; the manifests are compared with them on the way.
     """
@@ -137,6 +137,7 @@ def payload(runs: Path) -> dict[str, dict[str, str]]:
             found[title] = {
                 path.relative_to(folder).as_posix(): artifact.hash_file(path)
                 for path in artifact.payload_files(folder)
+                if path.name != artifact.SECONDS
             }
     return found
 

@@ -130,7 +130,7 @@ def test_two_hosts_of_this_machine_train_together(tmp_path: Path, inputs: dict[s
     assert counts.info["steps"] == 6
     assert not [warning for warning in given.warnings if "started again" in warning]
     assert sorted(path.name for path in output.iterdir()) == [
-        *["checkpoint", "data_order.json", "metrics.jsonl", "mindformers.yaml"],
+        *["checkpoint", "data_order.json", "metrics.jsonl", "mindformers.yaml", "seconds.jsonl"],
     ]
     assert set(ranks) == {0, 1} and all(0 < seconds < 600 for seconds in ranks.values())
     assert any("2 of 2 hosts" in note for note in notes)

@@ -69,7 +69,9 @@ def run_train(
 
 
 def contents(folder: Path) -> dict[str, str]:
-    files = (path for path in folder.rglob("*") if path.is_file())
+    """Every file's hash, but for seconds.jsonl, which differs between equal runs."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    files = (path for path in found if path.name != "seconds.jsonl")
     return {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in files
@@ -133,6 +135,15 @@ def test_every_step_is_on_record_once(sft: Trained) -> None:
         labels = [label for row in batch for label in row["labels"]]
         assert record["tokens"] == sum(label != -100 for label in labels)
         assert record["overflow"] == 0
+
+
+def test_every_step_is_timed(sft: Trained) -> None:
+    """The process has started and compiled before its first step; the last has nothing after it."""
+    times = [json.loads(line) for line in (sft.output / "seconds.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in times] == list(range(1, STEPS + 1))
+    assert all(line["seconds"] > 0 for line in times)
+    assert [line["step"] for line in times if "before" in line] == [1]
+    assert [line["step"] for line in times if "after" not in line] == [STEPS]
 
 
 def test_the_artifact_holds_its_four_parts_and_nothing_else(sft: Trained) -> None:
