@@ -1,4 +1,4 @@
-"""Writes docs/reference/*.md and docs/troubleshooting.md from the code.
+"""Writes docs/reference/*.md, docs/troubleshooting.md and the table of rules from the code.
 
 python docs/write_reference.py
 """
@@ -20,11 +20,14 @@ from pydantic import BaseModel
 from pcl_reasoner.cli.main import cli
 from pcl_reasoner.core import schema, schemas
 from pcl_reasoner.core.stage import StageConfig
+from pcl_reasoner.preflight.rules import RULES
 from pcl_reasoner.stages import STAGES
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 _WRITTEN = "Written by `python docs/write_reference.py` from {source}: change that, not this page."
+_TABLE_BEGIN, _TABLE_END = "<!-- the rules -->", "<!-- end of the rules -->"
+_WHEN = {"always": "always", "plan": "by `run`", "run": "at the start of `run`"}
 _ERRORS = ("InputError", "StageError", "ValueError")
 _BOUNDS = {
     "exclusiveMinimum": "> {}",
@@ -45,6 +48,7 @@ def pages() -> dict[Path, str]:
         DOCS / "reference" / "launch_keys.md": launch_keys(),
         DOCS / "reference" / "tables.md": tables(),
         DOCS / "troubleshooting.md": troubleshooting(),
+        DOCS / "cluster" / "preflight.md": preflight(),
     }
 
 
@@ -125,6 +129,20 @@ def troubleshooting() -> str:
         if found:
             parts.append(f"\n## {room.name}\n\n{''.join(found)}")
     return "".join(parts)
+
+
+def preflight() -> str:
+    """The page about the checks before a run, with a new table of the rules."""
+    page = DOCS / "cluster" / "preflight.md"
+    before, _, rest = page.read_text(encoding="utf-8").partition(_TABLE_BEGIN)
+    _, _, after = rest.partition(_TABLE_END)
+    rows = [
+        f"| `{name}` | {rule.level} | {_WHEN[rule.when]} | "
+        f"{_code(inspect.getdoc(rule.check) or '')} |\n"
+        for name, rule in RULES.items()
+    ]
+    head = "| rule | level | checked | what it finds |\n|---|---|---|---|\n"
+    return f"{before}{_TABLE_BEGIN}\n\n{head}{''.join(rows)}\n{_TABLE_END}{after}"
 
 
 def _messages(file: Path) -> Iterator[str]:

@@ -64,6 +64,7 @@ WALK = (
     "report",
     "estimate",
     "budget",
+    "preflight",
     "precompile",
     "rehearse",
     "hardware_check",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pcl_reasoner.cli.validation import warn
 from pcl_reasoner.core.errors import InputError, not_writable
 
 if TYPE_CHECKING:
@@ -18,19 +19,21 @@ if TYPE_CHECKING:
     from pcl_reasoner.runner.plan import Plan, PlannedStage
 
 
-def show(plan: Plan, repeated: list[PlannedStage], runs: Path) -> None:
+def show(plan: Plan, repeated: list[PlannedStage], runs: Path, until: str | None) -> None:
     """Print what a run would do, and write the recipe, YAML files and scripts for it.
 
     Args:
         plan: The plan.
         repeated: Stages that ``--from`` runs again.
         runs: Folder of all runs.
+        until: The last stage to run; None for all.
 
     Raises:
         StageError: A folder cannot be written.
     """
-    from pcl_reasoner.cli.server_list import missing_servers, server_lines, started_on_hosts
+    from pcl_reasoner.cli.server_list import server_lines, started_on_hosts
     from pcl_reasoner.hosts.commands import commands_for_plan
+    from pcl_reasoner.preflight.check import check_dry_run
     from pcl_reasoner.runner.plan import state
 
     for index, planned in enumerate(plan.stages):
@@ -53,8 +56,13 @@ def show(plan: Plan, repeated: list[PlannedStage], runs: Path) -> None:
         click.echo(f"on {host}:")
         for purpose, command in commands:
             click.echo(f"  # {purpose}\n  {command}")
-    for problem in [*plan.missing, *missing_servers(plan)]:
+    to_run = [one for one in plan.stages if not one.done or one in repeated]
+    verdict = check_dry_run(plan, to_run, until)
+    warn(verdict.warnings)
+    for problem in [*plan.missing, *verdict.missing]:
         click.echo(f"missing: {problem}")
+    for problem in verdict.errors[len(verdict.missing) :]:
+        click.echo(f"refused: {problem}")
 
 
 def _to_fetch(plan: Plan) -> Iterator[str]:

@@ -26,6 +26,7 @@ from pcl_reasoner.cli.options import (
     PATH,
     arguments_of,
     example,
+    hosts_option,
     load,
     recipe_options,
     require_done,
@@ -34,6 +35,7 @@ from pcl_reasoner.cli.options import (
 )
 from pcl_reasoner.cli.plan import plan as plan_command
 from pcl_reasoner.cli.rehearsal import rehearse
+from pcl_reasoner.cli.validation import validate
 from pcl_reasoner.cli.verify import verify
 from pcl_reasoner.core import errors
 from pcl_reasoner.core.errors import InputError, PclError, StageError
@@ -88,6 +90,7 @@ def cli() -> None:
     "host is lost or it makes no step; "
     "ssh: also start a stage's servers and Ray; local: run all hosts as processes of this machine.",
 )
+@hosts_option
 @runs_option
 def run(
     until: str | None,
@@ -95,25 +98,27 @@ def run(
     dry_run: bool,
     verify: bool,
     start: str | None,
+    hosts: bool,
     runs: Path,
     **options: Any,
 ) -> None:
     """Run a recipe; stages that are already done are skipped, damaged ones are made again."""
     from pcl_reasoner.cli import terminal
-    from pcl_reasoner.cli.sandbox import missing_sandbox
+    from pcl_reasoner.cli.validation import refuse_wrong_plan
     from pcl_reasoner.hosts.ray_cluster import ray_around
+    from pcl_reasoner.preflight.check import StartCheck
     from pcl_reasoner.runner import runner
     from pcl_reasoner.runner.damaged import damaged_stages
     from pcl_reasoner.runner.plan import make_plan
     from pcl_reasoner.runner.sources import fetched
-    from pcl_reasoner.train.shape import wrong_weights
 
-    recipe = load(until=until, **options)
+    checks = StartCheck(until, runs, start, hosts, dry_run)
+    recipe = load(until=until, further=checks.new_errors, **options)
     click.echo(terminal.headline(recipe))
     plan = make_plan(recipe, runs, until, trust_hashes=not verify)
     repeated = runner.stages_to_repeat(plan, from_stage)
     if dry_run:
-        dry_run_command.show(plan, repeated, runs)
+        dry_run_command.show(plan, repeated, runs, until)
         return
     with terminal.run_view() as view:
         view.begin("comparing artifacts with their manifests")
@@ -123,8 +128,7 @@ def run(
         click.echo("nothing to do: every stage is done")
         _show_result(plan, until)
         return
-    if wrong := [*wrong_weights(plan), *missing_sandbox(plan, again)]:
-        raise errors.join_errors(wrong)
+    refuse_wrong_plan(plan, again, checks)
     if all(fetched(folder) for folder in plan.to_fetch):
         # Libraries then do not ask the hub about local folders. They read the variable when they
         # are imported, so it must be set before.
@@ -148,19 +152,7 @@ def _show_result(plan: Plan, until: str | None) -> None:
         click.echo(f"next: pclr-ms run {arguments_of(plan.recipe)}")
 
 
-@cli.command(epilog=example("pclr-ms validate v15_opg --launch atlas_910c_16x8"))
-@recipe_options
-def validate(**options: Any) -> None:
-    """Check a recipe, its profile, launch file and overrides; show all errors at once."""
-    from pcl_reasoner.runner.plan import check_others
-    from pcl_reasoner.train.shape import unknown_shapes
-
-    recipe = load(**options)
-    if problems := check_others(recipe):
-        raise errors.join_errors(problems)
-    click.echo(f"ok: {len(recipe.stages)} stages")
-    for unknown in unknown_shapes(recipe):
-        click.echo(f"not checked: {unknown}")
+cli.add_command(validate)
 
 
 @cli.command(epilog=example("pclr-ms status v15_opg"))

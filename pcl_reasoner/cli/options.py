@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-LAPTOP = "laptop.yaml"
-
 
 class _Path(click.Path):
     """A path as a ``Path``, with ``~`` and ``~user`` expanded; an empty text is no path."""
@@ -61,7 +59,7 @@ def _all_of(*decorators: Callable[[Command], Command]) -> Callable[[Command], Co
 where_options = _all_of(
     click.option(
         "--launch",
-        default=LAPTOP,
+        default="laptop.yaml",
         metavar="FILE",
         help="Launch file, by path or shipped name: where the recipe runs.",
     ),
@@ -85,6 +83,9 @@ runs_option = click.option(
     type=FOLDER,
     metavar="DIR",
     help="Folder of all runs; PCLR_RUNS or ./runs if left out.",
+)
+hosts_option = click.option(
+    "--hosts", is_flag=True, help="Also ask all hosts over SSH whether they can run the stages."
 )
 
 

@@ -62,17 +62,7 @@ def asks_of(plan: Plan) -> list[Ask]:
 
 def server_lines(plan: Plan) -> list[str]:
     """Describe every server that an unfinished stage asks: model, weights, and who starts it."""
-    asks = asks_of(plan)
-    lines = [line for ask in asks for line in _lines(ask)]
-    return [*lines, *_exchanges(asks)]
-
-
-def missing_servers(plan: Plan) -> list[str]:
-    """One sentence for each kind of servers that a stage asks and nobody starts, and per key."""
-    from pcl_reasoner.runner.runner import unset_keys
-
-    stages = [planned for planned in plan.stages if not planned.done]
-    return [*filter(None, map(_missing, asks_of(plan))), *unset_keys(stages)]
+    return [line for ask in asks_of(plan) for line in _lines(ask)]
 
 
 def _lines(ask: Ask) -> Iterator[str]:
@@ -186,44 +176,3 @@ def _hosts(names: list[str], number: int) -> str:
     if len(names) == number:
         return f"each of {number} hosts"
     return f"{', '.join(names)} (placement.rollout)"
-
-
-def _exchanges(asks: list[Ask]) -> Iterator[str]:
-    """Say which servers that a person starts must serve several models, one after the other."""
-    from pcl_reasoner.core.serving import SERVERS
-
-    for kind, one in SERVERS.items():
-        stages: dict[str, list[str]] = {}
-        for ask in asks:
-            by_hand = ask.planned.recipe.launch.placement.serving_of(kind) is None
-            if ask.needs.kind == kind and by_hand:
-                model = f"{ask.needs.name!r} {ask.weights}".strip()
-                stages.setdefault(model, []).append(ask.planned.spec.name)
-        if len(stages) > 1:
-            models = "; ".join(f"{', '.join(names)}: {model}" for model, names in stages.items())
-            yield (
-                f"placement.{one.urls}: several models are asked, one after the other ({models}). "
-                "Exchange the servers between these stages: run --until STAGE ends a run there"
-            )
-
-
-def _missing(ask: Ask) -> str | None:
-    """Return what is missing for a stage's servers; None if they run or are started."""
-    from pcl_reasoner.core.serving import SERVERS
-
-    kind, placement = ask.needs.kind, ask.planned.recipe.launch.placement
-    if placement.serving_of(kind) or placement.urls_of(kind):
-        return None
-    urls, stage = SERVERS[kind].urls, ask.planned.spec.name
-    if kind == "opinion":
-        if ask.needs.role in ask.planned.inputs:
-            return None
-        return (
-            f"stage {ask.planned.title}: no server of the third model. Set placement.{urls} in the "
-            f"launch file, give the stage recorded answers (input opinion), or set {stage}.opinion="
-            "none."
-        )
-    return (
-        f"stage {ask.planned.title}: no server of {ask.model}. Set placement.{urls} in the launch "
-        f"file, or have the stage start them: placement: {{{kind}: {{executable: /path/to/vllm}}}}."
-    )

@@ -13,12 +13,11 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def validated(model: type[Model], values: Mapping[str, Any], where: str) -> Model:
-    """Make a pydantic model from values.
+    """Make a pydantic model from its keys and values.
 
     Args:
         model: The model's class.
-        values: Its keys and values.
-        where: Where the values come from, for the error.
+        values: Key -> value; ``where`` says in an error where they come from.
 
     Raises:
         InputError: All problems, in one error.
@@ -36,7 +35,7 @@ def validation_messages(
 
     Args:
         error: Pydantic's errors.
-        where: Top-level key -> the file that it came from.
+        where: Top-level key, or the message of a rule about several -> the file that it came from.
         prefix: Text before the path, e.g. ``stage pack: ``.
         model: The model that was validated; its keys are suggested for unknown ones.
     """
@@ -44,7 +43,7 @@ def validation_messages(
         location = detail["loc"]
         path = shortened(".".join(map(str, location)), 200)
         key = str(location[-1]) if location else ""
-        start = f"{where(str(location[0]) if location else '')}: {prefix}"
+        start = f"{where(str(location[0]) if location else detail['msg'])}: {prefix}"
         owner = _model_at(model, location[:-1])
         new_name = getattr(owner, "renamed", {}).get(key)
         new_values = getattr(owner, "renamed_values", {}).get(key, {})
@@ -58,10 +57,12 @@ def validation_messages(
             yield f"{start}{path}: must be given."
         else:
             message = detail["msg"].removeprefix("Value error, ")
-            hidden = isinstance(detail["input"], dict) or "api_keys" in location
-            hidden = hidden or detail["type"] == SECRET
-            shown = "" if hidden else f", got {shortened(repr(detail['input']), 200)}"
-            yield f"{start}{path}{': ' if path else ''}{message}{shown}."
+            hidden = detail["type"] == SECRET or "api_keys" in location
+            hidden = hidden or isinstance(detail["input"], dict)
+            got = "" if hidden else f", got {shortened(repr(detail['input']), 200)}"
+            cut = message.rfind(" Did you mean") if message.endswith("?") else len(message)
+            begin = f"{start}{path}{': ' if path else ''}{message[:cut].rstrip('.')}"
+            yield f"{begin}{got}.{message[cut:]}"
 
 
 def _model_at(model: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel]:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import Field, model_validator
 
 from pcl_reasoner.core.kinds import Kind
-from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import NOT_HASHED, FileName, ServerNeeds, StageConfig
 from pcl_reasoner.sandbox.config import SandboxConfig
 from pcl_reasoner.verifiers.checked import RewardRule
@@ -92,34 +91,6 @@ class GradeConfig(StageConfig):
     """Largest share of the judged responses that may end without a readable verdict."""
     seed: int = 0
     """Seed of the judge's sampling."""
-
-    @model_validator(mode="after")
-    def _weights_of_models_that_are_started(self, info: ValidationInfo) -> GradeConfig:
-        context = info.context or {}
-        placement: Placement | None = context.get("placement")
-        if placement is None or "policy" in context["roles"]:
-            return self  # a stage rl checks this itself, for the kinds that it trains on
-        if problem := self.missing_weights(placement, context["roles"]):
-            raise ValueError(problem)
-        return self
-
-    def missing_weights(self, placement: Placement, roles: Collection[str]) -> str | None:
-        """Return which model the launch file starts although the stage has no weights of it."""
-        wanted = {
-            "judge": (self.asks_judge and placement.judging, "placement.judging starts the judge"),
-            "reward_model": (
-                self.scores and placement.scoring,
-                "placement.scoring starts the reward model",
-            ),
-        }
-        for role, (started, why) in wanted.items():
-            if started and role not in roles:
-                return (
-                    f"the launch file's {why} and needs its weights: give the stage the input "
-                    f"{role}, e.g. inputs: {{{role}: SOURCE}} with sources: {{SOURCE: "
-                    "{path: FOLDER, kind: model}}"
-                )
-        return None
 
     @model_validator(mode="after")
     def _function_of_the_user(self) -> GradeConfig:

@@ -7,10 +7,10 @@ node05: mindspore is 2.7.1, here 2.7.2: install the same on all hosts.
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ _ANSWER_SECONDS = 60
 _HASH_SECONDS = 3600
 """Timeout for the hashes of a host's files; reading terabytes over a network takes long."""
 _SKEW_SECONDS = 2.0
+_CODE = "pclr-ms code"
 _GB = 1e9
 
 
@@ -36,12 +37,18 @@ class Needs:
         files: Weights and packed rows; they must be identical on all hosts.
         bytes: Bytes that must be free on the folder's disk: the size of one checkpoint.
         cache: Folder in which the hashes of files are cached.
+        paths: Host -> files that must exist there, e.g. the program that starts a server.
+        trains: Whether the hosts train; if not, they need this package's code and nothing else.
+        seconds: Seconds that a host has for its answer.
     """
 
     folder: Path
     files: Sequence[Path]
     bytes: int
     cache: Path
+    paths: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    trains: bool = True
+    seconds: float = _ANSWER_SECONDS
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,16 @@ class Answer:
 
 
 def check_hosts(how: str, needs: Needs, placement: Placement) -> list[str]:
+    """Check all hosts in parallel, and return the problems.
+
+    Args and order as in `check_and_count`.
+    """
+    return check_and_count(how, needs, placement)[0]
+
+
+def check_and_count(
+    how: str, needs: Needs, placement: Placement
+) -> tuple[list[str], dict[str, int | None]]:
     """Check all hosts in parallel.
 
     Args:
@@ -67,22 +84,26 @@ def check_hosts(how: str, needs: Needs, placement: Placement) -> list[str]:
         placement: The launch file's settings, with the hosts.
 
     Returns:
-        The problems, one sentence each; an empty list when there are none.
+        The problems, one sentence each; and for each host that answers, the devices that npu-smi
+        lists, or None.
     """
     question = Question(files=[str(file) for file in needs.files], folder=str(needs.folder))
     with _token(needs.folder) as (token, text):
 
         def asked(rank: int) -> Question:
-            port = placement.master_port if rank == 0 else None
-            return replace(question, token=(str(token), f"{token}.{rank}", text), port=port)
+            port = placement.master_port if rank == 0 and needs.trains else None
+            paths = list(needs.paths.get(placement.hosts[rank], ()))
+            own = (str(token), f"{token}.{rank}", text)
+            return replace(question, token=own, port=port, paths=paths)
 
-        answers = _ask(how, placement, asked, _ANSWER_SECONDS)
+        answers = _ask(how, placement, asked, needs.seconds)
         unshared = [one.rank for one in answers if not _was_written(f"{token}.{one.rank}", text)]
-    here = versions()
+    here = versions() if needs.trains else {_CODE: versions()[_CODE]}
     problems: list[str] = []
     for answer in answers:
         problems += _problems(answer, answer.rank not in unshared, here, needs, placement)
-    return [*problems, *_other_content(how, needs, placement, answers)]
+    counted = {one.host: one.facts["devices"] for one in answers if one.facts}
+    return [*problems, *_other_content(how, needs, placement, answers)], counted
 
 
 @contextmanager
@@ -135,7 +156,7 @@ def _problems(
 ) -> Iterator[str]:
     host, found = answer.host, answer.facts
     if found is None:
-        yield f"{host}: {answer.why}."
+        yield f"{host}: {answer.why}" + ("" if answer.why.endswith("?") else ".")
         return
     for name, version in here.items():
         there = found["versions"].get(name)
@@ -151,6 +172,8 @@ def _problems(
             f"{host}: {needs.folder} has {found['free'] / _GB:.1f} GB free, a checkpoint takes "
             f"{needs.bytes / _GB:.1f} GB: free space."
         )
+    for path in found["absent"]:
+        yield f"{host}: {path} is not there: install it, or correct the launch file."
     if found["port_free"] is False:
         yield (
             f"{host}: port {placement.master_port} is in use: end what uses it, or choose another "
@@ -160,7 +183,8 @@ def _problems(
     if abs(skew) > _SKEW_SECONDS:
         word = "ahead of" if skew > 0 else "behind"
         yield f"{host}: its clock is {abs(skew):.1f} s {word} this one's: set both by one server."
-    if found["devices"] is not None and found["devices"] < placement.devices_per_host:
+    few = found["devices"] is not None and found["devices"] < placement.devices_per_host
+    if few and needs.trains:
         yield (
             f"{host}: npu-smi lists {found['devices']} devices, devices_per_host is "
             f"{placement.devices_per_host}."

@@ -211,10 +211,7 @@ class RlConfig(MachineConfig, SamplingConfig):
     @model_validator(mode="after")
     def _consistent(self, info: ValidationInfo) -> Self:
         found = [*self._sampling_problems(), *self._training_problems(info.context)]
-        context = info.context or {}
-        roles, placement = context.get("roles"), context.get("placement")
-        if placement and (problem := self._graded.missing_weights(placement, roles or ())):
-            found.append(problem)
+        roles = (info.context or {}).get("roles")
         if self.plateau is not None and roles is not None and "held_out" not in roles:
             found.append(
                 "plateau needs held-out problems: give the stage the input held_out, or set "

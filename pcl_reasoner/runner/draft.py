@@ -37,6 +37,8 @@ class Draft:
         self.errors: list[str] = []
         self.value = self._read(path, _RECIPE_KEYS)
         self.choices: dict[str, str] = {}
+        self.overruled: list[str] = []
+        """One sentence per value of a choice on the command line that did not count."""
         self._declared = frozenset(self.value["stages"])
         self._origins: dict[tuple[str, str], str] = {}
         self._overlay: dict[str, Any] = {}
@@ -48,6 +50,11 @@ class Draft:
             return self._origins[group, key]
         in_recipe = group in self._declared or group not in self.value["stages"]
         return str(self.path if in_recipe else self._overlay_path)
+
+    @property
+    def origins(self) -> dict[tuple[str, str], str]:
+        """(stage, key) -> the overlay, choice, launch file or override that set the value."""
+        return {key: str(origin) for key, origin in self._origins.items()}
 
     def merge(
         self,
@@ -71,6 +78,7 @@ class Draft:
         self._apply_choices()
         self._apply_overlay()
         self._apply_launch(hashed, launch)
+        self._tell_overruled(overrides)
         self._apply_overrides(overrides)
         self.value["seed"] = self.value.get("seed", 0) if seed is None else seed
 
@@ -193,6 +201,25 @@ class Draft:
             if isinstance(kind, str):
                 for key, value in hashed.get(kind, {}).items():
                     self._set(f"{stage}.{key}", value, f"{name}: hashed.{kind}")
+
+    def _tell_overruled(self, overrides: tuple[str, ...]) -> None:
+        """Tell which values of choices on the command line the profile or launch file replaced."""
+        for override in overrides:
+            name = override.partition("=")[0].removeprefix("choices.")
+            if not override.startswith("choices.") or name not in self.choices:
+                continue
+            wanted = self.value["choices"][name][self.choices[name]]
+            for dotted, value in wanted.items() if isinstance(wanted, dict) else ():
+                stage, _, key = str(dotted).partition(".")
+                found: Any = self.value["stages"].get(stage, {})
+                for part in key.split("."):
+                    found = found.get(part) if isinstance(found, dict) else None
+                if stage in self.value["stages"] and found != value:
+                    where = self.where(stage, key.partition(".")[0])
+                    self.overruled.append(
+                        f"{_label(override)} sets {dotted} to {_shown(value)}, and {where} sets it "
+                        f"to {_shown(found)}, which counts. Give {dotted}={value} to have it."
+                    )
 
     def _apply_overrides(self, overrides: tuple[str, ...]) -> None:
         """Apply ``stage.key=value`` and ``sources.name.key=value``."""

@@ -7,7 +7,7 @@ problems, before any heavy package is imported.
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from pcl_reasoner.core.validation import validation_messages
 from pcl_reasoner.core.yaml_file import MAX_INTEGER
 from pcl_reasoner.runner.draft import PAPER, Draft
 from pcl_reasoner.runner.launch_file import load_launch
-from pcl_reasoner.runner.prompts import prompt_errors
 from pcl_reasoner.runner.stage_inputs import stage_inputs
 from pcl_reasoner.runner.stage_spec import StageSpec
 from pcl_reasoner.stages import ALL_STAGES, STAGES, stage_hint
@@ -57,6 +56,10 @@ class Recipe:
     launch_file: str = LAPTOP
     profile_given: str | None = None
     seed_given: int | None = None
+    origins: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """(stage, key) -> what set the value, for messages; without values of the recipe itself."""
+    overruled: Sequence[str] = ()
+    """One sentence per value of a choice on the command line that did not count."""
 
     def facts(self) -> dict[str, Any]:
         """The facts that the report shows, besides stages and sources."""
@@ -122,35 +125,30 @@ def load_recipe(
     overrides: tuple[str, ...] = (),
     seed: int | None = None,
     until: str | None = None,
+    further: Callable[[Recipe], list[str]] = lambda recipe: [],
 ) -> Recipe:
     """Read a recipe with its profile, launch file and overrides, and check all of them.
 
     Args:
-        name: A path, or the name of a shipped recipe.
-        launch: A path, or the name of a shipped launch file.
-        profile: Overlay to apply; ``paper``: no overlay; None: the profile of the launch file, or
-            no overlay if the recipe has no profiles.
+        name: A path, or the name of a shipped recipe; so is ``launch``.
+        profile: Overlay to apply; ``paper``: none; None: that of the launch file, if there is one.
         overrides: ``stage.key=value``, ``choices.name=option``, ``sources.name.key=value``.
         seed: Replaces the recipe's seed.
-        until: Check and return only this stage and those that it reads; all stages when None.
+        until: Check and return only this stage and those that it reads; None: all.
+        further: Returns more errors, also of a recipe without its wrong stages; told with the rest.
 
     Raises:
-        InputError: All problems of the launch file, or of the recipe if the launch file is correct.
+        InputError: All problems of the launch file, or else of the recipe.
     """
     draft = Draft(files.find(name, "recipes"))
-    # It raises its own errors first: what a wrong launch file lacks would look like the recipe's.
-    launched = load_launch(launch)
+    launched = load_launch(launch)  # what a wrong launch file lacks would look like the recipe's
     chosen = profile or (launched.profile if draft.value["profiles"] else PAPER)
     draft.merge(chosen, launched.hashed, launch, overrides, seed)
-    checked = {name: _source(draft, name, entry) for name, entry in draft.value["sources"].items()}
-    sources = {name: source for name, source in checked.items() if source}
-    stages = _stages(draft, sources, launched, until)
+    stages = _stages(draft, sources := _sources(draft), launched, until)
     draft.errors += [*_plain_errors(draft), *_reference_errors(draft, stages, sources)]
-    if draft.errors:
-        raise join_errors(draft.errors)
-    return Recipe(
+    recipe = Recipe(
         path=draft.path,
-        name=draft.value.get("name", draft.path.stem),
+        name=str(draft.value.get("name", draft.path.stem)),
         title=str(draft.value.get("title", "")),
         profile=chosen,
         seed=draft.value["seed"],
@@ -164,7 +162,12 @@ def load_recipe(
         launch_file=launch,
         profile_given=profile,
         seed_given=seed,
+        origins=draft.origins,
+        overruled=draft.overruled,
     )
+    if errors := draft.errors + further(recipe):
+        raise join_errors(errors)
+    return recipe
 
 
 def load_other(recipe: Recipe, name: str) -> Recipe:
@@ -226,6 +229,12 @@ def _plain_errors(draft: Draft) -> Iterator[str]:
             yield f"{draft.path}: {group}: has a value that JSON cannot represent ({error})."
     if not draft.value["stages"]:
         yield f"{draft.path}: stages: give at least one stage."
+
+
+def _sources(draft: Draft) -> dict[str, Source]:
+    """The sources that are right."""
+    checked = {name: _source(draft, name, entry) for name, entry in draft.value["sources"].items()}
+    return {name: source for name, source in checked.items() if source}
 
 
 def _source(draft: Draft, name: str, value: Any) -> Source | None:
@@ -301,9 +310,21 @@ def _config(
         return config_class.model_validate(entry, context=context)
     except ValidationError as error:
         draft.errors += validation_messages(
-            error, lambda key: draft.where(name, key), f"stage {name}: ", config_class
+            error,
+            lambda key: _origins(draft, name, config_class, key),
+            f"stage {name}: ",
+            config_class,
         )
         return None
+
+
+def _origins(draft: Draft, name: str, config_class: type[StageConfig], key: str) -> str:
+    """Where a value comes from; for a rule's message, where all values that it names come from."""
+    if " " not in key:
+        return draft.where(name, key)
+    named = [field for field in config_class.model_fields if re.search(rf"\b{field}\b", key)]
+    origins = dict.fromkeys(draft.where(name, field) for field in named)
+    return " and ".join(origins) or draft.where(name)
 
 
 def _folders(inputs: dict[str, list[str]], sources: dict[str, Source]) -> dict[str, Path]:
@@ -344,7 +365,6 @@ def _reference_errors(
             hint = stage_hint(source.stage, stage_names)
             where = draft.where("sources", name)
             yield f"{where}: sources.{name}.stage: no such stage {source.stage!r}.{hint}"
-    yield from prompt_errors(stages)
 
 
 def _in_order(

@@ -185,7 +185,7 @@ def test_servers_are_those_of_the_launch_file(
     tmp_path: Path, placement: dict[str, object], expected: tuple[int, int]
 ) -> None:
     launch = read_yaml(find("v1_dp8_tp8_pp2", "launch"))
-    launch["placement"] |= placement
+    launch["placement"] |= {"sampling": None} | placement
     (tmp_path / "own.yaml").write_text(yaml_text(launch))
     [found] = workloads(tmp_path, "v1_sft", str(tmp_path / "own.yaml"))
     assert (found.servers, found.devices) == expected

@@ -189,7 +189,7 @@ TEXTS: dict[str, tuple[str | bytes, str]] = {
     ),
     "a list of one": (with_inputs("{source: [data]}"), "must be one name and not a list"),
     "a benchmark twice": (
-        RECIPE + "  contamination: {inputs: {problems: difficulty, benchmark: [data, data]}}",
+        RECIPE + "  contamination: {inputs: {problems: convert, benchmark: [data, data]}}",
         "inputs.benchmark: names an input twice, got ['data', 'data']",
     ),
     "all stages as a source": (with_inputs("{source: '*'}"), "source: must be the name of a"),

@@ -16,7 +16,8 @@ import yaml
 
 from pcl_reasoner import stages
 from pcl_reasoner.core import files
-from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
+from pcl_reasoner.core.stage import Counts, StageContext
+from pcl_reasoner.pack.config import PackConfig
 
 ROOT = Path(files.PACKAGE).parent
 
@@ -301,8 +302,8 @@ class TestCopy:
             assert f"no shipped recipe or launch file has that name. Did you mean {meant!r}?" in err
 
 
-class WordsConfig(StageConfig):
-    pass
+class WordsConfig(PackConfig):
+    seq_length: int = 8
 
 
 def words(

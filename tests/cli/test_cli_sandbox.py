@@ -12,9 +12,10 @@ import pytest
 import yaml
 from sandbox_helpers import need
 
-from pcl_reasoner.cli.sandbox import CODE_FORMATS, doctor_row, missing_sandbox
+from pcl_reasoner.cli.sandbox import doctor_row
 from pcl_reasoner.core.files import PACKAGE
 from pcl_reasoner.formats.reading import FORMATS
+from pcl_reasoner.preflight.sandboxes import CODE_FORMATS, missing_sandbox
 from pcl_reasoner.runner.plan import make_plan
 from pcl_reasoner.runner.recipe import load_recipe
 from pcl_reasoner.sandbox import opening

@@ -42,7 +42,8 @@ def own_launch(tmp_path: Path, name: str, **placement: object) -> str:
 
 
 def test_every_stage_that_asks_says_whom_and_what_nobody_starts_is_missing(tmp_path: Path) -> None:
-    lines = dry_run(tmp_path, "atlas_910c_16x8")
+    nobody: dict[str, object] = {"sampling": None, "opinion_urls": [], "api_keys": {}}
+    lines = dry_run(tmp_path, own_launch(tmp_path, "atlas_910c_16x8", **nobody))
     asked = [line.partition(" asks ")[::2] for line in lines if " asks " in line]
     assert [(stage.partition("/")[2], what.partition(",")[0]) for stage, what in asked] == [
         ("sample_truth", "the policy: 'teacher'"),
@@ -62,12 +63,17 @@ def test_every_stage_that_asks_says_whom_and_what_nobody_starts_is_missing(tmp_p
         "nobody yet: start them with the commands below, and put http://HOST:8000/v1 into "
         "placement.server_urls",
     ]
-    missing = [line.removeprefix("missing: stage am_thinking_v1/") for line in lines]
-    missing = [line.partition(":")[0] for line in missing if line.partition(":")[2]]
-    names = ["sample_truth", "revise", "sample_sft", "perplexity", "sample_rates"]
-    names += ["rl_1", "rl_2", "rl_2", "evaluate_sft", "evaluate_1", "evaluate_2"]
-    assert missing[-11:] == names
-    [several] = [line for line in lines if line.startswith("placement.server_urls: several models")]
+    missing = [line for line in lines if line.startswith("missing: stage")]
+    names = "sample_truth sample_sft perplexity sample_rates rl_1 rl_2 evaluate_sft evaluate_1"
+    titles = " and ".join(f"am_thinking_v1/{name}" for name in [*names.split(), "evaluate_2"])
+    assert [line.partition(". ")[0] for line in missing] == [
+        f"missing: stages {titles}: no server of the policy",
+        "missing: stage am_thinking_v1/rl_2: no server of the reward model",
+    ]
+    third = "warning: stage am_thinking_v1/revise: no server of the third model. If a ground truth"
+    assert [line for line in lines if line.startswith(third)]
+    [several] = [line for line in lines if "several models are asked" in line]
+    assert several.startswith("warning: placement.server_urls: ")
     assert "sample_truth, sample_sft: 'teacher'" in several and "--until STAGE" in several
     [fetch] = [line for line in lines if line.startswith("to fetch: scorer, ")]
     assert fetch.startswith("to fetch: scorer, model Qwen/Qwen2.5-32B-Instruct at main -> /")

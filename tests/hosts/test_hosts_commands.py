@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from preflight_helpers import own_launch
 
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.files import find, yaml_text
@@ -18,8 +19,11 @@ from pcl_reasoner.runner.recipe import load_recipe
 SET_ENV = "source /usr/local/Ascend/ascend-toolkit/set_env.sh"
 
 
-def commands(tmp_path: Path, recipe: str, launch: str, *overrides: str) -> dict[str, list[str]]:
-    """Host -> ``purpose: command`` of all its commands."""
+def commands(
+    tmp_path: Path, recipe: str, launch: str, *overrides: str, by_hand: bool = True
+) -> dict[str, list[str]]:
+    """Host -> ``purpose: command`` of all its commands; ``by_hand``: a person starts servers."""
+    launch = own_launch(tmp_path, launch, sampling=None) if by_hand else launch
     plan = make_plan(load_recipe(recipe, launch, overrides=overrides), tmp_path / "runs")
     return {
         host: [f"{purpose}: {command}" for purpose, command in found]
@@ -86,11 +90,7 @@ def test_msrun_takes_these_arguments(tmp_path: Path) -> None:
 
 
 def test_a_server_that_the_stage_starts_is_not_for_a_person_to_start(tmp_path: Path) -> None:
-    launch = read_yaml(find("v1_dp8_tp8_pp2", "launch"))
-    launch["placement"]["sampling"] = {"executable": "/opt/vllm/bin/vllm"}
-    file = tmp_path / "own.yaml"
-    file.write_text(yaml_text(launch))
-    found = commands(tmp_path, "v1_sft", str(file))
+    found = commands(tmp_path, "v1_sft", "v1_dp8_tp8_pp2", by_hand=False)
     lines = [line for host in found.values() for line in host]
     assert lines and not [line for line in lines if "vllm" in line]
 
@@ -191,7 +191,8 @@ def test_environment_and_paths_are_quoted_for_a_shell(tmp_path: Path) -> None:
     launch["placement"] |= {"env": {"WORDS": "a b"}, "set_env": "/opt/my env.sh"}
     (tmp_path / "here.yaml").write_text(yaml_text(launch))
     folder = tmp_path / "with space"
-    [line] = commands(folder, "v1_sft", str(tmp_path / "here.yaml"))["localhost"]
+    here = str(tmp_path / "here.yaml")
+    [line] = commands(folder, "v1_sft", here, by_hand=False)["localhost"]
     parts = [shlex.split(part) for part in line.partition(": ranks 0 to 0: ")[2].split(" && ")]
     assert parts[0] == ["source", "/opt/my env.sh"]
     # The launch file's own comes last, over what is always set.

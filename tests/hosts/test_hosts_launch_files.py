@@ -39,7 +39,11 @@ def test_there_is_something_to_check() -> None:
 @pytest.mark.parametrize("launch", FILES)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_launch_file_goes_with_every_recipe(launch: str, recipe: str) -> None:
-    answer = CliRunner().invoke(cli, ["validate", recipe, "--launch", launch])
+    # Stages rl need hosts that only sample: am_thinking_v1's last stages go with one file of these.
+    ends = {"atlas_910c_teacher": "sample_sft", "atlas_910c_rl": "report"}
+    whole = recipe != "am_thinking_v1" or load_launch(launch).profile == "laptop"
+    until = [] if whole else ["--until", ends.get(launch, "export")]
+    answer = CliRunner().invoke(cli, ["validate", recipe, "--launch", launch, *until])
     assert (answer.exit_code, answer.output.startswith("ok: ")) == (0, True)
     loaded = load_recipe(recipe, launch)
     placement = loaded.launch.placement

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from preflight_helpers import own_launch
 
 from pcl_reasoner.cli.main import cli
 from pcl_reasoner.core.errors import StageError
@@ -47,7 +48,8 @@ def planned_stage(folder: Path, stage: str = "train", **placement: Any) -> Plann
     launch = read_yaml(find("v1_dp8_tp8_pp2", "launch"))
     launch["hashed"]["train"] |= {"data_parallel": 8, "model_parallel": 1, "pipeline_stage": 3}
     launch["hashed"]["train"] |= {"recompute": True}
-    launch["placement"] |= {"hosts": ["a1", "b2", "c3"], "set_env": None, **placement}
+    by_hand = {"set_env": None, "sampling": None}
+    launch["placement"] |= {"hosts": ["a1", "b2", "c3"], **by_hand, **placement}
     file = folder / "three hosts.yaml"
     folder.mkdir(exist_ok=True)
     file.write_text(yaml_text(launch))
@@ -329,7 +331,7 @@ def test_a_laptop_needs_none(tmp_path: Path) -> None:
 def test_a_dry_run_writes_scripts_that_bash_can_read(
     tmp_path: Path, recipe: str, launch: str
 ) -> None:
-    runs = tmp_path / "all runs"
+    runs, launch = tmp_path / "all runs", own_launch(tmp_path, launch, sampling=None)
     words = ["run", recipe, "--launch", launch, "--dry-run", "--runs", str(runs)]
     answer = CliRunner().invoke(cli, words)
     assert answer.exit_code == 0, answer.output

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pack_helpers import CHATML, write_model
 
-from pcl_reasoner.core.errors import InputError, StageError
+from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.prompt.template import load_template
 from pcl_reasoner.prompt.trained import (
     TEMPLATE,
@@ -18,7 +18,6 @@ from pcl_reasoner.prompt.trained import (
     write_prompt,
     write_template,
 )
-from pcl_reasoner.runner.recipe import load_recipe
 
 SYSTEM = 'Think "first".\nThen \\boxed{ü}.'
 USER = {"role": "user", "content": "1 + 1?"}
@@ -76,25 +75,6 @@ def test_other_words_than_in_training_are_refused(tmp_path: Path) -> None:
         check_prompt(tmp_path, None, "")
     with pytest.raises(StageError, match="system is 'x' here and .* delete prompt.json"):
         check_prompt(tmp_path, "x", " Box it.")
-
-
-def test_a_recipe_whose_stages_ask_with_different_words_is_refused() -> None:
-    overrides = ("sample.suffix=Box it.",)
-    said = (
-        "prompts differ: sample use system None and suffix 'Box it.'; tokenize and "
-        "evaluate_before and evaluate_after use system None and suffix ''"
-    )
-    with pytest.raises(InputError, match=said):
-        load_recipe("v15_opg", "laptop", overrides=overrides)
-
-
-def test_a_teacher_may_be_asked_with_other_words_than_the_model_that_it_teaches() -> None:
-    teacher = ("sample_sft.system=Be a teacher.", "sample_truth.system=Be a teacher.")
-    load_recipe("am_thinking_v1", "laptop", overrides=teacher)
-    with pytest.raises(InputError, match="sample_truth use system None .*sample_sft use system 'B"):
-        load_recipe("am_thinking_v1", "laptop", overrides=teacher[:1])
-    with pytest.raises(InputError, match="evaluate_sft use system 'Be brief.'"):
-        load_recipe("am_thinking_v1", "laptop", overrides=("evaluate_sft.system=Be brief.",))
 
 
 def test_a_prompt_without_a_file_copies_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Checks all stages of a recipe against one another, before the first stage runs."""

@@ -1,0 +1,128 @@
+"""Rules: can the launch file's machines, and this one, do what the stages ask of them?"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from pcl_reasoner.core.api_keys import missing_keys, without_slash
+from pcl_reasoner.preflight.model_facts import model_of
+from pcl_reasoner.preflight.reading import trains_on_device
+from pcl_reasoner.preflight.rule import Found
+from pcl_reasoner.preflight.scene import Node, Scene
+
+_LOOPBACK = re.compile(r"localhost|127\..*")
+_BYTES = {"GB": 2**30, "MB": 2**20}
+"""Units of ``max_device_memory``; MindSpore takes GB as 2^30 bytes."""
+
+
+def loopback_among_hosts(scene: Scene) -> Iterator[Found]:
+    """One of several hosts is ``localhost``, which means another machine on each of them."""
+    hosts = scene.recipe.launch.placement.hosts
+    own = [host for host in hosts if _LOOPBACK.fullmatch(host)]
+    if own and len(own) < len(hosts):
+        yield Found(
+            (),
+            f"placement.hosts: {', '.join(own)} stands among {len(hosts)} hosts, and on each of "
+            "them it means that host itself: the others could not reach the scheduler. Write the "
+            "name or address by which the other hosts know it.",
+        )
+
+
+def model_too_large_for_its_devices(scene: Scene) -> Iterator[Found]:
+    """The weights alone do not fit the devices of a forward pass, e.g. 32B on one device."""
+    for node in scene.of_type("old_log_probs", "perplexity"):
+        if trains_on_device(node) != "Ascend":
+            continue
+        model, limit = model_of(scene, node, "policy"), _limit(node)
+        if model is None or not model.weights or limit is None:
+            continue
+        ranks = node.config.model_parallel
+        held = 4 * model.weights / ranks
+        if held > limit:
+            most = node.placement.devices_per_host
+            fits = [n for n in range(ranks + 1, most + 1) if _divides(n, model.heads)]
+            enough = [n for n in fits if 4 * model.weights / n <= limit]
+            advice = (
+                f"Set {node.name}.model_parallel={enough[0]}; all its ranks are on one host."
+                if enough
+                else f"Its ranks are on one host, with {most} devices: use a host with more."
+            )
+            yield Found(
+                (node,),
+                f"stage {node.title}: the weights of its policy take {held / 2**30:.0f} GiB on a "
+                f"device ({model.weights / 1e9:.1f} billion in float32, "
+                f"{node.told('model_parallel')} {ranks}), and max_device_memory is "
+                f"{node.config.max_device_memory}. {advice}",
+            )
+
+
+def _divides(ranks: int, heads: int | None) -> bool:
+    return ranks & (ranks - 1) == 0 and (heads is None or heads % ranks == 0)
+
+
+def _limit(node: Node) -> float | None:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(GB|MB)", node.config.max_device_memory)
+    return float(found[1]) * _BYTES[found[2]] if found else None
+
+
+def no_npu_here(scene: Scene) -> Iterator[Found]:
+    """A stage computes on Ascend devices of this machine, and there are none."""
+    if _has_npu():
+        return
+    nodes = [
+        node
+        for node in scene.nodes.values()
+        if scene.runs(node) and trains_on_device(node) == "Ascend" and _is_here(scene, node)
+    ]
+    if nodes:
+        yield Found(
+            tuple(nodes),
+            f"{' and '.join(node.title for node in nodes)}: device is Ascend, and this machine has "
+            "no NPU (no /dev/davinci*, no npu-smi). Start the run on an Ascend host, name the "
+            "hosts in the launch file and give --start ssh, or take a launch file for a CPU, e.g. "
+            f"--launch laptop. --until {_before(scene, nodes[0])} ends before it.",
+        )
+
+
+def _has_npu() -> bool:
+    return bool(list(Path("/dev").glob("davinci*"))) or shutil.which("npu-smi") is not None
+
+
+def _is_here(scene: Scene, node: Node) -> bool:
+    """Whether a stage's processes run on this machine: those on other hosts are not seen here."""
+    hosts = node.placement.hosts
+    alone = len(hosts) == 1 and bool(_LOOPBACK.fullmatch(hosts[0]))
+    return alone or not node.config.runs_on_hosts
+
+
+def _before(scene: Scene, node: Node) -> str:
+    names = [one.name for one in scene.nodes.values() if one.recipe is node.recipe]
+    place = names.index(node.name)
+    return names[place - 1] if place else "STAGE"
+
+
+def nobody_starts_the_hosts(scene: Scene) -> Iterator[Found]:
+    """A stage ``rl`` trains on several hosts, and ``--start ssh`` is not given."""
+    for node in scene.nodes.values():
+        waits = node.config.waits_for_runner and scene.start is None
+        if waits and len(node.config.trains_on(node.placement).hosts) > 1:
+            yield Found(
+                (node,),
+                f"stage {node.title}: trains on several hosts, whose processes wait for the rounds "
+                "that this process makes. Give --start ssh.",
+            )
+
+
+def keys_that_are_not_set(scene: Scene) -> Iterator[Found]:
+    """A server needs an API key whose environment variable is not set."""
+    for node in scene.nodes.values():
+        if not scene.runs(node):
+            continue
+        asked = node.config.request_urls(node.placement, node.inputs)
+        urls = [without_slash(url) for url in asked]
+        keys = node.placement.api_keys.items()
+        for text in missing_keys({u: v for u, v in keys if without_slash(u) in urls}):
+            yield Found((node,), text)

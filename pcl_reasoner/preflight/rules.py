@@ -1,0 +1,50 @@
+"""All rules. A new rule needs a function in a module of this room, an entry here and a test.
+
+The table in docs/cluster/preflight.md is written from this one.
+"""
+
+from collections.abc import Mapping
+
+from pcl_reasoner.preflight import lengths, machines, prompts, reading, servers
+from pcl_reasoner.preflight.rule import Rule
+
+RULES: Mapping[str, Rule] = {
+    "broken_recipes": Rule("error", reading.broken_recipes),
+    "wrong_input": Rule("error", reading.wrong_input),
+    "wrong_source": Rule("error", reading.wrong_source),
+    "columns_of_the_loss": Rule("error", reading.columns_of_the_loss),
+    "groups_of_one": Rule("error", reading.groups_of_one),
+    "unread_output": Rule("warning", reading.unread_output),
+    "token_ids_of_another_model": Rule("warning", reading.token_ids_of_another_model),
+    "benchmarks_not_compared": Rule("warning", reading.benchmarks_not_compared),
+    "evaluations_differ": Rule("warning", reading.evaluations_differ),
+    "choices_overruled": Rule("warning", reading.choices_overruled),
+    "prompts_differ": Rule("error", prompts.prompts_differ),
+    "prompts_of_another_recipe": Rule("error", prompts.prompts_of_another_recipe),
+    "missing_files": Rule("error", prompts.missing_files),
+    "rows_of_another_length": Rule("error", lengths.rows_of_another_length),
+    "segments_longer_than_rows": Rule("error", lengths.segments_longer_than_rows),
+    "responses_longer_than_rows": Rule("error", lengths.responses_longer_than_rows),
+    "no_room_for_a_prompt": Rule("error", lengths.no_room_for_a_prompt),
+    "context_over_the_models": Rule("error", lengths.context_over_the_models),
+    "segments_over_the_context": Rule("error", lengths.segments_over_the_context),
+    "dropped_later": Rule("warning", lengths.dropped_later),
+    "no_server": Rule("error", servers.no_server),
+    "no_third_model": Rule("warning", servers.no_third_model),
+    "no_weights_to_serve": Rule("error", servers.no_weights_to_serve),
+    "servers_beside_training": Rule("error", servers.servers_beside_training),
+    "servers_share_devices": Rule("error", servers.servers_share_devices),
+    "more_devices_than_there_are": Rule("error", servers.more_devices_than_there_are),
+    "heads_not_divisible": Rule("error", servers.heads_not_divisible),
+    "port_of_the_scheduler": Rule("error", servers.port_of_the_scheduler),
+    "one_url_of_two_kinds": Rule("error", servers.one_url_of_two_kinds),
+    "local_sampler": Rule("error", servers.local_sampler),
+    "several_models_at_one_url": Rule("warning", servers.several_models_at_one_url),
+    "urls_on_hosts_that_train": Rule("warning", servers.urls_on_hosts_that_train),
+    "loopback_among_hosts": Rule("error", machines.loopback_among_hosts),
+    "model_too_large_for_its_devices": Rule("error", machines.model_too_large_for_its_devices),
+    "no_npu_here": Rule("error", machines.no_npu_here, "run"),
+    "nobody_starts_the_hosts": Rule("error", machines.nobody_starts_the_hosts, "run"),
+    "keys_that_are_not_set": Rule("error", machines.keys_that_are_not_set, "plan"),
+}
+"""Name -> rule, in the order of the documents."""

@@ -1,0 +1,114 @@
+"""What hosts answer before the first stage: this machine under two names, and real hosts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from namespaces import Hosts, why_not
+from preflight_helpers import own_launch
+
+from pcl_reasoner.cli.main import cli
+from pcl_reasoner.preflight.on_hosts import check_machines, uses_hosts
+from pcl_reasoner.preflight.scene import Scene, scene_of
+from pcl_reasoner.runner.recipe import load_recipe
+
+
+def scene(folder: Path, launch: str = "two_hosts_cpu", **placement: Any) -> Scene:
+    settings = {"hosts": ["127.0.0.1", "127.0.0.2"], **placement}
+    return scene_of(load_recipe("v1_sft", own_launch(folder, launch, **settings)))
+
+
+def test_fit_hosts_leave_nothing_behind(tmp_path: Path) -> None:
+    assert check_machines(scene(tmp_path, master_port=29871), tmp_path / "runs") == ([], [])
+    assert list((tmp_path / "runs" / "v1_sft").iterdir()) == []
+
+
+def test_programs_and_files_of_the_launch_file_are_looked_for(tmp_path: Path) -> None:
+    ascend = {"set_env": "/no/set_env.sh", "master_port": 29872}
+    own = {"sampling": {"executable": str(tmp_path / "vllm")}, "devices_per_host": 64}
+    there = scene(tmp_path, "v1_dp8_tp8_pp2", **ascend, **own)
+    errors, warnings = check_machines(there, tmp_path / "runs")
+    both = ("127.0.0.1", "127.0.0.2")
+    absent = [error for error in errors if "is not there" in error]
+    assert absent == [
+        f"{host}: {path} is not there: install it, or correct the launch file."
+        for host in both
+        for path in (tmp_path / "vllm", "/no/set_env.sh")
+    ]
+    assert warnings == [
+        f"{host}: npu-smi is not there or prints no number: devices were not counted."
+        for host in both
+    ]
+
+
+def test_a_checkpoint_of_a_32b_model_needs_393_gb(tmp_path: Path) -> None:
+    from pcl_reasoner.preflight.on_hosts import _needs
+
+    there = scene_of(load_recipe("v1_sft", "v1_dp8_tp8_pp2"))
+    needs = _needs(there, there.recipe.launch.placement, tmp_path)
+    # 32.76e9 weights and biases and norms, each with two moments, in float32
+    assert needs.bytes == pytest.approx(393e9, rel=1e-3)
+    assert needs.trains
+
+
+def test_hosts_are_asked_only_for_stages_that_use_them() -> None:
+    cluster = load_recipe("v15_opg", "atlas_910c_16x8")
+    assert uses_hosts(scene_of(cluster))
+    assert not uses_hosts(scene_of(cluster, to_run={"v15_opg/convert", "v15_opg/unique"}))
+    assert uses_hosts(scene_of(cluster, to_run={"v15_opg/sample"}))
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    with Hosts(tmp_path_factory.mktemp("two") / "keys", 2) as hosts:
+        yield hosts
+
+
+@pytest.mark.slow
+def test_everything_that_is_wrong_with_real_hosts_is_told_at_once(
+    tmp_path: Path, two: Hosts
+) -> None:
+    first, second = two.addresses
+    away = two.address(77)
+    launch = own_launch(
+        tmp_path,
+        "two_hosts_cpu",
+        hosts=[first, second],
+        spare_hosts=[away],
+        ssh={"config": str(two.config), "connect_seconds": 9},
+        per_host={second: {"python": "/no/python"}},
+        set_env="/no/set_env.sh",
+    )
+    words = ["--launch", launch, "--runs", str(tmp_path / "runs")]
+    for command in (["validate", "--hosts"], ["run", "--start", "ssh"]):
+        answer = CliRunner().invoke(cli, [command[0], "v1_sft", *command[1:], *words])
+        assert answer.exit_code == 1 and answer.exception is not None
+        assert str(answer.exception).splitlines() == [
+            "3 problems:",
+            f"  - {first}: /no/set_env.sh is not there: install it, or correct the launch file.",
+            f"  - {second}: there is no such program there: set per_host.<name>.python.",
+            f"  - {away}: there is no route to it: is it up, and is the link?",
+        ]
+    assert not list((tmp_path / "runs" / "v1_sft").glob("synthetic*"))
+
+
+@pytest.mark.slow
+def test_real_hosts_that_are_fit(tmp_path: Path, two: Hosts) -> None:
+    launch = own_launch(
+        tmp_path,
+        "two_hosts_cpu",
+        hosts=two.addresses,
+        ssh={"config": str(two.config), "connect_seconds": 3},
+        per_host={host: {"python": sys.executable} for host in two.addresses},
+    )
+    words = ["--launch", launch, "--runs", str(tmp_path / "runs")]
+    answer = CliRunner().invoke(cli, ["validate", "v1_sft", "--hosts", *words])
+    assert (answer.exit_code, answer.output) == (0, "ok: 9 stages\n")
