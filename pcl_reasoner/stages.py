@@ -145,6 +145,18 @@ STAGES: dict[str, Stage] = {
         resumable=True,
     ),
     "export": Stage(_TRAIN, "export", {"checkpoint": "train", "policy": "policy"}, version=3),
+    "prove": Stage(
+        "pcl_reasoner.prove.stage",
+        "prove",
+        {
+            "samples": "tokenize",
+            "checkpoint": "train",
+            "policy": "policy",
+            "model": "export",
+            "earlier?": None,
+        },
+        lists={"earlier"},
+    ),
     "rl": Stage(
         "pcl_reasoner.rl.stage",
         "rl",

@@ -52,6 +52,7 @@ WALK = (
     "losses",
     "train",
     "perplexity",
+    "prove",
     "rounds",
     "rl",
     "trainer",
@@ -101,6 +102,7 @@ HEAVY = {
 
 MINDSPORE_ROOMS = ("losses", "trainer", "cpu_ranks", "worker", "handlers", "hardware_check")
 MINDSPORE_FILES = {
+    PACKAGE / "local_sampler" / "given_tokens.py",
     PACKAGE / "local_sampler" / "model.py",
     PACKAGE / "local_sampler" / "sampler.py",
     PACKAGE / "weights" / "slices.py",

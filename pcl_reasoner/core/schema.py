@@ -194,6 +194,9 @@ class Placement(Section):
     """Shell file that is sourced first (CANN's set_env.sh)."""
     server_urls: Urls = Field(default_factory=list)
     """OpenAI-compatible servers of the policy, e.g. http://host:8000/v1."""
+    server_paths: dict[str, str] = Field(default_factory=dict)
+    """Folder of a model here, or a folder above it -> what running servers call it (their
+    ``root``): its path on their hosts, or a hub id."""
     sampling: Serving | None = None
     """Servers that the stages ``sample`` and ``evaluate`` start; they replace ``server_urls``."""
     server_devices: int = Field(1, gt=0)
@@ -306,7 +309,7 @@ class Placement(Section):
             for port in range(self.first_port(kind), self.first_port(kind) + serving.servers):
                 if port in ports:
                     raise ValueError(f"{kind}: give it a port other than {ports[port]}'s, {port}")
-                if port > LAST_PORT:
+                if port > 65535:
                     raise ValueError(f"{kind}: the ports of its servers end at {port}; lower port")
                 ports[port] = kind
         return self
@@ -331,8 +334,7 @@ class Placement(Section):
         """The part on which a stage ``rl`` trains: without the hosts of ``rollout``."""
         if self.rollout is None:
             return self
-        sampling = self.rollout.hosts
-        return self._with_hosts([host for host in self.hosts if host not in sampling])
+        return self._with_hosts([host for host in self.hosts if host not in self.rollout.hosts])
 
     @property
     def of_sampling(self) -> Placement:

@@ -32,6 +32,7 @@ from pcl_reasoner.inference.addresses import Addresses, addresses
 from pcl_reasoner.inference.answer_log import AnswerLog, Record
 from pcl_reasoner.inference.asking import Asker
 from pcl_reasoner.inference.fleet import Keys
+from pcl_reasoner.inference.meant import meant
 from pcl_reasoner.inference.questions import Questions
 from pcl_reasoner.inference.server import started
 from pcl_reasoner.inference.settings import SamplingConfig
@@ -139,6 +140,7 @@ def judge_all(
                 context.progress,
                 responses.total,
                 "judgements",
+                model=meant(model, context.placement),
             )
             with started(context, "judging", model or output, settings, server_log) as servers:
                 asked.ask(urls, servers)

@@ -34,6 +34,7 @@ from pcl_reasoner.grade.judging import KEYS, judge_settings
 from pcl_reasoner.inference.addresses import addresses
 from pcl_reasoner.inference.answer_log import AnswerLog, Record
 from pcl_reasoner.inference.asking import Asker
+from pcl_reasoner.inference.meant import meant
 from pcl_reasoner.inference.questions import Questions
 from pcl_reasoner.inference.server import started
 from pcl_reasoner.sample.generate import log_beside
@@ -221,6 +222,7 @@ class _Asking:
                 self.context.progress,
                 self.total,
                 "ratings",
+                model=meant(model, placement),
             )
             questions.ask(urls, servers)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pcl_reasoner.answers.chat import ChatAnswer, Choice, Message, post
 from pcl_reasoner.answers.failures import GivenUp, Passing
+from pcl_reasoner.answers.sampled_log_probs import log_probs_of
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.inference.addresses import Addresses, addresses
@@ -21,6 +22,7 @@ from pcl_reasoner.inference.asking import Asker
 from pcl_reasoner.inference.dialogue import Dialogue, Prompt
 from pcl_reasoner.inference.fleet import Fleet, connections
 from pcl_reasoner.inference.fleet_server import Weights
+from pcl_reasoner.inference.meant import meant
 from pcl_reasoner.inference.proof import compare, compare_templates
 from pcl_reasoner.inference.requests import Request, body_of, requests_for
 from pcl_reasoner.inference.response_log import (
@@ -30,7 +32,6 @@ from pcl_reasoner.inference.response_log import (
     ResponseLog,
     record,
 )
-from pcl_reasoner.inference.sampled_log_probs import log_probs_of
 from pcl_reasoner.inference.serve_command import devices_each
 from pcl_reasoner.inference.server import SupervisedServer, started
 from pcl_reasoner.inference.settings import SamplingConfig
@@ -129,7 +130,8 @@ class Client:
         """
         settings = self.settings
         async with connections(settings, len(urls) + len(supervised)) as http:
-            self.fleet = Fleet(urls, settings, http, supervised, weights=self.weights)
+            model = meant(self.dialogue.folder, self.context.placement)
+            self.fleet = Fleet(urls, settings, http, supervised, weights=self.weights, model=model)
             self.asker = Asker(self.fleet, self.records.retried, self._kept, post)
             await self._check()
             requests = requests_for(self.prompts, self.dialogue, self.records)

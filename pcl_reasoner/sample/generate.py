@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.core.artifact import fingerprint, hash_file
+from pcl_reasoner.core.artifact import fingerprint
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.inference.dialogue import Dialogue, Problem
 from pcl_reasoner.inference.response_log import ResponseLog
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.prompt.template import load_template
+from pcl_reasoner.weights.identity import weights_hash
 from pcl_reasoner.weights.model_config import end_tokens
-from pcl_reasoner.weights.stream import weight_files
 
 
 def generate(
@@ -86,12 +86,12 @@ def describe(settings: SamplingConfig, folder: Path) -> dict[str, Any]:
 
     The model's fingerprint covers the SHA-256 of config.json and of the safetensors files.
     """
-    files = [folder / "config.json", *weight_files(folder)]
+    model_fingerprint = weights_hash(folder)
     template = load_template(folder, settings.template)
     fields = settings.model_dump(mode="json", include=set(SamplingConfig.model_fields))
     return {
         **fields,
-        "model_fingerprint": fingerprint({path.name: hash_file(path) for path in files}),
+        "model_fingerprint": model_fingerprint,
         "template_sha256": fingerprint(template.source),
         "end_tokens": end_tokens(folder),
     }

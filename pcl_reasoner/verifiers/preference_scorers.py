@@ -24,6 +24,7 @@ from pcl_reasoner.inference.addresses import Addresses, addresses
 from pcl_reasoner.inference.answer_log import AnswerLog, Record
 from pcl_reasoner.inference.asking import Asker
 from pcl_reasoner.inference.fleet import Keys
+from pcl_reasoner.inference.meant import Meant, meant
 from pcl_reasoner.inference.questions import Questions
 from pcl_reasoner.inference.server import SupervisedServer, started
 from pcl_reasoner.inference.settings import SamplingConfig
@@ -141,13 +142,18 @@ class ServerScorer:
         config: The reward model's settings.
         urls: Servers that run already.
         servers: Servers that this process has started.
+        model: What running servers must have; None: it is not known.
     """
 
     def __init__(
-        self, config: RewardModelConfig, urls: Addresses, servers: list[SupervisedServer]
+        self,
+        config: RewardModelConfig,
+        urls: Addresses,
+        servers: list[SupervisedServer],
+        model: Meant | None,
     ) -> None:
         self.model, self.settings = config.model, scoring_settings(config)
-        self.urls, self.servers = urls, servers
+        self.urls, self.servers, self.meant = urls, servers, model
 
     def score(self, pairs: Iterator[Pair], tally: Tally) -> None:
         """Score all pairs; the servers are checked before the first one.
@@ -167,6 +173,7 @@ class ServerScorer:
             "scores",
             send=classify,
             check=check_classifies,
+            model=self.meant,
         ).ask(self.urls, self.servers)
 
     async def _ask(self, asker: Asker[Any], pair: Pair, tally: Tally) -> list[Record]:
@@ -264,7 +271,7 @@ def opened(
         )
     folder = Path() if urls else _folder(model, "placement.scoring")
     with started(context, "scoring", folder, scoring_settings(config), server_log) as servers:
-        yield ServerScorer(config, urls, servers)
+        yield ServerScorer(config, urls, servers, meant(model, placement))
 
 
 def _line(pair: Pair, score: float) -> Record:

@@ -160,10 +160,10 @@ def run(config: Any, values: Path, progress: Path, gradient: bool) -> None:
     forward = Model(Forward(network, max_segments, compressed, gradient))
     first = next(found)
     # All ranks have counted the rows that are done when the weights are loaded.
-    load(config, network, forward, _tensors(first))
+    load(config, network, forward, tensors(first))
     writer = Writer(values, progress, done, row_bytes) if is_first_rank() else None
     for batch in chain([first], found):
-        results = forward.predict(*_tensors(batch))
+        results = forward.predict(*tensors(batch))
         if writer is not None:
             writer.append(batch, results)
 
@@ -173,7 +173,8 @@ def is_first_rank() -> bool:
     return os.environ.get("RANK_ID", "0") == "0"
 
 
-def _tensors(batch: Batch) -> list[Any]:
+def tensors(batch: Batch) -> list[Any]:
+    """Return a batch's columns as MindSpore's tensors, in their order."""
     from mindspore import Tensor
 
     return [Tensor(column) for column in batch[1].values()]

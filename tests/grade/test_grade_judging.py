@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from grade_helpers import correct, write_problems, write_responses
+from grade_helpers import correct, judge_server, write_problems, write_responses
 from servers import all_gone, serving, starts, wait_for
 
 from pcl_reasoner.core.artifact import fingerprint, hash_file
@@ -84,6 +84,19 @@ def test_the_judge_is_started_for_the_stage_and_stopped_after_it(
     # Killed between the last write and the commit: nobody is asked, or started, again.
     again, _, _ = run(tmp_path, judge, **serving(tmp_path, key="judging"))
     assert (again, len(starts(tmp_path))) == (counts, 1)
+
+
+def test_a_judges_server_of_another_folder_stops_the_stage(judge: Path, tmp_path: Path) -> None:
+    with judge_server(lambda *_: (200, "equal. \\boxed{1}"), "j", root="/models/other") as (
+        url,
+        asked,
+    ):
+        with pytest.raises(StageError, match=f"serves /models/other, expected {judge}"):
+            run(tmp_path, judge, judge_urls=[url])
+        assert asked == []
+        paths = {str(judge.parent): "/models", str(judge): "/models/other"}
+        counts, _, _ = run(tmp_path, judge, judge_urls=[url], server_paths=paths)
+    assert counts.info["judged"] == 12
 
 
 def test_a_judge_killed_in_mid_batch_is_started_again_and_nothing_is_lost_or_doubled(

@@ -70,12 +70,15 @@ def write_problems(folder: Path, truths: dict[str, str | None]) -> Path:
 
 
 @contextmanager
-def judge_server(answer: Answer, *models: str) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def judge_server(
+    answer: Answer, *models: str, root: str | None = None
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """A real HTTP server: ``answer(body, number) -> (status, content or whole reply)``.
 
     Args:
         answer: What it says.
         models: Those that it offers; none: it does not say.
+        root: The folder that it says they are from.
 
     Yields:
         Its URL and the list of the requests' bodies.
@@ -100,7 +103,7 @@ def judge_server(answer: Answer, *models: str) -> Iterator[tuple[str, list[dict[
             self.wfile.write(data)
 
         def do_GET(self) -> None:
-            data = json.dumps({"data": [{"id": name} for name in models]}).encode()
+            data = json.dumps({"data": [{"id": name, "root": root} for name in models]}).encode()
             self.send_response(200 if models and self.path == "/v1/models" else 404)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()

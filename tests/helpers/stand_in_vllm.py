@@ -6,6 +6,8 @@ Its environment says how it fails:
     STAND_IN        ends_at_once | never_ready | dies_when_asked | stubborn, or nothing
     STAND_IN_SLOW   seconds that every answer takes
     STAND_IN_TEXT   what it answers, in place of a response
+    STAND_IN_ROOT   the folder that it says to serve, in place of the one that it was started with
+    STAND_IN_NAMES  names of its model, in place of those that it was given
 """
 
 from __future__ import annotations
@@ -49,16 +51,14 @@ def main(words: list[str]) -> None:
     with Path(os.environ["STAND_IN_PIDS"]).open("a") as handle:
         handle.write(f"{os.getpid()} {engine.pid}\n")
     if how != "never_ready":
-        options = dict(zip(words[2::2], words[3::2], strict=False))
+        names = words[3 : words.index("--host")]
+        options = dict(zip(words[3 + len(names) :: 2], words[4 + len(names) :: 2], strict=False))
         server = StandIn(port=int(options["--port"]), host=options["--host"])
         server.key = os.environ.get("VLLM_API_KEY")
         server.text = os.environ.get("STAND_IN_TEXT", server.text)
-        server.models = [
-            {
-                "id": options["--served-model-name"],
-                "max_model_len": int(options["--max-model-len"]),
-            }
-        ]
+        names = os.environ.get("STAND_IN_NAMES", " ".join(names)).split()
+        length, root = int(options["--max-model-len"]), os.environ.get("STAND_IN_ROOT", words[1])
+        server.models = [{"id": name, "max_model_len": length, "root": root} for name in names]
         server.pages = {"/health": dict, "/version": lambda: {"version": "stand-in"}}
     while True:
         time.sleep(60)

@@ -42,9 +42,9 @@ def train_config(**changes: Any) -> TrainConfig:
     return TrainConfig(**settings | changes)
 
 
-def write_policy(folder: Path, tied: bool = False, layers: int = 1) -> Path:
-    """A Hugging Face folder: hidden 32, random weights far from uniform answers."""
-    base_model.write_model_folder(folder, TEXTS, VOCABULARY, hidden=64, layers=layers, seed=3)
+def write_policy(folder: Path, tied: bool = False, layers: int = 1, hidden: int = 64) -> Path:
+    """A Hugging Face folder with random weights far from uniform answers."""
+    base_model.write_model_folder(folder, TEXTS, VOCABULARY, hidden=hidden, layers=layers, seed=3)
     if tied:
         path = folder / "config.json"
         config = json.loads(path.read_text()) | {"tie_word_embeddings": True}

@@ -28,6 +28,7 @@ from pcl_reasoner.inference.server import SupervisedServer, started
 from pcl_reasoner.inference.server_key import configured_key, generated_key
 from pcl_reasoner.sample.stage import SampleConfig, sample
 from pcl_reasoner.supervise import supervised
+from pcl_reasoner.weights.identity import weights_hash
 
 HERE = Path(__file__).parent
 CONFIG = SampleConfig(
@@ -53,8 +54,9 @@ def test_a_server_is_started_for_the_stage_and_stopped_after_it(
     log = (tmp_path / "logs" / "sample-12345678.server.log").read_text()
     words = json.loads(log.partition("stand-in starts: ")[2].splitlines()[0])
     port = words[words.index("--port") + 1]
+    second = f"policy@{weights_hash(inputs['policy'])[:16]}"
     assert words == [
-        *["serve", str(inputs["policy"]), "--served-model-name", "policy"],
+        *["serve", str(inputs["policy"]), "--served-model-name", "policy", second],
         *["--host", "127.0.0.1", "--port", port, "--max-model-len", "200"],
         *["--generation-config", "vllm", "--load-format", "safetensors", "--dtype", "float32"],
     ]

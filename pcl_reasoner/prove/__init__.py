@@ -1,0 +1,1 @@
+"""Compares what servers compute with what the trained checkpoint computes."""
