@@ -46,6 +46,7 @@ def main() -> None:
     value = {
         "problems": len(found),
         "terms_per_problem": round(sum(lengths) / len(lengths), 2),
+        "concepts_per_problem": round(sum(len(one["concepts"]) for one in found) / len(found), 2),
         "counts": frequent,
     }
     TARGET.write_text(json.dumps(value, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")

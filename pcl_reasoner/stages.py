@@ -18,6 +18,8 @@ RunFunction = Callable[[StageConfig, Mapping[str, Path], Path, StageContext], Co
 
 ALL_STAGES = "*"
 """The role of a stage that reads all other stages (the report)."""
+SERVED = ("judge", "reward_model")
+"""Optional roles that read the source of the same name, if there is one and the stage asks it."""
 
 
 @dataclass(frozen=True)

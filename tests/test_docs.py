@@ -19,11 +19,11 @@ from pcl_reasoner.core import artifact, files
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.core.yaml_file import read_yaml
-from pcl_reasoner.hardware_check.doctor import MATRIX
 from pcl_reasoner.runner.launch_file import load_launch
 from pcl_reasoner.runner.plan import make_plan
 from pcl_reasoner.runner.recipe import load_recipe
 from pcl_reasoner.stages import STAGES, Stage
+from pcl_reasoner.version_check.matrix import serving_rows, training_rows
 
 ROOT = files.PACKAGE.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -301,10 +301,20 @@ def test_options_in_the_prose_are_options() -> None:
 
 def test_versions_are_the_packages_own() -> None:
     readme = (ROOT / "README.md").read_text()
-    for name, version in zip(("MindSpore", "MindFormers", "CANN"), MATRIX[0], strict=True):
+    for name, version in zip(
+        ("MindSpore", "MindFormers", "CANN"), training_rows()[0][:3], strict=True
+    ):
         assert f"{name} {version}" in readme
     assert f": {__version__}" in (ROOT / "CHANGELOG.md").read_text()
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == __version__
+
+
+def test_the_page_of_engines_has_the_table_of_versions() -> None:
+    page = ROOT / "docs" / "cluster" / "engines.md"
+    rows = [[cell.strip() for cell in row] for row in table(page, "MindSpore")]
+    assert rows == [list(row) for row in training_rows()]
+    rows = [[cell.strip() for cell in row] for row in table(page, "vllm-ascend")]
+    assert rows == [list(row) for row in serving_rows()]
 
 
 def test_the_contributors_stage_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,10 @@ WALK = (
     "stages",
     "runner",
     "supervise",
+    "serving",
     "hosts",
+    "data_engine",
+    "version_check",
     "instructions",
     "formats",
     "curate",
@@ -69,6 +72,7 @@ WALK = (
     "precompile",
     "rehearse",
     "hardware_check",
+    "dry_run",
     "cli",
 )
 """A room may import from the rooms before it. ``stages`` is a file: the list of all stages."""

@@ -1,6 +1,7 @@
 """DeconBench: which rewrites of a question a checker finds, and which neighbours it takes for one.
 
     PYTHONPATH=benchmarks python -m deconbench [--half tune|report|both] [--checker NAME]
+      [--figure PNG]
 
 For each class: found of all, with the 95 % interval of Wilson. Precision is the share of copies
 among all flagged texts of the classes that count.
@@ -10,9 +11,9 @@ from __future__ import annotations
 
 import argparse
 import functools
-import math
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from deconbench.cases import (
     NEIGHBOURS,
@@ -24,20 +25,14 @@ from deconbench.cases import (
     problems,
     questions,
 )
-from deconbench.checkers import CHECKERS, two_stages
+from deconbench.checkers import CACHE, CHECKERS, two_stages
+from deconbench.figure import draw
+from deconbench.perfect_judge import judged
+from pcl_reasoner.calibration.cosines import wilson
 
 HALVES = ("tune", "report")
-JUDGED = "two stages"
-"""A checker with a judge that is always right: an upper bound of what its first stage finds."""
-
-
-def wilson(found: int, total: int) -> tuple[float, float]:
-    """The 95 % interval of a share."""
-    z = 1.959964
-    share, spread = found / total, z * z / total
-    centre = (share + spread / 2) / (1 + spread)
-    reach = z * math.sqrt(share * (1 - share) / total + spread / (4 * total)) / (1 + spread)
-    return centre - reach, centre + reach
+WITH_JUDGE, JUDGED = "ours + judge", "two stages"
+"""Checkers with a judge that is always right: upper bounds of what their first stage finds."""
 
 
 def table(made: Sequence[Case], flags: dict[str, list[bool]]) -> list[str]:
@@ -68,7 +63,10 @@ def main() -> None:
     """Check and print."""
     parser = argparse.ArgumentParser(prog="deconbench", description=__doc__.splitlines()[0])
     parser.add_argument("--half", choices=(*HALVES, "both"), default="both")
-    parser.add_argument("--checker", choices=sorted([*CHECKERS, JUDGED]), action="append")
+    parser.add_argument(
+        "--checker", choices=sorted([*CHECKERS, WITH_JUDGE, JUDGED]), action="append"
+    )
+    parser.add_argument("--figure", type=Path, metavar="PNG", help="also draw the shares")
     given = parser.parse_args()
     halves = HALVES if given.half == "both" else (given.half,)
     found = [one for one in problems() if half_of(one["id"]) in halves]
@@ -77,7 +75,10 @@ def main() -> None:
     texts = [case.text for case in made]
     flags, seconds = {}, {}
     right = {case.text for case in made if case.copy}
-    checkers = CHECKERS | {JUDGED: functools.partial(two_stages, copies=right)}
+    checkers = CHECKERS | {
+        WITH_JUDGE: lambda _, asked: judged(made, asked, Path(CACHE.name)),
+        JUDGED: functools.partial(two_stages, copies=right),
+    }
     for name in given.checker or checkers:
         began = time.process_time()
         flags[name] = checkers[name](texts, benchmark)
@@ -90,6 +91,8 @@ def main() -> None:
             f"  {name} {100_000 * took / len(texts):,.0f}" for name, took in seconds.items()
         )
     )
+    if given.figure:
+        draw(made, flags, given.figure)
     print("* reported, not counted: its answer is another one")
 
 

@@ -64,8 +64,8 @@ COPIES = {
 CHINESE_NEIGHBOUR, BACKGROUND = "chinese neighbour", "background"
 OTHERS = {
     "question": ((NEIGHBOURS,), 0.05),
-    "solution": ((BACKGROUND,), 0.006),
-    "program": ((BACKGROUND,), 0.0),
+    "solution": ((BACKGROUND,), 0.012),
+    "program": ((BACKGROUND,), 0.004),
     "other_script": ((CHINESE_NEIGHBOUR, BACKGROUND), 0.02),
 }
 """Kind of text -> the classes whose share is fixed, and the share that log-odds of 0 flag."""

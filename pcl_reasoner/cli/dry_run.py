@@ -31,8 +31,7 @@ def show(plan: Plan, repeated: list[PlannedStage], runs: Path, until: str | None
     Raises:
         StageError: A folder cannot be written.
     """
-    from pcl_reasoner.cli.server_list import server_lines, started_on_hosts
-    from pcl_reasoner.hosts.commands import commands_for_plan
+    from pcl_reasoner.dry_run.server_list import server_lines
     from pcl_reasoner.preflight.check import check_dry_run
     from pcl_reasoner.runner.plan import state
 
@@ -49,13 +48,7 @@ def show(plan: Plan, repeated: list[PlannedStage], runs: Path, until: str | None
         if planned.spec.config.runs_on_hosts:
             click.echo("\n".join(_sizes_of(planned, plan)))
     show_scripts(plan, runs)
-    on_hosts = commands_for_plan(plan)
-    for host, purpose, command in started_on_hosts(plan):
-        on_hosts.setdefault(host, []).append((purpose, command))
-    for host, commands in on_hosts.items():
-        click.echo(f"on {host}:")
-        for purpose, command in commands:
-            click.echo(f"  # {purpose}\n  {command}")
+    _show_commands(plan)
     to_run = [one for one in plan.stages if not one.done or one in repeated]
     verdict = check_dry_run(plan, to_run, until)
     warn(verdict.warnings)
@@ -63,6 +56,22 @@ def show(plan: Plan, repeated: list[PlannedStage], runs: Path, until: str | None
         click.echo(f"missing: {problem}")
     for problem in verdict.errors[len(verdict.missing) :]:
         click.echo(f"refused: {problem}")
+
+
+def _show_commands(plan: Plan) -> None:
+    """Print every command of every host, in the order in which a run starts them."""
+    from pcl_reasoner.dry_run.timeline import timeline
+
+    before: tuple[str, str] | None = None
+    for line in timeline(plan):
+        if before is None:
+            click.echo("commands, in the order of the run:")
+        if before is None or before[0] != line.stage:
+            click.echo(line.stage)
+        if before != (line.stage, line.host):
+            click.echo(f"  on {line.host}:")
+        click.echo(f"    # {line.purpose}\n    {line.command}")
+        before = (line.stage, line.host)
 
 
 def _to_fetch(plan: Plan) -> Iterator[str]:
@@ -135,8 +144,11 @@ def show_scripts(plan: Plan, runs: Path) -> None:
     ray = write_ray_scripts(recipe.launch.placement, runs.absolute() / recipe.name)
     found = [one for planned in plan.stages if not planned.done for one in write_scripts(planned)]
     for scripts in [*([ray] if ray else []), *found]:
-        hosts = "1 host" if scripts.hosts == 1 else f"{scripts.hosts} hosts"
-        which = "" if scripts.hosts == 1 else ", on every host its own script"
+        hosts = f"{scripts.hosts} {scripts.unit}{'' if scripts.hosts == 1 else 's'}"
+        which = (
+            "" if scripts.hosts == 1 else f", on every host its own script of each {scripts.unit}"
+        )
+        which = which.removesuffix(" of each host")
         click.echo(f"scripts of {scripts.title}, {hosts}: {scripts.folder}")
         click.echo(f"  start with: {scripts.command}")
         click.echo(f"  or without Slurm{which}: {scripts.by_hand}")

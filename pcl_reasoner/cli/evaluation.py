@@ -126,7 +126,7 @@ def evaluate(
             "placement.api_keys."
         )
     by_server = any(one.config.engine == "server" for one in found)
-    if len(found) > 1 and by_server and placement.server_urls:
+    if len(found) > 1 and by_server and placement.urls_of("sampling"):
         raise InputError(
             f"{len(found)} models, but the given servers serve one: evaluate one model at a time, "
             "or let a launch file start a server for each (placement.sampling)."

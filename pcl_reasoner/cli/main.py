@@ -22,6 +22,7 @@ from pcl_reasoner import __version__
 from pcl_reasoner.cli import dry_run as dry_run_command
 from pcl_reasoner.cli import evaluation, training
 from pcl_reasoner.cli.contamination import contamination
+from pcl_reasoner.cli.doctor import doctor
 from pcl_reasoner.cli.options import (
     PATH,
     arguments_of,
@@ -313,35 +314,7 @@ def recount(source: Path, problem: str, reward: str) -> None:
     terminal.table(("", "here", "published"), rows, right=("here", "published"))
 
 
-@cli.command(epilog=example("pclr-ms doctor"))
-def doctor() -> int:
-    """Show the installed versions and whether they are compatible.
-
-    The exit code is 1 if a run on a laptop is impossible.
-    """
-    from pcl_reasoner.cli import terminal
-    from pcl_reasoner.cli.sandbox import doctor_row
-    from pcl_reasoner.cpu_ranks import extension
-    from pcl_reasoner.hardware_check.doctor import Check, checks
-
-    problem = extension.problem()
-    rehearsals = Check(
-        name="pclr-ms rehearse",
-        found="not possible" if problem else "possible",
-        wanted=f"x86-64, MindSpore {' or '.join(extension.VERSIONS)}, g++",
-        ok=True,
-        needed=False,
-        advice=problem or "",
-    )
-    found = [*checks(), rehearsals, doctor_row()]
-    terminal.doctor_table(found)
-    wrong = [check.name for check in found if check.needed and not check.ok]
-    click.echo(
-        f"the laptop path cannot run: {', '.join(wrong)}" if wrong else "the laptop path can run"
-    )
-    return 1 if wrong else 0
-
-
+cli.add_command(doctor)
 cli.add_command(verify)
 cli.add_command(contamination)
 cli.add_command(evaluation.evaluate)

@@ -356,8 +356,8 @@ def _inspected(
     policy = (weights or train.inputs["policy"].path).absolute()
     evaluation = Evaluation(_forward(config), policy, samples, meta["pad_token_id"], gradient=True)
     with tempfile.TemporaryDirectory() as folder:
-        env = dict(recipe.launch.placement.env)
-        return inspect(evaluation, plan.tokenizer_file(origin), Path(folder), env)
+        placement = recipe.launch.placement
+        return inspect(evaluation, plan.tokenizer_file(origin), Path(folder), placement)
 
 
 def _forward(config: TrainConfig) -> TrainConfig:

@@ -19,10 +19,10 @@ from pcl_reasoner.contamination.findings import Findings
 from pcl_reasoner.contamination.fingerprints import Fingerprint, Question, Settings
 from pcl_reasoner.contamination.ngrams import is_copy
 from pcl_reasoner.contamination.scores import Scorer
-from pcl_reasoner.core import engine
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import DataEngine
 from pcl_reasoner.core.stage import NoProgress, Progress
+from pcl_reasoner.data_engine import tasks as engine
 from pcl_reasoner.embedding.cache import EmbeddingCache
 from pcl_reasoner.embedding.embed import Embedder, load_embedder
 from pcl_reasoner.embedding.thresholds import require_weights

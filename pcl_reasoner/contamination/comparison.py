@@ -17,9 +17,9 @@ from typing import Any
 from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.findings import closeness, near_misses
 from pcl_reasoner.contamination.scores import MARGIN, Match, Scorer
-from pcl_reasoner.core.engine import map_parts
 from pcl_reasoner.core.schema import DataEngine
 from pcl_reasoner.core.stage import NoProgress, Progress
+from pcl_reasoner.data_engine.tasks import map_parts
 from pcl_reasoner.embedding.duplicates import Duplicate, VectorRows, first_kept, neighbours
 from pcl_reasoner.embedding.embed import Embedder, load_embedder
 from pcl_reasoner.embedding.encoders import Vectors

@@ -45,8 +45,8 @@ SAMPLE = 1024
 """One text in this many, chosen by its hash, is scored again in float32 in any case."""
 
 FEW_NATS, SAME_CONCEPTS = 3.0, 0.3
-"""If a question's numbers and formulas have fewer nats, its log-odds flag nothing, and a cosine with
-it needs this share of its concepts as support."""
+"""If a question's numbers and formulas have fewer nats, its log-odds flag nothing, and a cosine
+with it needs this share of its concepts as support."""
 
 RULES = ("embedding", "ngrams", "likeness")
 """The rules, in the order in which ``Match.rule`` names those that a pair meets."""

@@ -1,1 +1,1 @@
-"""The base of all other packages: errors, files, artifacts, stages, launch file, data engine."""
+"""The base of all other packages: errors, files, artifacts, stages, launch file."""

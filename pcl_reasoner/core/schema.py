@@ -11,7 +11,8 @@ from pcl_reasoner.core import checks
 from pcl_reasoner.core.api_keys import check_variable, without_slash
 from pcl_reasoner.core.checks import ProgramPath, Urls, Variables
 from pcl_reasoner.core.files import nearest
-from pcl_reasoner.core.serving import SERVERS, Section, ServerKind, Serving
+from pcl_reasoner.core.programs import Section, Training
+from pcl_reasoner.core.serving import SERVERS, ServerKind, Serving
 
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 """Ids that the hub gives to repositories."""
@@ -191,7 +192,9 @@ class Placement(Section):
     env: Variables = Field(default_factory=dict)
     """Environment variables of the training and server processes."""
     set_env: str | None = None
-    """Shell file that is sourced first (CANN's set_env.sh)."""
+    """Shell file that is sourced first (CANN's set_env.sh), for programs without a ``set_env``."""
+    training: Training = Training()
+    """Python and environment of MindFormers' processes."""
     server_urls: Urls = Field(default_factory=list)
     """OpenAI-compatible servers of the policy, e.g. http://host:8000/v1."""
     server_paths: dict[str, str] = Field(default_factory=dict)
@@ -285,7 +288,7 @@ class Placement(Section):
     @model_validator(mode="after")
     def _servers_and_their_keys(self) -> Placement:
         for kind, one in SERVERS.items():
-            if self.serving_of(kind) and self.urls_of(kind):
+            if self.described(kind) and getattr(self, one.urls):
                 raise ValueError(f"give either {one.urls} or {kind} for {one.model}, got both")
         lists = {one.urls: self.urls_of(kind) for kind, one in SERVERS.items()}
         known = [without_slash(url) for urls in lists.values() for url in urls]
@@ -301,7 +304,7 @@ class Placement(Section):
     def _devices_and_ports_of_servers(self) -> Placement:
         ports: dict[int, str] = {}
         for kind in SERVERS:
-            serving = self.serving_of(kind)
+            serving = self.described(kind)
             if serving is None:
                 continue
             if problem := serving.device_problem(self.env):
@@ -316,17 +319,24 @@ class Placement(Section):
 
     def serving_of(self, kind: ServerKind) -> Serving | None:
         """How a stage starts servers of a kind itself; None if it does not."""
+        found = self.described(kind)
+        return None if found is None or found.by_hand else found
+
+    def described(self, kind: ServerKind) -> Serving | None:
+        """The servers of a kind that this file describes, also if a person starts them."""
         found: Serving | None = getattr(self, kind) if SERVERS[kind].can_start else None
         return found
 
     def urls_of(self, kind: ServerKind) -> list[str]:
-        """The servers of a kind that run already."""
-        found: list[str] = getattr(self, SERVERS[kind].urls)
-        return found
+        """The servers of a kind that run already, or that are started by hand."""
+        serving, found = self.described(kind), list(getattr(self, SERVERS[kind].urls))
+        ports = range(serving.servers) if serving and serving.by_hand else ()
+        first = self.first_port(kind)
+        return found + [f"http://{one}:{first + port}/v1" for one in self.hosts for port in ports]
 
     def first_port(self, kind: ServerKind) -> int:
         """The first port of a kind's servers on another host."""
-        serving = self.serving_of(kind)
+        serving = self.described(kind)
         return (serving and serving.port) or self.server_port + SERVERS[kind].ports
 
     @property
@@ -365,5 +375,8 @@ class Launch(Section):
     """One sentence: which parts of this layout have been run, and which have not."""
     hashed: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """Stage type -> keys that change results (precision, parallel layout, sampling engine)."""
+    sources: dict[str, Source] = Field(default_factory=dict)
+    """Sources that these machines have, for every recipe that runs with this file: they replace the
+    recipe's sources of the same names, or add ``judge`` and ``reward_model``."""
     placement: Placement = Placement()
     """Machines, devices and limits; they never change results."""

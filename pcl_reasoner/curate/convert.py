@@ -14,7 +14,6 @@ from typing import ClassVar
 from pydantic import Field, model_validator
 
 from pcl_reasoner.core.artifact import atomic_file
-from pcl_reasoner.core.engine import connected, map_parts, sweep
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.kinds import Kind
 from pcl_reasoner.core.stage import RAW_LIMIT_BYTES, Counts, StageConfig, StageContext
@@ -22,6 +21,7 @@ from pcl_reasoner.curate import source_files
 from pcl_reasoner.curate.filters import MAX_NON_LETTERS, Filter, filtered
 from pcl_reasoner.curate.parts import counts_of, record_batches
 from pcl_reasoner.curate.source_files import Piece
+from pcl_reasoner.data_engine.tasks import connected, map_parts, sweep
 from pcl_reasoner.formats.reading import FORMATS, FormatName, read_batch, read_line
 from pcl_reasoner.formats.records import Dates, ReadLimits, Reason, Refused, Row
 

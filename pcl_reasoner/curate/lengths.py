@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from pcl_reasoner.core.engine import connected
 from pcl_reasoner.core.stage import Counts, StageConfig, StageContext
 from pcl_reasoner.curate.parts import counts_of, parts_of, split_parts, workspace, write_beside
+from pcl_reasoner.data_engine.tasks import connected
 
 
 class LengthsConfig(StageConfig):

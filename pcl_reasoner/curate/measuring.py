@@ -23,11 +23,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from duckdb import DuckDBPyConnection
 
-from pcl_reasoner.core.engine import map_parts
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.curate import queries, token_lengths
 from pcl_reasoner.curate.part_writer import atomic_part
 from pcl_reasoner.curate.parts import open_parquet, record_batches, write_beside
+from pcl_reasoner.data_engine.tasks import map_parts
 
 BYTES_SCHEMA = pa.schema([("problem_id", pa.string()), ("bytes", pa.int64())])
 TOKENS_SCHEMA = pa.schema([("problem_id", pa.string()), ("cot_tokens", pa.int32())])

@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pcl_reasoner.core.engine import map_parts, sweep
 from pcl_reasoner.core.errors import StageError, is_out_of_memory, out_of_memory
 from pcl_reasoner.core.stage import Counts, StageContext
+from pcl_reasoner.data_engine.tasks import map_parts, sweep
 
 if TYPE_CHECKING:
     import duckdb

@@ -16,11 +16,11 @@ from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from typing import BinaryIO
 
-from pcl_reasoner.core.engine import map_parts
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import DataEngine
 from pcl_reasoner.core.stage import RAW_LIMIT_BYTES, Progress
 from pcl_reasoner.curate.parts import BATCH_BYTES, BATCH_ROWS, open_parquet, reading
+from pcl_reasoner.data_engine.tasks import map_parts
 from pcl_reasoner.formats.reading import FORMATS, LINES, PARQUET, wrong_columns
 
 PIECE_BYTES = 1 << 28

@@ -157,7 +157,7 @@ def _urls(config: GradeConfig, context: StageContext) -> Addresses:
     Raises:
         StageError: No server is configured.
     """
-    urls = addresses(context.placement.judge_urls, context.placement)
+    urls = addresses(context.placement.urls_of("judging"), context.placement)
     if not urls and not context.placement.judging:
         raise StageError(
             f"method {config.method} needs a server: set placement.judge_urls in the launch file, "

@@ -203,7 +203,7 @@ class _Asking:
     def run(self, pairs: Iterable[Pair], model: Path | None, output: Path) -> None:
         """Ask about all pairs, several at a time."""
         placement = self.context.placement
-        urls = addresses(placement.judge_urls, placement)
+        urls = addresses(placement.urls_of("judging"), placement)
         if not urls and (placement.judging is None or model is None):
             raise StageError(
                 "the rubric needs a judge: set placement.judge_urls in the launch file; or have "

@@ -6,21 +6,11 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from pcl_reasoner.core.files import installed_version
-
-MATRIX = (
-    ("2.7.2", "1.8.0", "8.5.0"),
-    ("2.9.0", "1.9.0", "9.0.0"),
-    ("2.7.1", "1.7.0", "8.3.RC1"),
-    ("2.6.0", "1.5.0", "8.1.RC1"),
-)
-"""Compatible versions of MindSpore, MindFormers and CANN; this package needs one of the first two.
-
-Source: MindFormers 1.9's installation page."""
+from pcl_reasoner.version_check.matrix import TrainingRow, training_rows
+from pcl_reasoner.version_check.probe import cann_version
 
 LAPTOP = {
     "mindspore": ">=2.7.2,<2.10",
@@ -40,8 +30,6 @@ LAPTOP = {
 
 SILENT = "npu-smi does not answer"
 """Shown in place of the driver's version if npu-smi fails or takes too long."""
-
-_CANN_ROOTS = ("/usr/local/Ascend/ascend-toolkit/latest", "/usr/local/Ascend/cann")
 
 
 @dataclass(frozen=True)
@@ -114,38 +102,23 @@ def _pair(mindspore: str | None, mindformers: str | None) -> Check:
     """Check MindSpore and MindFormers against the matrix."""
     row = _row(mindspore)
     found = f"{mindspore or 'none'} with {mindformers or 'none'}"
-    wanted = ", ".join(f"{one[0]} with {one[1]}" for one in ([row] if row else MATRIX))
-    ok = row is not None and satisfies(mindformers or "", f"=={row[1]}")
-    advice = f"mindformers=={row[1]}" if row else "mindspore=={} mindformers=={}".format(*MATRIX[0])
+    wanted = ", ".join(f"{one[0]} with {one[1]}" for one in ([row] if row else training_rows()))
+    ok = row is not None and satisfies(mindformers or "", f"=={row.mindformers}")
+    first = training_rows()[0]
+    both = f"mindspore=={first.mindspore} mindformers=={first.mindformers}"
+    advice = f"mindformers=={row.mindformers}" if row else both
     return _check("MindSpore with MindFormers", found, wanted, ok, f"pip install {advice}")
 
 
-def _row(mindspore: str | None) -> tuple[str, str, str] | None:
+def _row(mindspore: str | None) -> TrainingRow | None:
     """The row of the matrix with that version of MindSpore."""
-    return next((row for row in MATRIX if satisfies(mindspore or "", f"=={row[0]}")), None)
-
-
-def cann_version(environment: Mapping[str, str]) -> str | None:
-    """CANN's version from its own files; None if it is not installed.
-
-    ``<arch>-linux/ascend_toolkit_install.info`` has a line ``version=8.5.0``; older releases have
-    ``version.cfg`` with ``toolkit_running_version=[7.6.0.1.220:8.3.RC1]``.
-    """
-    roots = [environment.get("ASCEND_HOME_PATH", ""), *_CANN_ROOTS]
-    for root in (Path(root) for root in roots if root):
-        infos = sorted(root.glob("*-linux/ascend_toolkit_install.info"))
-        for path in [*infos, root / "version.cfg"]:
-            if path.is_file():
-                text = path.read_text(encoding="utf-8", errors="replace")
-                match = re.search(r"(?:^version=|:)(\d+\.\d+\.\w+)", text, re.MULTILINE)
-                if match:
-                    return match.group(1)
-    return None
+    rows = training_rows()
+    return next((row for row in rows if satisfies(mindspore or "", f"=={row.mindspore}")), None)
 
 
 def _cann(found: str | None, mindspore: str | None) -> Check:
     row = _row(mindspore)
-    wanted = row[2] if row else MATRIX[0][2]
+    wanted = (row or training_rows()[0]).cann
     if found is None:
         advice = f"Ascend only: install CANN {wanted} (toolkit and kernels) and source set_env.sh."
         return Check("CANN", "not found", wanted, True, False, advice)

@@ -20,7 +20,7 @@ from pcl_reasoner.core.stage import NoProgress
 from pcl_reasoner.hardware_check import small
 from pcl_reasoner.hardware_check.outcome import Outcome, Setting, against_figures, compare
 from pcl_reasoner.hosts.msrun import training_environment
-from pcl_reasoner.inference.serve_command import free_port
+from pcl_reasoner.serving.serve_command import free_port
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.render import render, to_yaml

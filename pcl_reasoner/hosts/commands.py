@@ -6,23 +6,18 @@ This module starts nothing. The commands can be pasted; scripts.py writes them i
 """
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from pcl_reasoner.core.schema import Placement
-from pcl_reasoner.core.serving import (
-    DEVELOPER_MODE,
-    GUARD,
-    GUARD_FOLDER,
-    ONLY_SAFETENSORS,
-    POOLING,
-    SERVERS,
-)
+from pcl_reasoner.core.serving import SERVERS, Serving
 from pcl_reasoner.core.stage import ServerNeeds
-from pcl_reasoner.hosts.msrun import host_steps, training_environment
+from pcl_reasoner.hosts.msrun import host_steps, training_environment, training_line
 from pcl_reasoner.hosts.ray_cluster import PORT as RAY_PORT
 from pcl_reasoner.runner.plan import Plan, PlannedStage
+from pcl_reasoner.serving import serve_command
 from pcl_reasoner.supervise.environment import environment_steps
 
 CONFIG = "mindformers.yaml"
@@ -40,6 +35,9 @@ class HostCommand:
         place: ``cd`` to the working directory; empty if the command needs none.
         start: The command itself.
         base_env: This package's environment variables; those of the launch file override them.
+        contained: Turns a shell line into one that runs in the program's container; None: the
+            program runs directly on the host.
+        index: Index of the server among those of its host, from 0; 0 for other commands.
     """
 
     host: str
@@ -49,10 +47,16 @@ class HostCommand:
     place: tuple[str, ...]
     start: str
     base_env: Mapping[str, str] = field(default_factory=dict)
+    contained: Callable[[str], str] | None = None
+    index: int = 0
 
     @property
     def line(self) -> str:
         """Environment, directory and command as one shell line to paste."""
+        if self.contained is not None:
+            return self.contained(
+                " && ".join([*self.environment, *self.place, f"exec {self.start}"])
+            )
         return " && ".join([*self.environment, *self.place, self.start])
 
 
@@ -67,12 +71,14 @@ class HostCommands:
         commands: One command per host, in the order of the hosts.
         placement: The part of the launch file's machines that these hosts are.
         needs: What the servers must offer; None for training.
+        serving: How the servers are started; None for training.
     """
 
     name: str
     commands: tuple[HostCommand, ...]
     placement: Placement
     needs: ServerNeeds | None = None
+    serving: Serving | None = None
 
 
 def commands_for_plan(plan: Plan) -> dict[str, list[tuple[str, str]]]:
@@ -117,13 +123,15 @@ def _servers(planned: PlannedStage) -> Iterator[HostCommands]:
         if by_hand and needs.role in planned.inputs:
             alone = needs.kind == "sampling" and not config.runs_on_hosts
             folder = name if alone else f"{name}.{needs.kind}"
-            commands = tuple(_serve(planned, needs, placement))
-            yield HostCommands(folder, commands, placement, needs)
+            serving = placement.described(needs.kind) or Serving(executable="vllm")
+            commands = tuple(_serve(planned, needs, placement, serving))
+            yield HostCommands(folder, commands, placement, needs, serving)
 
 
 def _train(planned: PlannedStage, placement: Placement) -> Iterator[HostCommand]:
     a_host, folder = placement.devices_per_host, planned.partial
     base_env = training_environment(folder, a_host * len(placement.hosts), a_host)
+    contained = partial(training_line, placement) if placement.training.container else None
     for rank, host in enumerate(placement.hosts):
         ranks = f"ranks {rank * a_host} to {(rank + 1) * a_host - 1}"
         steps = host_steps(placement, rank, folder, str(folder / CONFIG), base_env=base_env)
@@ -131,40 +139,50 @@ def _train(planned: PlannedStage, placement: Placement) -> Iterator[HostCommand]
         purpose = f"{planned.title}: {ranks}"
         if planned.spec.config.waits_for_runner:
             purpose += "; run --start ssh starts them, once for all rounds"
-        yield HostCommand(host, rank, purpose, tuple(environment), (place,), start, base_env)
+        steps_before = (tuple(environment), (place,))
+        yield HostCommand(host, rank, purpose, *steps_before, start, base_env, contained)
 
 
 def _serve(
-    planned: PlannedStage, needs: ServerNeeds, placement: Placement
+    planned: PlannedStage, needs: ServerNeeds, placement: Placement, serving: Serving
 ) -> Iterator[HostCommand]:
-    """Yield one command per host, which starts a vLLM server with the stage's context length."""
-    start = _serve_command(planned.inputs[needs.role].path, needs, placement)
+    """Yield one command per server of each host, with the stage's context length."""
     what = "server" if needs.kind == "sampling" else f"server of {SERVERS[needs.kind].model}"
+    model = planned.inputs[needs.role].path
     for rank, host in enumerate(placement.hosts):
-        environment = tuple(environment_steps(placement, host))
-        yield HostCommand(host, rank, f"{planned.title}: {what}", environment, (), start)
+        environment = serve_command.environment_of(serving, placement, host)
+        for index in range(serving.servers):
+            start, contained = _serve_start(needs, placement, serving, model, index)
+            purpose = f"{planned.title}: {what}"
+            purpose += f" {index + 1} of {serving.servers}" if serving.servers > 1 else ""
+            yield HostCommand(
+                host=host,
+                rank=rank,
+                purpose=purpose,
+                environment=tuple(environment),
+                place=(),
+                start=start,
+                contained=contained,
+                index=index,
+            )
 
 
-def _serve_command(model: Path, needs: ServerNeeds, placement: Placement) -> str:
-    words = [
-        "vllm serve",
-        shlex.quote(str(model)),
-        f"--served-model-name {shlex.quote(needs.name)}",
-        f"--host 0.0.0.0 --port {placement.first_port(needs.kind)}",
-        f"--tensor-parallel-size {placement.server_devices}",
-        f"--max-model-len {needs.max_model_len}",
-        # Sampling defaults in the weights folder must not change the recipe's settings.
-        "--generation-config vllm",
-        *ONLY_SAFETENSORS,
+def _serve_start(
+    needs: ServerNeeds, placement: Placement, serving: Serving, model: Path, index: int
+) -> tuple[str, Callable[[str], str] | None]:
+    """Return the command of one server of a host, and what puts it into its container."""
+    port = placement.first_port(needs.kind) + index
+    offered = serve_command.ServedAs(needs.name, needs.max_model_len, needs.template)
+    kind = (needs.kind == "scoring" and not needs.replaceable, needs.replaceable)
+    words = serve_command.command(serving, placement, model, offered, port, "0.0.0.0", *kind)
+    if serving.container is not None:
+        contained = partial(serve_command.contained, serving, placement, index, port)
+        return shlex.join(words), contained
+    devices = [
+        f"{name}={value}"
+        for name, value in serve_command.devices_of(serving, placement, index).items()
     ]
-    if needs.template:
-        words.append(f"--chat-template {shlex.quote(str(Path(needs.template).resolve()))}")
-    if needs.kind == "scoring" or needs.replaceable:
-        folder = shlex.quote(str(GUARD_FOLDER))
-        variables = ["env", f'PYTHONPATH={folder}"${{PYTHONPATH:+:$PYTHONPATH}}"']
-        mode, options = ([DEVELOPER_MODE], GUARD) if needs.replaceable else ([], POOLING)
-        words = [*variables, *mode, *words, *options]
-    return " ".join(words)
+    return shlex.join([*(["env", *devices] if devices else []), *words]), None
 
 
 def ray_commands(placement: Placement) -> list[HostCommand]:

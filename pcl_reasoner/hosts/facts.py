@@ -5,8 +5,7 @@ python -m pcl_reasoner.hosts.facts
 standard input   {"files": ["/data/policy/model.safetensors"],
                   "token": ["/runs/…/.shared-1f2e…", "/runs/…/.shared-1f2e….0", "1f2e…"], …}
 standard output  {"versions": {"python": "3.11.9", …}, "files": {"/data/…": [inode, size,
-                  mtime_ns]}, "hashes": {}, "shared": true, "absent": [], "port_free": true,
-                  "free": 81604378624, "devices": null, "time": 1795287667.2}
+                  mtime_ns]}, "shared": true, "port_free": true, "free": 81604378624, …}
 """
 
 import hashlib

@@ -14,8 +14,9 @@ from pathlib import Path
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.hosts.gather import start_folder
 from pcl_reasoner.hosts.keeper import Task
-from pcl_reasoner.hosts.msrun import host_steps
+from pcl_reasoner.hosts.msrun import host_steps, training_line
 from pcl_reasoner.supervise.connection import LOCAL, command_on
+from pcl_reasoner.supervise.supervised import STOP_SECONDS
 
 _PLOG = "ASCEND_PROCESS_LOG_PATH"
 _RESTARTS_PROCESSES = "ARF:1"
@@ -58,9 +59,12 @@ class Job:
 def module_command(how: str, placement: Placement, host: str, module: str) -> list[str]:
     """Return the local command that runs a module of this package on a host.
 
-    If ``per_host`` names no Python for the host, the path of this machine's interpreter is used.
+    Its Python is the host's, or else that of ``training`` unless that is in a container, or else
+    the path of this machine's interpreter.
     """
-    python = placement.settings_of(host).python or sys.executable
+    training = placement.training
+    own = None if training.container else training.python
+    python = placement.settings_of(host).python or own or sys.executable
     return command_on(
         host, [python, "-P", "-m", module], how, placement.ssh, placement.notice_seconds
     )
@@ -93,11 +97,14 @@ def task_of(job: Job, placement: Placement, rank: int, number: int) -> Task:
     logs = start_folder(job.logs, rank, number)
     ranks = range(rank * each, (rank + 1) * each)
     workers = [str(job.folder / placement.log_dir / f"worker_{worker}.log") for worker in ranks]
-    env = {**placement.env, **placement.settings_of(host).env}
+    training = placement.training
+    env = {**placement.env, **placement.settings_of(host).env, **training.environment}
     return Task(
         run=mark_of(job, host),
         command=["bash", "-c", _line(job, placement, rank)],
         notice_seconds=placement.notice_seconds,
+        # A container must be stopped; processes of the host are killed at once.
+        stop_seconds=STOP_SECONDS if training.container else 0.0,
         log=str(logs / "msrun.log"),
         worker_logs=workers,
         copies={env[_PLOG]: str(logs / "plog")} if _PLOG in env else {},
@@ -112,7 +119,7 @@ def _line(job: Job, placement: Placement, rank: int) -> str:
     steps = host_steps(placement, rank, *job_files, python, job.env, master)
     if job.how == LOCAL and rank > 0:
         steps.insert(-2, _second_on_this_machine(job))
-    return " && ".join([*steps[:-1], f"exec {steps[-1]}"])
+    return training_line(placement, " && ".join([*steps[:-1], f"exec {steps[-1]}"]))
 
 
 def _second_on_this_machine(job: Job) -> str:

@@ -12,7 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pcl_reasoner.core.schema import Placement
+from pcl_reasoner.core.serving import VISIBLE_DEVICES
 from pcl_reasoner.runner import failed_graphs
+from pcl_reasoner.supervise.container import in_container
 from pcl_reasoner.supervise.environment import environment_steps
 
 ENTRY = "python -m pcl_reasoner.worker"
@@ -67,7 +69,8 @@ def host_steps(
         rank: Index of the host in ``hosts``, from 0.
         folder: Working directory.
         config_file: The MindFormers YAML.
-        python: Path of the interpreter if ``per_host`` has none; None: ``python`` in PATH.
+        python: Path of the interpreter if neither ``per_host`` nor ``training`` has one; None:
+            ``python`` in PATH.
         base_env: Environment variables; the launch file's variables override them.
         master: Address of the first host; None: its name in ``hosts``.
     """
@@ -79,8 +82,26 @@ def host_steps(
         arguments = msrun_arguments(ranks, placement.devices_per_host, rank, master, *settings)
         # msrun starts ``python`` from PATH.
         entry = f"{shlex.join(['msrun', *arguments])} {entry}"
-    steps = environment_steps(placement, placement.hosts[rank], python, base_env)
+    training = placement.training
+    python = training.python or (None if training.container else python)
+    steps = environment_steps(placement, placement.hosts[rank], python, base_env, training)
     return [*steps, f"cd {shlex.quote(str(folder))}", entry]
+
+
+def training_line(placement: Placement, line: str) -> str:
+    """Return the shell line that trains on a host: the line itself, or a container that runs it.
+
+    Args:
+        placement: Uses ``training``, ``devices_per_host`` and ``master_port``.
+        line: The steps of `host_steps`, as one line.
+    """
+    container = placement.training.container
+    if container is None:
+        return line
+    variables = {**placement.env, **placement.training.environment}
+    listed = next((variables[name] for name in VISIBLE_DEVICES if variables.get(name)), None)
+    devices = listed.split(",") if listed else map(str, range(placement.devices_per_host))
+    return in_container(line, container, f"pclr-training-{placement.master_port}", list(devices))
 
 
 def msrun_arguments(

@@ -10,14 +10,15 @@ have.
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pcl_reasoner.core.artifact import write_atomically
 from pcl_reasoner.core.errors import not_writable
 from pcl_reasoner.core.schema import Placement
-from pcl_reasoner.core.serving import SERVERS
+from pcl_reasoner.core.serving import SERVERS, Serving
 from pcl_reasoner.core.stage import ServerNeeds
 from pcl_reasoner.hosts.commands import (
     CONFIG,
@@ -28,6 +29,7 @@ from pcl_reasoner.hosts.commands import (
     ray_commands,
 )
 from pcl_reasoner.runner.plan import PlannedStage
+from pcl_reasoner.serving import serve_command
 from pcl_reasoner.supervise.environment import environment_steps
 
 FOLDER = "launch"
@@ -49,15 +51,17 @@ class Scripts:
         title: The stage (``v1_sft/train``), or ``Ray``.
         folder: The scripts' folder.
         files: The hosts' scripts in the order of the hosts, then the two files for Slurm.
+        unit: What each script is for: ``host``, or ``server`` if a host has several.
     """
 
     title: str
     folder: Path
     files: tuple[Path, ...]
+    unit: str = "host"
 
     @property
     def hosts(self) -> int:
-        """Number of hosts; each has one script."""
+        """Number of scripts to start by hand: one per host, or per server."""
         return len(self.files) - 2
 
     @property
@@ -97,15 +101,71 @@ def _by_hand(planned: PlannedStage, group: HostCommands) -> bool:
 
 def _write_group(planned: PlannedStage, group: HostCommands) -> Scripts:
     placement, commands = group.placement, group.commands
-    needs = group.needs
-    checks = _serve_checks(planned, needs) if needs else _train_checks(planned)
-    # Slurm's rank and master replace the launch file's.
-    master = shlex.quote(placement.hosts[0])
-    start = commands[0].start.replace(f"--master_addr={master} ", '--master_addr="$PCLR_MASTER" ')
-    start = start.replace("--node_rank=0 ", '--node_rank="$SLURM_NODEID" ')
     folder = planned.folder.parent / FOLDER / group.name
     title = f"{planned.recipe.name}/{group.name}"
-    return _write(title, folder, placement, commands, checks, [f"exec {start}"])
+    if group.needs and group.serving:
+        checks = _serve_checks(planned, group.needs, group.serving)
+        environment_of = partial(serve_command.environment_of, group.serving, placement)
+        environment = _slurm_environment(placement, environment_of)
+        node = servers_of_a_task(commands, group.serving, environment, checks)
+        return _write(title, folder, placement, commands, checks, node, group.serving)
+    # Slurm's rank and master replace the launch file's.
+    first, training = commands[0], placement.training
+    master = shlex.quote(placement.hosts[0])
+    start = first.start.replace(f"--master_addr={master} ", '--master_addr="$PCLR_MASTER" ')
+    start = start.replace("--node_rank=0 ", '--node_rank="$SLURM_NODEID" ')
+    checks = _train_checks(planned)
+    environment_of = partial(
+        environment_steps,
+        placement,
+        python=training.python,
+        base_env=first.base_env,
+        program=training,
+    )
+    environment = _slurm_environment(placement, environment_of)
+    body = [*environment, "", *checks, *first.place, "", f"exec {start}"]
+    if first.contained is not None:
+        body = [first.contained("\n".join([_STRICT, *body]))]
+    return _write(title, folder, placement, commands, checks, body)
+
+
+def servers_of_a_task(
+    commands: Sequence[HostCommand],
+    serving: Serving,
+    environment: Sequence[str],
+    checks: Sequence[str],
+) -> list[str]:
+    """Return the lines of a Slurm task that runs one server, and starts it again if it is lost.
+
+    Args:
+        commands: The servers' commands; those of the first host are taken.
+        serving: Has the number of servers per host, and of restarts.
+        environment: Lines that set up the environment.
+        checks: Lines that end the script if something is missing.
+    """
+    cases = []
+    for one in commands[: serving.servers]:
+        inside = "\n".join([_STRICT, *environment, f"exec {one.start}"])
+        cases.append(f"  {one.index}) {one.contained(inside) if one.contained else one.start} ;;")
+    return [
+        *([] if serving.container else environment),
+        "",
+        *checks,
+        "",
+        "# When the job ends, nothing is started again.",
+        "trap 'exit 143' TERM",
+        "serve() {",
+        '  case "${SLURM_LOCALID:-0}" in',
+        *cases,
+        "  esac",
+        "}",
+        f"for start in $(seq 0 {serving.restarts}); do",
+        '  echo "start $start of server ${SLURM_LOCALID:-0} on $(hostname)"',
+        "  code=0; serve || code=$?",
+        '  echo "the server ended with exit code $code"',
+        "done",
+        'exit "$code"',
+    ]
 
 
 def write_ray_scripts(placement: Placement, run: Path) -> Scripts | None:
@@ -123,7 +183,12 @@ def write_ray_scripts(placement: Placement, run: Path) -> Scripts | None:
         return None
     _, port, _ = ray_address(placement)
     checks = [_on_path("ray", "pip install 'pclr-ms[ray]' on every host")]
+    environment_of = partial(environment_steps, placement, base_env=commands[0].base_env)
     node = [
+        *_slurm_environment(placement, environment_of),
+        "",
+        *checks,
+        "",
         "# The first host is the head. Its name belongs into placement.data.address.",
         'if [ "$SLURM_NODEID" = 0 ]; then',
         f"  exec {commands[0].start}",
@@ -140,18 +205,17 @@ def _write(
     commands: Sequence[HostCommand],
     checks: Sequence[str],
     node: Sequence[str],
+    serving: Serving | None = None,
 ) -> Scripts:
-    texts = {
-        f"host_{command.rank:02d}_{command.host}.sh": host_script(command, checks)
-        for command in commands
-    }
-    first = commands[0]
-    environment = _slurm_environment(placement, first.base_env)
-    # The node's script has SLURM_NODEID and PCLR_MASTER in place of the rank and the first host.
+    several = serving is not None and serving.servers > 1
+    texts = {}
+    for command in commands:
+        number = f".server_{command.index}" if several else ""
+        name = f"host_{command.rank:02d}_{command.host}{number}.sh"
+        texts[name] = host_script(command, checks)
     said = f"# {title}, one task of {JOB}: Slurm says which host this is."
-    head = [said, _STRICT, "", *environment, ""]
-    texts[NODE] = _text([*head, *checks, *first.place, "", *node])
-    texts[JOB] = slurm_job(title, placement, folder / NODE)
+    texts[NODE] = _text([said, _STRICT, "", *node])
+    texts[JOB] = slurm_job(title, placement, folder / NODE, serving)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
@@ -163,7 +227,8 @@ def _write(
                 old.unlink()
     except OSError as error:
         raise not_writable(folder, error) from error
-    return Scripts(title, folder, tuple(folder / name for name in texts))
+    unit = "server" if several else "host"
+    return Scripts(title, folder, tuple(folder / name for name in texts), unit)
 
 
 def host_script(command: HostCommand, checks: Sequence[str]) -> str:
@@ -173,36 +238,40 @@ def host_script(command: HostCommand, checks: Sequence[str]) -> str:
         command: The host's command.
         checks: Shell lines before the command; each ends the script if its condition is false.
     """
+    environment = _shell(command.environment)
+    body = [*environment, "", *checks, *command.place, "", f"exec {command.start}"]
+    if command.contained is not None:
+        body = [command.contained("\n".join([_STRICT, *body]))]
     return _text(
         [
             f"# {command.purpose}, on {command.host}.",
             "# pclr-ms writes this file from the launch file: change that one instead.",
             _STRICT,
             "",
-            *_shell(command.environment),
-            "",
-            *checks,
-            *command.place,
-            "",
-            f"exec {command.start}",
+            *body,
         ]
     )
 
 
-def slurm_job(title: str, placement: Placement, node: Path) -> str:
+def slurm_job(title: str, placement: Placement, node: Path, serving: Serving | None = None) -> str:
     """Return the Slurm job file.
 
     Args:
         title: The stage that the job starts, or ``Ray``.
         placement: Uses the number of hosts, and the number of devices per host.
         node: The script that every task runs.
+        serving: The servers that the job starts; None for training and Ray.
     """
     name = re.sub(r"[^A-Za-z0-9_-]", "-", title)
+    tasks = serving.servers if serving else 1
+    # The URLs of servers have the hosts' names, so Slurm must not choose others.
+    named = [f"#SBATCH --nodelist={','.join(placement.hosts)}"] if serving else []
     return _text(
         [
             f"#SBATCH --job-name={name}",
             f"#SBATCH --nodes={len(placement.hosts)}",
-            "#SBATCH --ntasks-per-node=1",
+            *named,
+            f"#SBATCH --ntasks-per-node={tasks}",
             "#SBATCH --exclusive",
             "# Sites name their NPUs and limit the hours of a job as they like: add here what",
             "# yours asks for, for example",
@@ -210,15 +279,28 @@ def slurm_job(title: str, placement: Placement, node: Path) -> str:
             "##SBATCH --time=7-00:00:00",
             _STRICT,
             "",
-            "# The launch file's host names do not count here: Slurm chooses hosts, and the first",
-            "# of them is the master.",
-            'mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")',
-            'export PCLR_MASTER="${hosts[0]}"',
-            "",
-            "# One task a host; when one fails, the others have nothing to wait for.",
-            f"srun --kill-on-bad-exit=1 bash {shlex.quote(str(node))}",
+            *(_srun_servers(node) if serving else _srun_training(node)),
         ]
     )
+
+
+def _srun_servers(node: Path) -> list[str]:
+    return [
+        "# One task per server. When one ends, its task starts it again, and the others continue.",
+        f"srun --kill-on-bad-exit=0 --wait=0 bash {shlex.quote(str(node))}",
+    ]
+
+
+def _srun_training(node: Path) -> list[str]:
+    return [
+        "# The launch file's host names do not count here: Slurm chooses hosts, and the first",
+        "# of them is the master.",
+        'mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")',
+        'export PCLR_MASTER="${hosts[0]}"',
+        "",
+        "# One task a host; when one fails, the others have nothing to wait for.",
+        f"srun --kill-on-bad-exit=1 bash {shlex.quote(str(node))}",
+    ]
 
 
 def _text(lines: Sequence[str]) -> str:
@@ -236,14 +318,21 @@ def _shell(steps: Sequence[str]) -> list[str]:
     return lines
 
 
-def _slurm_environment(placement: Placement, base_env: Mapping[str, str]) -> list[str]:
-    """Return lines that set the environment, in a ``case`` over node names if hosts differ."""
-    common = _shell(environment_steps(placement, "", base_env=base_env))
+def _slurm_environment(
+    placement: Placement, environment_of: Callable[[str], Sequence[str]]
+) -> list[str]:
+    """Return lines that set the environment, in a ``case`` over node names if hosts differ.
+
+    Args:
+        placement: Has the hosts that differ.
+        environment_of: Returns a host's shell steps; for an empty name, those of all others.
+    """
+    common = _shell(environment_of(""))
     if not placement.per_host:
         return common
     lines = ['case "${SLURMD_NODENAME:-}" in']
     for host in placement.per_host:
-        own = _shell(environment_steps(placement, host, base_env=base_env))
+        own = _shell(environment_of(host))
         lines += [f"{host})", *(f"  {line}" for line in own), "  ;;"]
     return [*lines, "*)", *(f"  {line}" for line in common or [":"]), "  ;;", "esac"]
 
@@ -275,7 +364,7 @@ def _train_checks(planned: PlannedStage) -> list[str]:
     ]
 
 
-def _serve_checks(planned: PlannedStage, needs: ServerNeeds) -> list[str]:
+def _serve_checks(planned: PlannedStage, needs: ServerNeeds, serving: Serving) -> list[str]:
     model = planned.inputs[needs.role].path
     maker = f"The stage before {planned.spec.name} makes them."
     if planned.inputs[needs.role].is_source:
@@ -284,11 +373,12 @@ def _serve_checks(planned: PlannedStage, needs: ServerNeeds) -> list[str]:
     there = f"[ -f {shlex.quote(str(model / 'config.json'))} ]"
     port = planned.recipe.launch.placement.first_port(needs.kind)
     urls = f"placement.{SERVERS[needs.kind].urls}"
+    belongs = "the stage knows that" if serving.by_hand else f"that belongs into {urls}"
     return [
-        f"# It answers at http://HOST:{port}/v1: that belongs into {urls}.",
+        f"# It answers at http://HOST:{port}/v1: {belongs}.",
         "# With VLLM_API_KEY in its environment it answers those alone that show that key; the",
         "# variable that holds it where the recipe runs belongs into placement.api_keys.",
-        _on_path("vllm", "activate the environment of the server"),
+        _on_path(Path(serving.executable).name, "activate the environment of the server"),
         _refuse(there, missing),
         *([_refuse('[ -n "${VLLM_API_KEY:-}" ]', _NO_KEY)] if needs.replaceable else []),
     ]

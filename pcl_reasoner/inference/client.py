@@ -32,9 +32,9 @@ from pcl_reasoner.inference.response_log import (
     ResponseLog,
     record,
 )
-from pcl_reasoner.inference.serve_command import devices_each
 from pcl_reasoner.inference.server import SupervisedServer, started
 from pcl_reasoner.inference.settings import SamplingConfig
+from pcl_reasoner.serving.serve_command import devices_each
 
 ENDED = ("stop", "length", "repetition")
 """What vLLM says of a response that the model ended, or that reached a limit."""
@@ -74,7 +74,7 @@ def named_servers(settings: SamplingConfig, context: StageContext) -> Addresses:
     Raises:
         StageError: The launch file names no server and does not say how to start one.
     """
-    urls = addresses(context.placement.server_urls, context.placement)
+    urls = addresses(context.placement.urls_of("sampling"), context.placement)
     if not urls and not context.placement.sampling:
         raise StageError(
             "engine is 'server', but the launch file names no server. Start one, e.g. `vllm serve "

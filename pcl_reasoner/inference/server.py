@@ -29,16 +29,17 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.serving import ServerKind, Serving
 from pcl_reasoner.core.stage import StageContext
-from pcl_reasoner.inference.serve_command import (
+from pcl_reasoner.inference.settings import SamplingConfig
+from pcl_reasoner.prompt.model_files import refuse_code
+from pcl_reasoner.serving.serve_command import (
     LOCAL_ADDRESS,
     command,
     environment,
     free_port,
+    local_command,
     remote_line,
 )
-from pcl_reasoner.inference.server_key import API_KEY, configured_key, generated_key
-from pcl_reasoner.inference.settings import SamplingConfig
-from pcl_reasoner.prompt.model_files import refuse_code
+from pcl_reasoner.serving.server_key import API_KEY, configured_key, generated_key
 from pcl_reasoner.supervise.connection import SSH
 from pcl_reasoner.supervise.supervised import Supervised
 from pcl_reasoner.weights.identity import weights_hash
@@ -144,16 +145,17 @@ class SupervisedServer:
             # A name stays when weights are replaced. Without weights, vLLM itself says so and ends.
             if not self.replaceable and any(self.model.glob("*.safetensors")):
                 self.names.append(f"{self.names[0]}@{weights_hash(self.model)[:HASH_DIGITS]}")
-        described = (self.serving, self.placement, self.model, self.settings, self.port)
+        offered = (self.serving, self.placement, self.model, self.settings, self.port)
         listen = LOCAL_ADDRESS if self.host is None else "0.0.0.0"
         pooling = self.key == "scoring"
-        arguments = command(*described, listen, pooling, self.replaceable, self.names[1:])
+        arguments = command(*offered, listen, pooling, self.replaceable, self.names[1:])
+        described = (self.serving, self.placement, arguments)
         if self.host is not None:
-            line = remote_line(self.serving, self.placement, arguments, self.host, self.index)
+            line = remote_line(*described, self.host, self.index, self.port)
             key = {API_KEY: self.api_key}
             return Supervised.on(self.host, line, self.placement, self.log, key)
         executable = Path(self.serving.executable).expanduser()
-        if not os.access(executable, os.X_OK):
+        if self.serving.container is None and not os.access(executable, os.X_OK):
             raise StageError(
                 f"{executable}: not an executable file. Write the path of `vllm`, in the "
                 f"environment where it is installed, into the launch file: placement: {{{self.key}:"
@@ -161,7 +163,8 @@ class SupervisedServer:
             )
         variables = environment(self.serving, self.placement, self.index)
         variables[API_KEY] = self.api_key
-        return Supervised.here(arguments, self.log, environment=variables)
+        words = local_command(*described, self.index, self.port)
+        return Supervised.here(words, self.log, environment=variables)
 
     async def ready(self, http: httpx.AsyncClient) -> None:
         """Wait until the server answers.

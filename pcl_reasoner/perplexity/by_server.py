@@ -239,7 +239,7 @@ async def _answer(asker: Asker[Any], question: Question) -> list[Record]:
 
 def _urls(context: StageContext) -> Addresses:
     """Return the addresses of running servers; empty if the stage starts its own."""
-    urls = addresses(context.placement.server_urls, context.placement)
+    urls = addresses(context.placement.urls_of("sampling"), context.placement)
     if not urls and not context.placement.sampling:
         raise StageError(
             "engine is 'server', but the launch file names no server. Put its base URL into the "

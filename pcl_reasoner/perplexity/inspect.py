@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcl_reasoner.core.errors import InputError, StageError
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import NoProgress
 from pcl_reasoner.perplexity.old_log_probs import Evaluation, evaluate
 from pcl_reasoner.prompt.model_files import open_tokenizer
@@ -102,7 +103,7 @@ def spaced_indices(count: int, wanted: int) -> list[int]:
 
 
 def inspect(
-    evaluation: Evaluation, tokenizer_file: Path, folder: Path, env: dict[str, str]
+    evaluation: Evaluation, tokenizer_file: Path, folder: Path, placement: Placement
 ) -> list[Inspected]:
     """Run the forward pass on samples, and compute the effect of the loss on each.
 
@@ -110,7 +111,7 @@ def inspect(
         evaluation: Samples, weights and the loss; ``gradient`` must be True.
         tokenizer_file: The model's tokenizer.json.
         folder: Folder for intermediate files; the caller removes it.
-        env: Additional environment variables of the process that runs the forward pass.
+        placement: Has the Python and the environment of the forward pass.
 
     Returns:
         One Inspected per sample, in their order.
@@ -122,7 +123,7 @@ def inspect(
     if not tokenizer_file.is_file():
         raise StageError(f"{tokenizer_file}: not found; it is needed to show tokens.")
     tokenizer = open_tokenizer(tokenizer_file)
-    found = evaluate(evaluation, folder, folder / "evaluate.log", env, NoProgress())
+    found = evaluate(evaluation, folder, folder / "evaluate.log", placement, NoProgress())
     records = evaluation.samples.to_pylist()
     return [
         figures_of(record, values, tokenizer) for record, values in zip(records, found, strict=True)

@@ -7,7 +7,7 @@
 The stage ``old_log_probs`` and ``pclr-ms inspect`` use it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import Progress
 from pcl_reasoner.hosts.msrun import training_environment
-from pcl_reasoner.inference.serve_command import free_port
 from pcl_reasoner.pack.arrow_folder import write_arrow_folder
 from pcl_reasoner.pack.rows import Packing, list_at, plan_packing
 from pcl_reasoner.pack.tokens import IGNORED
+from pcl_reasoner.serving.serve_command import free_port
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.needs import check_columns
@@ -54,7 +55,7 @@ class Evaluation:
 
 
 def evaluate(
-    evaluation: Evaluation, folder: Path, log: Path, env: Mapping[str, str], progress: Progress
+    evaluation: Evaluation, folder: Path, log: Path, placement: Placement, progress: Progress
 ) -> Iterator[list[NDArray[np.float32]]]:
     """Run the forward pass; resume where an earlier, killed process stopped.
 
@@ -62,7 +63,7 @@ def evaluate(
         evaluation: The samples and the model.
         folder: Folder for rows, YAML and values; it is needed until all values are read.
         log: File for the output of the process.
-        env: Additional environment variables of the process.
+        placement: Has the Python and the environment of the process.
         progress: Where progress is reported.
 
     Returns:
@@ -83,7 +84,8 @@ def evaluate(
     words = ["mindformers.yaml", "values.f32", "progress.jsonl"]
     words += ["--gradient"] if evaluation.gradient else []
     total = len(packing.plan.rows)
-    run_forward(config, "pcl_reasoner.worker.forward", words, folder, log, total, env, progress)
+    program = "pcl_reasoner.worker.forward"
+    run_forward(config, program, words, folder, log, total, placement, progress)
     return sample_values(packing, folder / "values.f32", evaluation.gradient)
 
 
@@ -108,7 +110,7 @@ def run_forward(
     folder: Path,
     log: Path,
     total: int,
-    env: Mapping[str, str],
+    placement: Placement,
     progress: Progress,
 ) -> None:
     """Run a program that computes a forward pass on this machine's devices.
@@ -120,15 +122,19 @@ def run_forward(
         folder: Its working directory.
         log: File for its output.
         total: Rows in all.
-        env: Additional environment variables.
+        placement: Has the Python and the environment of the process.
         progress: Where progress is reported.
 
     Raises:
         StageError: The process failed.
     """
-    command = worker.command(words, config.devices, free_port(), "msrun_log", program=program)
-    env = training_environment(folder.absolute(), config.devices, config.devices) | dict(env)
-    worker.run_worker(command, folder, log, folder / "progress.jsonl", total, env, progress)
+    port, python = free_port(), worker.interpreter(placement)
+    command = worker.command(
+        words, config.devices, port, "msrun_log", program=program, python=python
+    )
+    env = training_environment(folder.absolute(), config.devices, config.devices)
+    steps = (folder / "progress.jsonl", total)
+    worker.run_worker(command, folder, log, *steps, env, progress, placement)
 
 
 def sample_values(

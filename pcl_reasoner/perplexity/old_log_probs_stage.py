@@ -100,8 +100,8 @@ def old_log_probs(
     train_config = forward_config(loss="sft", entropy=False, **dict(config))
     evaluation = Evaluation(train_config, inputs["policy"], samples, meta["pad_token_id"])
     log = output.parent / "logs" / f"{output.name.removesuffix('.partial')}.log"
-    env = context.placement.env
-    found = evaluate(evaluation, output / WORK, log, env, context.progress)
+    placement = context.placement
+    found = evaluate(evaluation, output / WORK, log, placement, context.progress)
     kept_fields = [field for field in samples.schema if field.name not in OLD_LOG_PROBS.names]
     schema = pa.schema([*kept_fields, *OLD_LOG_PROBS])
     kept = write_arrow_folder(output, schema, _with_columns(samples, found, schema))

@@ -135,6 +135,8 @@ def context_over_the_models(scene: Scene) -> Iterator[Found]:
 
 def _key_of(node: Node, kind: str) -> tuple[str, int]:
     """The key that sets the context of a kind of servers, and its value."""
+    if kind == "judging" and node.type == "contamination":
+        return "judge.max_model_len", node.config.judge.max_model_len
     if kind == "judging":
         return "judge_max_model_len", node.config.judge_max_model_len
     if kind == "opinion":

@@ -71,7 +71,7 @@ _OF_SOURCE = {
     "rows": ("rows", _CLEAN),
 }
 """``tokenize.source`` -> what its input ``responses`` must have."""
-_ENDS = ("evaluate", "export", "train", "rl")
+_ENDS = ("evaluate", "export", "train", "rl", "prove")
 """Types of stages whose output is for a person, whether or not a stage reads it."""
 _WEIGHTS = ("policy", "model", "judge", "reward_model", "tokenizer")
 

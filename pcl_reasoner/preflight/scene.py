@@ -165,13 +165,17 @@ class Scene:
 
 
 def kinds_graded(node: Node) -> dict[Any, Any]:
-    """How a stage ``grade`` grades each kind of problems that can reach it."""
+    """How a stage ``grade`` grades each kind of problems that can reach it.
+
+    A source that no stage ``convert`` read may have any kind; only mathematics is demanded.
+    """
     found: set[str] = set()
     for one in node.before():
         if isinstance(one.config, ConvertConfig):
             config = one.config
             found.update((config.kind,) if config.kind else FORMAT_KINDS[config.format])
-    return {kind: how for kind, how in node.config.kinds.items() if not found or kind in found}
+    found = found or {"math"}
+    return {kind: how for kind, how in node.config.kinds.items() if kind in found}
 
 
 def scene_of(

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 from pcl_reasoner.core.api_keys import without_slash
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.serving import SERVERS, ServerKind, Serving
-from pcl_reasoner.inference.serve_command import devices_each
 from pcl_reasoner.preflight.model_facts import model_of
 from pcl_reasoner.preflight.reading import trains_on_device
 from pcl_reasoner.preflight.rule import Found
 from pcl_reasoner.preflight.scene import Ask, Node, Scene
+from pcl_reasoner.serving.serve_command import devices_each
 
 _LARGE = 1e9
 """Weights from which the local sampler, NumPy and MindSpore on a CPU, takes months."""

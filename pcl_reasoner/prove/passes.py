@@ -119,9 +119,9 @@ class Passes:
         inputs = {"packs": folder / "rows", "policy": self.policy}
         write_yaml(config, inputs, folder, output_dir="output", start=passes[0][0])
         words = ["mindformers.yaml", "passes.json", "progress.jsonl"]
-        total, env = len(packing.plan.rows), self.context.placement.env
+        total, placement = len(packing.plan.rows), self.context.placement
         program, progress = "pcl_reasoner.worker.forward_each", self.context.progress
-        run_forward(config, program, words, folder, self.log, total, env, progress)
+        run_forward(config, program, words, folder, self.log, total, placement, progress)
         for _, file in passes:
             found = sample_values(packing, folder / file, False)
             yield np.concatenate([values[1:] for (values,) in found])

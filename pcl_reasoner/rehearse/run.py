@@ -22,11 +22,11 @@ from pcl_reasoner.core.stage import Progress
 from pcl_reasoner.cpu_ranks.extension import build
 from pcl_reasoner.cpu_ranks.variables import variables
 from pcl_reasoner.hosts.msrun import training_environment
-from pcl_reasoner.inference.serve_command import free_port
 from pcl_reasoner.rehearse.rounds import hand_over, row_counts, write_run
 from pcl_reasoner.rehearse.rows import write_rows
 from pcl_reasoner.rehearse.scale import Scaled
 from pcl_reasoner.rehearse.weights import write_policy
+from pcl_reasoner.serving.serve_command import free_port
 from pcl_reasoner.train import worker
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.render import WORK, write_yaml

@@ -1,9 +1,10 @@
 """Merges a recipe's files, choices, overlay and overrides into one draft.
 
 Lowest precedence first: the recipe's top level (the full-size run), the chosen options of
-``choices``, the profile's overlay, the launch file's ``hashed`` half, ``stage.key=value`` on the
-command line. The origin of every value is kept, so that an error can name the file or override.
-Errors are collected in ``errors``. This module does not know which settings a stage accepts.
+``choices``, the profile's overlay, the launch file's ``sources`` and ``hashed`` half,
+``stage.key=value`` on the command line. The origin of every value is kept, so that an error can
+name the file or override. Errors are collected in ``errors``. This module does not know which
+settings a stage accepts.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,8 @@ from typing import Any
 
 from pcl_reasoner.core import files, yaml_file
 from pcl_reasoner.core.errors import InputError, shortened
-from pcl_reasoner.stages import stage_hint
+from pcl_reasoner.core.schema import Launch
+from pcl_reasoner.stages import SERVED, stage_hint
 
 PAPER = "paper"
 """Reserved profile name: the recipe's top level without an overlay, i.e. the full-size run."""
@@ -59,7 +61,7 @@ class Draft:
     def merge(
         self,
         profile: str,
-        hashed: Mapping[str, Mapping[str, Any]],
+        launched: Launch,
         launch: str,
         overrides: tuple[str, ...],
         seed: int | None,
@@ -68,7 +70,7 @@ class Draft:
 
         Args:
             profile: Name of the overlay, or ``paper`` for none.
-            hashed: The launch file's half that changes results: stage type -> key -> value.
+            launched: The launch file: its sources, and the keys of stages that change results.
             launch: The launch file's name, for messages.
             overrides: ``stage.key=value``, ``choices.name=option``, ``sources.name.key=value``.
             seed: Replaces the recipe's seed.
@@ -77,7 +79,10 @@ class Draft:
         self._apply_overrides_of_choices(overrides)
         self._apply_choices()
         self._apply_overlay()
-        self._apply_launch(hashed, launch)
+        for name, source in launched.sources.items():
+            self.value["sources"][name] = source.model_dump(exclude_unset=True)
+            self._origins["sources", name] = launch
+        self._apply_launch(launched.hashed, launch)
         self._tell_overruled(overrides)
         self._apply_overrides(overrides)
         self.value["seed"] = self.value.get("seed", 0) if seed is None else seed
@@ -247,6 +252,8 @@ class Draft:
         if len(rest) != 1:
             self.errors.append(f"{_label(override)}: write sources.name.path=VALUE.")
             return
+        if name not in known and name in SERVED:
+            known[name] = {"kind": "model"}
         if name not in known:
             hint = files.nearest(name, known)
             self.errors.append(f"{_label(override)}: no such source {name!r}.{hint}")

@@ -22,7 +22,7 @@ from pcl_reasoner.core.validation import validation_messages
 from pcl_reasoner.core.yaml_file import MAX_INTEGER
 from pcl_reasoner.runner.draft import PAPER, Draft
 from pcl_reasoner.runner.launch_file import load_launch
-from pcl_reasoner.runner.stage_inputs import stage_inputs
+from pcl_reasoner.runner.stage_inputs import stage_inputs, without_unasked
 from pcl_reasoner.runner.stage_spec import StageSpec
 from pcl_reasoner.stages import ALL_STAGES, STAGES, stage_hint
 
@@ -143,7 +143,7 @@ def load_recipe(
     draft = Draft(files.find(name, "recipes"))
     launched = load_launch(launch)  # what a wrong launch file lacks would look like the recipe's
     chosen = profile or (launched.profile if draft.value["profiles"] else PAPER)
-    draft.merge(chosen, launched.hashed, launch, overrides, seed)
+    draft.merge(chosen, launched, launch, overrides, seed)
     stages = _stages(draft, sources := _sources(draft), launched, until)
     draft.errors += [*_plain_errors(draft), *_reference_errors(draft, stages, sources)]
     recipe = Recipe(
@@ -271,7 +271,8 @@ def _stages(
                 f"{stage_hint(str(kind), STAGES)} Known: {', '.join(STAGES)}."
             )
             continue
-        inputs, several = stage_inputs(draft, name, kind, entry.pop("inputs", None))
+        given = entry.pop("inputs", None)
+        inputs, several = stage_inputs(draft, name, kind, given)
         read = entries if ALL_STAGES in inputs else _stages_read(inputs, sources)
         names += [other for other in read if other in entries and other not in names]
         # Some checks need more than the stage's own settings. A parallel layout must divide the
@@ -283,6 +284,7 @@ def _stages(
         }
         config = _config(draft, name, kind, entry, context)
         if config is not None:
+            inputs = without_unasked(inputs, given, config)
             specs[name] = StageSpec(name, kind, config, inputs, several)
     return {name: specs[name] for name in entries if name in specs}
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from pcl_reasoner.core import files
 from pcl_reasoner.core.errors import shortened
+from pcl_reasoner.core.stage import StageConfig
 from pcl_reasoner.runner.draft import Draft
-from pcl_reasoner.stages import ALL_STAGES, STAGES
+from pcl_reasoner.stages import ALL_STAGES, SERVED, STAGES
 
 
 def stage_inputs(
@@ -24,6 +25,10 @@ def stage_inputs(
         name: The stage's name.
         kind: The stage's type.
         entry: The value of the stage's key ``inputs``; None if it has none.
+
+    Returns:
+        The inputs, with those of the roles `SERVED` that the recipe does not give; a stage that
+        asks no such server must drop them (`without_unasked`).
     """
     where = f"{draft.where(name, 'inputs')}: stages.{name}.inputs"
     given = draft.mapping(entry, where)
@@ -37,7 +42,8 @@ def stage_inputs(
             )
     found: dict[str, list[str]] = {}
     for role, default in defaults.items():
-        value: Any = given.get(role, None if role in optional else default)
+        of_the_name = role if role in SERVED and role in draft.value["sources"] else None
+        value: Any = given.get(role, of_the_name if role in optional else default)
         if value is None and role in optional:
             continue
         if problem := next(_problems(kind, role, value), None):
@@ -45,6 +51,22 @@ def stage_inputs(
         else:
             found[role] = value if isinstance(value, list) else [value]
     return found, frozenset(role for role in found if isinstance(given.get(role), list))
+
+
+def without_unasked(
+    inputs: dict[str, list[str]], given: Any, config: StageConfig
+) -> dict[str, list[str]]:
+    """Return a stage's inputs without models that it asks no server for.
+
+    Args:
+        inputs: The inputs, from `stage_inputs`.
+        given: The value of the stage's key ``inputs``; what it names is kept.
+        config: The stage's settings.
+    """
+    asked = {needs.role for needs in config.servers(inputs)}
+    named = given if isinstance(given, dict) else {}
+    dropped = {role for role in SERVED if role not in asked and role not in named}
+    return {role: names for role, names in inputs.items() if role not in dropped}
 
 
 def _problems(kind: str, role: str, value: Any) -> Iterator[str]:

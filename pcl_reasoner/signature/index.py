@@ -29,8 +29,8 @@ HASH_BYTES = 8
 MAX_NATS = 5.0
 """Nats of one term, at most: a single rare number does not make a question."""
 SMOOTHING = 10
-"""A term's share among the questions themselves is that of its other holders among the questions and
-so many more."""
+"""A term's share among the questions themselves is the number of its other holders, divided by
+the number of questions and this number."""
 ANSWER_NATS = 1.5
 """A text that shares fewer nats with a question is not searched for its answer."""
 FAMILIES = ("numbers", "formulas", "concepts", "asked")
@@ -139,6 +139,7 @@ class SignatureIndex:
     def __init__(self, signatures: Sequence[Signature], salts: Sequence[int | None]) -> None:
         self._count = len(signatures)
         self._ordinary = background().terms_per_problem
+        self._ordinary_concepts = background().concepts_per_problem
         self._total = background().problems + len(signatures) + 1
         self._answers = [
             (index, one.answer, salt)
@@ -180,7 +181,10 @@ class SignatureIndex:
         """
         families = families_of(text)
         length = max(1.0, len(families["numbers"] | families["formulas"]) / self._ordinary)
-        found = {name: self._found(name, families[name]) for name in FAMILIES}
+        # A long text has many concepts by chance.
+        wide = max(1.0, len(families["concepts"]) / self._ordinary_concepts)
+        widths = {"numbers": 1.0, "formulas": 1.0, "concepts": wide, "asked": wide}
+        found = {name: self._found(name, families[name], widths[name]) for name in FAMILIES}
         own = {name: self._own(families[name]) for name in FAMILIES}
         numbers = self._found("numbers", families["numbers"], length)
         formulas = self._found("formulas", families["formulas"], length)

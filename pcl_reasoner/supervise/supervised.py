@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Self
 
 from pcl_reasoner.core.files import last_lines
+from pcl_reasoner.core.programs import Program
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.supervise.connection import SSH, command_on
 from pcl_reasoner.supervise.environment import environment_steps, export
@@ -207,6 +208,7 @@ def host_line(
     program: str,
     base_env: Mapping[str, str] | None = None,
     override_env: Mapping[str, str] | None = None,
+    settings: Program | None = None,
 ) -> str:
     """Return the shell line that sets up a host's environment and then executes a command there.
 
@@ -217,8 +219,10 @@ def host_line(
         program: Path of the program. Its folder comes first in PATH, before ``per_host``'s Python.
         base_env: Environment variables that the launch file's environment overrides.
         override_env: Environment variables that override the host's.
+        settings: The launch file's part for the program; None: what all programs share.
     """
-    steps = environment_steps(placement, host, program, base_env)
-    path = f"export PATH={shlex.quote(str(Path(program).parent))}:$PATH"
+    steps = environment_steps(placement, host, program, base_env, settings)
+    folder = Path(program).parent
+    path = [f"export PATH={shlex.quote(str(folder))}:$PATH"] if folder != Path() else []
     exports = [export(name, value) for name, value in (override_env or {}).items()]
-    return " && ".join([*steps, path, *exports, f"exec {shlex.join(command)}"])
+    return " && ".join([*steps, *path, *exports, f"exec {shlex.join(command)}"])

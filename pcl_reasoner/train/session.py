@@ -63,13 +63,13 @@ def run_training(
         run_on_hosts(config, folders, output, steps, prepare, env, logs / name, context)
         return
     _check_local(context)
-    port, seconds = context.placement.master_port, context.placement.cluster_time_out
-    log_dir = f"{WORK}/msrun_log"
-    arguments = worker.command(["mindformers.yaml"], config.devices, port, log_dir, seconds)
-    env |= context.placement.env
+    placement = context.placement
+    settings = (placement.master_port, f"{WORK}/msrun_log", placement.cluster_time_out)
+    python = worker.interpreter(placement)
+    arguments = worker.command(["mindformers.yaml"], config.devices, *settings, python=python)
     metrics = output / "metrics.jsonl"
     log = logs / f"{name}.log"
-    worker.run_worker(arguments, output, log, metrics, steps, env, context.progress)
+    worker.run_worker(arguments, output, log, metrics, steps, env, context.progress, placement)
 
 
 def _check_local(context: StageContext) -> None:

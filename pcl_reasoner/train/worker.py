@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -13,9 +14,11 @@ from typing import Any
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.files import last_lines
+from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import Progress
-from pcl_reasoner.hosts.msrun import msrun_arguments
-from pcl_reasoner.supervise.supervised import Supervised
+from pcl_reasoner.hosts.msrun import msrun_arguments, training_line
+from pcl_reasoner.supervise.environment import environment_steps, sourced_files
+from pcl_reasoner.supervise.supervised import STOP_SECONDS, Supervised
 from pcl_reasoner.weights.conversion import write_mindformers
 from pcl_reasoner.weights.seals import SUFFIX, changed_files
 from pcl_reasoner.weights.slices import rank_files
@@ -124,6 +127,7 @@ def command(
     log_dir: str,
     seconds: int = 300,
     program: str = "pcl_reasoner.worker",
+    python: str = sys.executable,
 ) -> list[str]:
     """Return the command of a program on this machine: one process, or msrun for several.
 
@@ -134,13 +138,40 @@ def command(
         log_dir: Folder in which msrun writes worker_N.log.
         seconds: Time limit for all ranks to join.
         program: The module to run.
+        python: The interpreter; ``msrun`` is beside it.
     """
     entry = ["-m", program, *words]
     if devices == 1:
-        return [sys.executable, *entry]
-    msrun = Path(sys.executable).with_name("msrun")
+        return [python, *entry]
+    msrun = Path(python).with_name("msrun")
     options = msrun_arguments(devices, devices, 0, "127.0.0.1", port, log_dir, seconds)
     return [str(msrun), *options, "python", *entry]
+
+
+def interpreter(placement: Placement) -> str:
+    """Return the Python of training on this machine, as its launch file has it."""
+    training = placement.training
+    return training.python or ("python" if training.container else sys.executable)
+
+
+def in_environment(
+    arguments: list[str], folder: Path, env: Mapping[str, str], placement: Placement
+) -> list[str]:
+    """Return a command in training's own environment: as it is, in a shell, or in a container.
+
+    Args:
+        arguments: The command, from `command`.
+        folder: Its working directory.
+        env: Environment variables; the launch file's override them.
+        placement: Has the shell files, the variables and the container.
+    """
+    training = placement.training
+    if not training.container and not sourced_files(placement, "", training):
+        return arguments
+    python = None if arguments[0] in ("python", "msrun") else arguments[0]
+    steps = environment_steps(placement, "", python, {**QUIET, **env}, training)
+    steps += [f"cd {shlex.quote(str(folder.absolute()))}", f"exec {shlex.join(arguments)}"]
+    return ["bash", "-c", training_line(placement, " && ".join(steps))]
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
@@ -157,6 +188,7 @@ def run_worker(
     steps: int,
     env: Mapping[str, str],
     progress: Progress,
+    placement: Placement = Placement(),  # noqa: B008
 ) -> None:
     """Run the training process to its end.
 
@@ -168,6 +200,7 @@ def run_worker(
         steps: Optimizer steps in all.
         env: Additional environment variables.
         progress: Where progress is reported.
+        placement: Has the launch file's part of the environment, which overrides ``env``.
 
     Raises:
         StageError: The process failed; the message has the last lines of its log.
@@ -175,7 +208,11 @@ def run_worker(
     """
     log.unlink(missing_ok=True)
     mark, limit = str(folder.absolute()), _STOP_SECONDS
-    with Supervised.here(arguments, log, folder, environment(env), mark, limit) as training:
+    own = {**env, **placement.env, **placement.training.environment}
+    arguments = in_environment(arguments, folder, env, placement)
+    if placement.training.container:
+        limit = STOP_SECONDS
+    with Supervised.here(arguments, log, folder, environment(own), mark, limit) as training:
         while (code := training.poll()) is None:
             time.sleep(POLL_SECONDS)
             step, note = _last_step(metrics)

@@ -262,7 +262,7 @@ def opened(
         yield FolderScorer(config, _folder(model, "engine: local"))
         return
     placement = context.placement
-    urls = addresses(placement.score_urls, placement)
+    urls = addresses(placement.urls_of("scoring"), placement)
     if not urls and placement.scoring is None:
         raise StageError(
             "the reward model needs a server: set placement.score_urls in the launch file, or "

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from deconbench.__main__ import table, wilson
+from deconbench.__main__ import table
 from deconbench.cases import NEIGHBOURS, WRITTEN, Case, cases, problems
 from deconbench.checkers import grams, minhash, one_in_common, two_stages, weighted
 
@@ -81,5 +81,3 @@ def test_the_table_counts_copies_among_what_is_flagged() -> None:
     assert cells["solution"][:2] == ["2", "1"]
     assert cells[NEIGHBOURS][:2] == ["1", "1"]
     assert cells["precision"] == ["50.0%"]  # the class with other numbers is not counted
-    low, high = wilson(1, 2)
-    assert (round(low, 4), round(high, 4)) == (0.0945, 0.9055)

@@ -167,7 +167,7 @@ class TestDryRun:
         own, first = folder / "mindformers.train.yaml", folder / "mindformers.v1_sft.train.yaml"
         assert f"written: {own}" in out.splitlines()
         assert first.is_file()
-        assert re.search(r"^on \S+:\n  # .+\n  \S+", out, re.M)
+        assert re.search(r"^  on \S+:\n    # .+\n    \S+", out, re.M)
         assert call("diff", "v15_opg", str(own))[:2] == (0, "no difference\n")
         rendered = yaml.safe_load(own.read_text())
         rendered["runner_config"]["epochs"] = 77

@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 from curate_helpers import NEMOTRON, RAY, Folder, Rows, payload, read, record, walk, write
 
-from pcl_reasoner.core.engine import connected
 from pcl_reasoner.core.schema import DataEngine, Placement
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.curate import problem_id
@@ -24,6 +23,7 @@ from pcl_reasoner.curate.convert import convert
 from pcl_reasoner.curate.difficulty import DifficultyConfig, difficulty
 from pcl_reasoner.curate.lengths import LengthsConfig, lengths
 from pcl_reasoner.curate.unique import UniqueConfig, unique
+from pcl_reasoner.data_engine.tasks import connected
 
 
 def some_records() -> Rows:

@@ -178,10 +178,10 @@ def test_another_judge_is_another_grade(judge: Path, tmp_path: Path) -> None:
     write_responses(tmp_path / "sample", ROWS)
     (tmp_path / "r.yaml").write_text(
         f"sources:\n  responses: {{path: {tmp_path / 'sample'}}}\n"
-        f"  problems: {{path: {tmp_path / 'problems'}}}\n  judge: {{path: {judge}, kind: model}}\n"
+        f"  problems: {{path: {tmp_path / 'problems'}}}\n  asked: {{path: {judge}, kind: model}}\n"
         "stages:\n  without: {stage: grade, method: judge, inputs: &inputs "
         "{responses: responses, problems: problems}}\n"
-        "  with: {stage: grade, method: judge, inputs: {<<: *inputs, judge: judge}}\n"
+        "  with: {stage: grade, method: judge, inputs: {<<: *inputs, judge: asked}}\n"
     )
     text = weights.read_text()
 

@@ -8,6 +8,7 @@ Its environment says how it fails:
     STAND_IN_TEXT   what it answers, in place of a response
     STAND_IN_ROOT   the folder that it says to serve, in place of the one that it was started with
     STAND_IN_NAMES  names of its model, in place of those that it was given
+    STAND_IN_HOST   the address that it listens on, where several hosts are one machine
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ def main(words: list[str]) -> None:
     if how != "never_ready":
         names = words[3 : words.index("--host")]
         options = dict(zip(words[3 + len(names) :: 2], words[4 + len(names) :: 2], strict=False))
-        server = StandIn(port=int(options["--port"]), host=options["--host"])
+        host = os.environ.get("STAND_IN_HOST", options["--host"])
+        server = StandIn(port=int(options["--port"]), host=host)
         server.key = os.environ.get("VLLM_API_KEY")
         server.text = os.environ.get("STAND_IN_TEXT", server.text)
         names = os.environ.get("STAND_IN_NAMES", " ".join(names)).split()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from click.testing import CliRunner
 from plan_trainings import recipe_training
 
 from pcl_reasoner.cli.main import cli
-from pcl_reasoner.core.files import shipped
+from pcl_reasoner.core.files import find, shipped
 from pcl_reasoner.core.yaml_file import read_yaml
 from pcl_reasoner.estimate.chips import read_chip
 from pcl_reasoner.estimate.layouts import least_recompute, memory_limit
@@ -44,7 +45,7 @@ def test_every_launch_file_goes_with_every_recipe(launch: str, recipe: str) -> N
     whole = recipe != "am_thinking_v1" or load_launch(launch).profile == "laptop"
     until = [] if whole else ["--until", ends.get(launch, "export")]
     answer = CliRunner().invoke(cli, ["validate", recipe, "--launch", launch, *until])
-    assert (answer.exit_code, answer.output.startswith("ok: ")) == (0, True)
+    assert (answer.exit_code, answer.output.splitlines()[-1].startswith("ok: ")) == (0, True)
     loaded = load_recipe(recipe, launch)
     placement = loaded.launch.placement
     config = loaded.stages["train"].config
@@ -208,3 +209,47 @@ def test_swap_where_everything_is_recomputed_is_said_beside_it() -> None:
     train = read_yaml(file)["hashed"]["train"]
     assert train["swap"] is True and train["recompute"] is True
     assert "of no effect" in file.read_text().partition("    swap: true")[0]
+
+
+SHAPE_7B = {
+    "model_type": "qwen2",
+    "num_hidden_layers": 28,
+    "hidden_size": 3584,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "intermediate_size": 18944,
+    "vocab_size": 152064,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e6,
+    "max_position_embeddings": 32768,
+    "tie_word_embeddings": False,
+}
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_persons_own_7b_model_fits_and_uses_all_devices(
+    copied: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The recipe of docs/your_own.md, with the page's launch file or a copy of one_node_7b."""
+    page = (Path(__file__).parents[2] / "docs" / "your_own.md").read_text()
+    texts = re.findall(r"```yaml\n(.*?)```", page, re.S)
+    for name in ("my_recipe.yaml", "my_machine.yaml"):
+        [text] = [text for text in texts if text.startswith(f"# {name}")]
+        (tmp_path / name).write_text(text)
+    if copied:
+        (tmp_path / "my_machine.yaml").write_text(find("one_node_7b", "launch").read_text())
+    monkeypatch.chdir(tmp_path)
+    Path("models/mine").mkdir(parents=True)
+    Path("models/mine/config.json").write_text(json.dumps(SHAPE_7B))
+    Path("prompts").mkdir()
+    Path("prompts/my_judge.txt").write_text("{ground_truth} {candidate}")
+    job = recipe_training("my_recipe.yaml", "my_machine.yaml", tmp_path / "runs")
+    recipe = load_recipe("my_recipe.yaml", "my_machine.yaml")
+    chip = read_chip("ascend_910b", "bfloat16")
+    assert fullest(job)[1] <= memory_limit(job, chip)
+    placement = recipe.launch.placement
+    assert job.data * job.tensor * job.stages == placement.devices_per_host == 8
+    for kind in ("sampling", "judging"):
+        serving = placement.serving_of(kind)  # type: ignore[arg-type]
+        assert serving is not None and serving.devices is not None
+        assert serving.servers * serving.devices == 8

@@ -26,7 +26,7 @@ OWN_RAY = "mkdir -p /tmp/ray && mount -t tmpfs none /tmp/ray"
 DRIVER = """
 import json, sys, time
 from pathlib import Path
-from pcl_reasoner.core.engine import map_parts
+from pcl_reasoner.data_engine.tasks import map_parts
 from pcl_reasoner.hosts.ray_cluster import ray_on_hosts
 from pcl_reasoner.core.schema import JoinedCluster, Placement
 from pcl_reasoner.core.stage import NoProgress

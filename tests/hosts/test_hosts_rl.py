@@ -14,9 +14,9 @@ from rl_stage_helpers import lines_of, stage_settings, write_inputs
 
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.stage import StageContext
-from pcl_reasoner.inference.serve_command import free_port
 from pcl_reasoner.rl.stage import rl
 from pcl_reasoner.rounds.config import RlConfig
+from pcl_reasoner.serving.serve_command import free_port
 
 HOSTS = {"hosts": ["127.0.0.1", "127.0.0.2"], "cluster_time_out": 300, "log_dir": "work/msrun_log"}
 

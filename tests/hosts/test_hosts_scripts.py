@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -191,9 +192,10 @@ def test_a_server_of_the_trained_model_on_every_host(tmp_path: Path) -> None:
     assert call(scripts.files[2], path, said).returncode == 0
     [given] = said_in(said)
     assert given["words"][:2] == ["serve", str(weights)]
-    assert given["words"][-4:] == [
+    assert given["words"][-6:] == [
         *["--generation-config", "vllm"],
         *["--load-format", "safetensors"],
+        *["--tensor-parallel-size", "8"],
     ]
 
 
@@ -338,7 +340,9 @@ def test_a_dry_run_writes_scripts_that_bash_can_read(
     written = sorted((runs / recipe / "launch").rglob("*.*"))
     files = [file for file in written if file.is_file()]
     stages = {file.parent.name for file in files}
-    served = {"evaluate"} if recipe == "v1_sft" else {"sample", "evaluate_before", "evaluate_after"}
+    served = {"prove", "evaluate"}
+    if recipe != "v1_sft":
+        served = {"sample", "evaluate_before", "prove", "evaluate_after"}
     assert stages == {"train", *served}
     assert len(files) == len(stages) * (16 + 2)
     for file in files:
@@ -347,3 +351,93 @@ def test_a_dry_run_writes_scripts_that_bash_can_read(
         assert os.access(file, os.X_OK)
     job = shlex.quote(str(runs / recipe / "launch" / "train" / "job.sbatch"))
     assert f"start with: sbatch {job}" in answer.output
+
+
+SRUN_SERVERS = """#!/usr/bin/env bash
+# Two tasks on each of three nodes, all at once; the exit code is the highest of them.
+[ "$1 $2" = "--kill-on-bad-exit=0 --wait=0" ] || exit 99
+shift 2
+for node in 0 1 2; do
+  for task in 0 1; do
+    SLURM_NODEID=$node SLURM_LOCALID=$task SLURMD_NODENAME=n$node "$@" &
+    tasks="$tasks $!"
+  done
+done
+code=0
+for task in $tasks; do wait $task || code=$?; done
+exit $code
+"""
+DIES = SAY.replace(
+    "said = {",
+    'if os.environ["SLURM_NODEID"] + os.environ["SLURM_LOCALID"] == "11":\n'
+    '    sys.exit(7 if not os.path.exists(os.environ["SAID"] + ".once") else 0)\nsaid = {',
+)
+
+
+def test_one_dead_server_of_a_slurm_job_is_started_again_and_the_others_go_on(
+    tmp_path: Path,
+) -> None:
+    cann = tmp_path / "cann"
+    cann.write_text('export CANN="9.1.0$NOT_SET_ANYWHERE"\n')
+    serving = {
+        "executable": str(tmp_path / "bin" / "vllm"),
+        "by_hand": True,
+        "servers": 2,
+        "devices": 4,
+        "restarts": 2,
+        "set_env": str(cann),
+        "environment": {"OWN": "1"},
+    }
+    planned = planned_stage(tmp_path / "a b", "evaluate", sampling=serving)
+    placement = planned.recipe.launch.placement
+    assert placement.urls_of("sampling")[:3] == [
+        *("http://a1:8000/v1", "http://a1:8001/v1", "http://b2:8000/v1")
+    ]
+    weights = planned.inputs["model"].path
+    weights.mkdir(parents=True)
+    (weights / "config.json").write_text("{}")
+    [scripts] = write_scripts(planned)
+    assert scripts.files[1].name == "host_00_a1.server_1.sh"
+    job = scripts.folder / "job.sbatch"
+    assert "#SBATCH --nodelist=a1,b2,c3\n#SBATCH --ntasks-per-node=2\n" in job.read_text()
+    # The server of node 1, task 1 ends with an error at each of its three starts.
+    path = programs(tmp_path, vllm=DIES, srun=SRUN_SERVERS, scontrol="#!/bin/sh\n")
+    said = tmp_path / "said"
+    answer = call(job, path, said)
+    assert answer.returncode == 7
+    assert answer.stdout.count("the server ended with exit code 7") == 3
+    given = said_in(said)
+    ports = Counter(one["words"][one["words"].index("--port") + 1] for one in given)
+    # Stand-ins end at once, with 0, and are started three times each: 3 x 3 and 2 x 3 starts.
+    assert ports == {"8000": 9, "8001": 6}
+    devices = {
+        (one["env"]["SLURM_LOCALID"], one["env"]["ASCEND_RT_VISIBLE_DEVICES"]) for one in given
+    }
+    assert devices == {("0", "0,1,2,3"), ("1", "4,5,6,7")}
+    assert {(one["env"]["CANN"], one["env"]["OWN"]) for one in given} == {("9.1.0", "1")}
+    # By hand, one script starts one server.
+    said.unlink()
+    assert call(scripts.files[3], path, said, SLURM_NODEID="", SLURM_LOCALID="").returncode == 0
+    [alone] = said_in(said)
+    assert alone["words"][alone["words"].index("--port") + 1] == "8001"
+    assert alone["env"]["ASCEND_RT_VISIBLE_DEVICES"] == "4,5,6,7"
+
+
+def test_training_of_a_slurm_job_in_a_container_gets_its_place_from_slurm(tmp_path: Path) -> None:
+    container = {"image": "mindformers:1", "runtime": str(tmp_path / "bin" / "docker")}
+    planned = with_configuration(
+        planned_stage(
+            tmp_path / "a b", training={"container": container, "environment": {"A": "1"}}
+        )
+    )
+    [scripts] = write_scripts(planned)
+    docker = "#!/bin/bash\n" + '[ "$1" = run ] || exit 0\nexec bash -c "${@: -1}"\n'
+    scontrol = "#!/bin/sh\nprintf 'n0\\nn1\\nn2\\n'\n"
+    path = programs(tmp_path, msrun=SAY, srun=SRUN, docker=docker, scontrol=scontrol)
+    said = tmp_path / "said"
+    answer = call(scripts.folder / "job.sbatch", path, said, SLURM_JOB_NODELIST="n[0-2]")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    words = [one["words"] for one in said_in(said)]
+    assert [one[4] for one in words] == ["--node_rank=0", "--node_rank=1", "--node_rank=2"]
+    assert all(one[2] == "--master_addr=n0" for one in words)
+    assert {one["env"]["A"] for one in said_in(said)} == {"1"}

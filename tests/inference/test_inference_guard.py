@@ -14,8 +14,8 @@ import pytest
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.serving import GUARD_FOLDER, Serving
 from pcl_reasoner.inference.guard.pclr_guard import Guard
-from pcl_reasoner.inference.serve_command import command, remote_line
 from pcl_reasoner.inference.settings import SamplingConfig
+from pcl_reasoner.serving.serve_command import command, local_command, remote_line
 
 SETTINGS = SamplingConfig(served_model="reward", max_model_len=512)
 
@@ -85,8 +85,8 @@ def test_only_a_server_of_a_reward_model_pools_and_keeps_the_pythonpath_of_set_e
     serving = Serving(executable=str(printing), arguments=["--dtype", "float32"])
     placement = Placement(hosts=["a"], set_env=str(cann), scoring=serving)
     common = (serving, placement, tmp_path, SETTINGS, 8000)
-    here = command(*common, pooling=True)
-    there = remote_line(serving, placement, command(*common, "0.0.0.0", pooling=True), "a", 0)
+    here = local_command(serving, placement, command(*common, pooling=True), 0, 8000)
+    there = remote_line(serving, placement, command(*common, "0.0.0.0", pooling=True), "a", 0, 8000)
     told = "--runner pooling --middleware pclr_guard.Guard --dtype float32"
     for line in (here, ["bash", "-c", there]):
         done = subprocess.run(
@@ -106,7 +106,7 @@ def test_a_server_whose_weights_can_be_replaced_is_guarded_here_and_there(tmp_pa
     common = (serving, placement, tmp_path, SETTINGS, 8000)
     here = command(*common, replaceable=True)
     words = command(*common, "0.0.0.0", replaceable=True)
-    there = remote_line(serving, placement, words, "a", 0)
+    there = remote_line(serving, placement, words, "a", 0, 8000)
     for line in (here, ["bash", "-c", there]):
         done = subprocess.run(
             line, capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"}

@@ -23,10 +23,10 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.serving import Serving
 from pcl_reasoner.inference import server
-from pcl_reasoner.inference.serve_command import command, devices_of, environment, remote_line
 from pcl_reasoner.inference.server import SupervisedServer, started
-from pcl_reasoner.inference.server_key import configured_key, generated_key
 from pcl_reasoner.sample.stage import SampleConfig, sample
+from pcl_reasoner.serving.serve_command import command, devices_of, environment, remote_line
+from pcl_reasoner.serving.server_key import configured_key, generated_key
 from pcl_reasoner.supervise import supervised
 from pcl_reasoner.weights.identity import weights_hash
 
@@ -117,7 +117,7 @@ def test_a_key_stands_in_no_line_of_a_host() -> None:
     env = {"VLLM_API_KEY": "s3cret", "A": "1"}
     placement = Placement(hosts=["a"], env=env, per_host={"a": {"env": {**env, "B": "2"}}})
     value = Serving(executable="/v/vllm", environment={**env, "C": "3"})
-    line = remote_line(value, placement, ["/v/vllm", "serve"], "a", 0)
+    line = remote_line(value, placement, ["/v/vllm", "serve"], "a", 0, 8000)
     assert "export A=1" in line and "export B=2" in line and "export C=3" in line
     assert "s3cret" not in line
 
@@ -277,13 +277,17 @@ def test_the_command_on_devices(tmp_path: Path) -> None:
     placement = Placement(
         sampling={"executable": "/opt/v/bin/python", "arguments": ["--port", "1"]},
         server_devices=8,
-        set_env="/usr/local/set_env.sh",
     )
     assert placement.sampling is not None
     words = command(placement.sampling, placement, tmp_path, config, 7)
     assert words == [
-        *["bash", "-c", 'source "$0" && exec "$@"', "/usr/local/set_env.sh", "/opt/v/bin/python"],
-        *["-m", "vllm.entrypoints.openai.api_server", "--model", str(tmp_path)],
+        *[
+            "/opt/v/bin/python",
+            "-m",
+            "vllm.entrypoints.openai.api_server",
+            "--model",
+            str(tmp_path),
+        ],
         *["--served-model-name", "policy", "--host", "127.0.0.1", "--port", "7"],
         *["--max-model-len", "200", "--generation-config", "vllm"],
         *["--load-format", "safetensors"],

@@ -9,7 +9,6 @@ import pytest
 from rehearsals import on_ranks, round_config
 
 from pcl_reasoner.core.stage import StageContext
-from pcl_reasoner.inference.serve_command import free_port
 from pcl_reasoner.rehearse.rounds import row_counts, scale_rounds, write_run
 from pcl_reasoner.rehearse.rows import write_rows
 from pcl_reasoner.rehearse.scale import Scaled
@@ -19,6 +18,7 @@ from pcl_reasoner.rl.render import ROUNDS
 from pcl_reasoner.rl.training import Training
 from pcl_reasoner.rounds.config import RlConfig
 from pcl_reasoner.rounds.files import END, ROUND, round_folder
+from pcl_reasoner.serving.serve_command import free_port
 from pcl_reasoner.weights.slices import rank_files
 
 pytestmark = pytest.mark.long

@@ -10,7 +10,12 @@ from pcl_reasoner.signature import index as index_module
 from pcl_reasoner.signature.background import Background, background
 from pcl_reasoner.signature.index import SignatureIndex, answer_key, in_common, signature
 
-COUNTS = Background(problems=98, terms_per_problem=2.0, counts={"97": 1, "12": 49, ":remainder": 9})
+COUNTS = Background(
+    problems=98,
+    terms_per_problem=2.0,
+    concepts_per_problem=2.0,
+    counts={"97": 1, "12": 49, ":remainder": 9},
+)
 QUESTION = "Find the remainder of 12 by 97."
 
 
@@ -65,6 +70,12 @@ def test_a_text_full_of_numbers_tells_less(counted: SignatureIndex) -> None:
     # Eight numbers, four times as many as an ordinary problem has.
     found = counted.shared("1 2 3 4 5 6 7 97")
     assert found.nats == pytest.approx([-math.log(1 - (1 - 0.025) ** 4)])
+
+
+def test_a_text_full_of_concepts_tells_less(counted: SignatureIndex) -> None:
+    # Four concepts, twice as many as an ordinary problem has.
+    found = counted.shared("the residue of the area of a triangle on a coin")
+    assert found.concept_nats == pytest.approx([-math.log(1 - (1 - 0.105) ** 2)])
 
 
 def test_a_number_that_no_problem_has_tells_five_nats_at_most() -> None:

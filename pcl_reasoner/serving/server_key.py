@@ -52,12 +52,13 @@ def generated_key(folder: Path) -> str:
     return key
 
 
+def cleaned(env: Mapping[str, str]) -> dict[str, str]:
+    """Return environment variables without an API key."""
+    return {name: value for name, value in env.items() if name != API_KEY}
+
+
 def without_key(placement: Placement) -> Placement:
     """Return a placement without API keys, for command lines, which every user can read."""
-
-    def cleaned(env: Mapping[str, str]) -> dict[str, str]:
-        return {name: value for name, value in env.items() if name != API_KEY}
-
     hosts = {
         name: one.model_copy(update={"env": cleaned(one.env)})
         for name, one in placement.per_host.items()

@@ -102,7 +102,7 @@ def _key(ask: Ask, url: str) -> str:
 
 def _started(ask: Ask, serving: Serving) -> Iterator[str]:
     """Say how the stage starts its servers, with the command of the first one."""
-    from pcl_reasoner.inference import serve_command
+    from pcl_reasoner.serving import serve_command
 
     needs, whole = ask.needs, ask.planned.recipe.launch.placement
     placement = ask.planned.spec.config.serves_on(whole)
@@ -122,18 +122,20 @@ def _started(ask: Ask, serving: Serving) -> Iterator[str]:
         return
     if here:
         port = serving.port or placement.first_port(needs.kind)
-        words = _words(ask, serving, placement, port, serve_command.LOCAL_ADDRESS)
+        words = words_of(ask, serving, placement, port, serve_command.LOCAL_ADDRESS)
         chosen = "" if serving.port else " (a free port is taken)"
         yield f"  here: {shlex.join(words)}{chosen}"
         return
     host = placement.hosts[0]
-    yield f"  on {host}: {_remote(ask, serving, placement, host, 0)}"
+    yield f"  on {host}: {remote(ask, serving, placement, host, 0)}"
 
 
-def _words(ask: Ask, serving: Serving, placement: Placement, port: int, address: str) -> list[str]:
-    """Return the command that starts a server of the stage."""
-    from pcl_reasoner.inference import serve_command
+def words_of(
+    ask: Ask, serving: Serving, placement: Placement, port: int, address: str
+) -> list[str]:
+    """Return the words of the command that starts a server of the stage."""
     from pcl_reasoner.inference.settings import SamplingConfig
+    from pcl_reasoner.serving import serve_command
 
     needs, path = ask.needs, ask.planned.inputs[ask.needs.role].path
     settings = SamplingConfig(
@@ -143,32 +145,13 @@ def _words(ask: Ask, serving: Serving, placement: Placement, port: int, address:
     return serve_command.command(serving, placement, path, settings, port, address, *kind)
 
 
-def _remote(ask: Ask, serving: Serving, placement: Placement, host: str, index: int) -> str:
+def remote(ask: Ask, serving: Serving, placement: Placement, host: str, index: int) -> str:
     """Return the shell line of a host's server; ``index`` counts its servers from 0."""
-    from pcl_reasoner.inference import serve_command
+    from pcl_reasoner.serving import serve_command
 
     port = placement.first_port(ask.needs.kind) + index
-    words = _words(ask, serving, placement, port, "0.0.0.0")
-    return serve_command.remote_line(serving, placement, words, host, index)
-
-
-def started_on_hosts(plan: Plan) -> Iterator[tuple[str, str, str]]:
-    """Yield (host, purpose, command) of the servers that stages ``rl`` start on the hosts.
-
-    Such a stage trains on some hosts and samples on others, so every host's part is shown.
-    """
-    for ask in asks_of(plan):
-        config, whole = ask.planned.spec.config, ask.planned.recipe.launch.placement
-        placement = config.serves_on(whole)
-        serving = placement.serving_of(ask.needs.kind)
-        named = ask.needs.role in ask.planned.inputs
-        if serving and named and config.waits_for_runner and len(whole.hosts) > 1:
-            for host in placement.hosts:
-                for index in range(serving.servers):
-                    purpose = (
-                        f"{ask.planned.title}: server of {ask.model}; run --start ssh starts it"
-                    )
-                    yield host, purpose, _remote(ask, serving, placement, host, index)
+    words = words_of(ask, serving, placement, port, "0.0.0.0")
+    return serve_command.remote_line(serving, placement, words, host, index, port)
 
 
 def _hosts(names: list[str], number: int) -> str:

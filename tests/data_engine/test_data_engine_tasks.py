@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from pcl_reasoner.core.artifact import TEMPORARY_FILES, atomic_file
-from pcl_reasoner.core.engine import connected, map_parts, sweep
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import DataEngine
 from pcl_reasoner.core.stage import NoProgress
+from pcl_reasoner.data_engine.tasks import connected, map_parts, sweep
 
 LOCAL = DataEngine()
 RAY = DataEngine(engine="ray", workers=2)
@@ -142,10 +142,14 @@ def test_the_cluster_goes_with_the_work() -> None:
 @pytest.mark.slow
 def test_training_can_follow_in_the_same_process() -> None:
     """MindSpore's protobuf files are refused by the implementation that Ray would load."""
-    words = "from test_core_engine import RAY, connected\nwith connected(RAY): import mindspore"
+    code = """
+from test_data_engine_tasks import RAY, connected
+with connected(RAY):
+    import mindspore
+"""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     environment.pop("PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION", None)
-    subprocess.run([sys.executable, "-c", words], env=environment, check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=120)
 
 
 def test_a_file_is_whole_or_not_there(tmp_path: Path) -> None:

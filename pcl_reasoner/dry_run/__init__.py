@@ -1,0 +1,1 @@
+"""What a run would do: its servers, and the commands of every host in their order."""
