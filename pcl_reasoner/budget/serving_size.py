@@ -23,10 +23,13 @@ from pcl_reasoner.grade.config import GradeConfig
 from pcl_reasoner.grade.problem_kinds import needs_of
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.perplexity.config import PerplexityConfig
+from pcl_reasoner.prove.config import ProveConfig
 from pcl_reasoner.rounds.config import RlConfig
 from pcl_reasoner.runner.plan import Plan, PlannedStage
 from pcl_reasoner.runner.stage_spec import StageSpec
 
+NOT_ESTIMATED = (ContaminationConfig, ProveConfig)
+"""Stages that ask servers little: the judge about close pairs, and the policy for a proof."""
 ANSWER_TOKENS = 500
 """Assumed tokens of a response after its think part, which is what a reward model reads."""
 ASSUMPTIONS = (
@@ -67,8 +70,7 @@ def asked_of_servers(plan: Plan, responses: Responses) -> list[Asked]:
     return [
         _asked(planned, needs, responses)
         for planned in plan.stages
-        if planned.recipe is plan.recipe
-        and not isinstance(planned.spec.config, ContaminationConfig)
+        if planned.recipe is plan.recipe and not isinstance(planned.spec.config, NOT_ESTIMATED)
         for needs in needs_of(plan, planned)
         if SERVERS[needs.kind].can_start
     ]
@@ -78,7 +80,7 @@ def _asked(planned: PlannedStage, needs: ServerNeeds, responses: Responses) -> A
     counted = responses.count(planned.spec) or Counted(0, NOT_COUNTED)
     placement = planned.spec.config.serves_on(planned.recipe.launch.placement)
     servers, note = _servers(placement, needs.kind)
-    serving = placement.serving_of(needs.kind)
+    serving = placement.described(needs.kind)
     tokens, prompt, notes = _lengths(planned.spec, needs, responses)
     config, limit = planned.spec.config, needs.max_model_len - PROMPT_TOKENS
     longest = config.max_new_tokens if isinstance(config, SamplingConfig) else None
@@ -147,7 +149,7 @@ def _under_way(spec: StageSpec, needs: ServerNeeds) -> int:
 
 def _servers(placement: Placement, kind: ServerKind) -> tuple[int, list[str]]:
     """(servers, notes): those that the stage starts, else one per URL, else one per host."""
-    hosts, serving = len(placement.hosts), placement.serving_of(kind)
+    hosts, serving = len(placement.hosts), placement.described(kind)
     if serving is None:
         return len(placement.urls_of(kind)) or hosts, []
     if hosts == 1:

@@ -27,7 +27,7 @@ from pcl_reasoner.contamination.fingerprints import Fingerprint
 from pcl_reasoner.contamination.ngrams import NgramIndex
 from pcl_reasoner.embedding.encoders import Vectors
 from pcl_reasoner.prompt.question_text import strip_template
-from pcl_reasoner.second_opinion.suspects import LOG_ODDS, Suspect, suspects
+from pcl_reasoner.second_opinion.suspects import NEAR_LOG_ODDS, Suspect, suspects
 from pcl_reasoner.signature import likeness
 from pcl_reasoner.signature.index import SignatureIndex
 from pcl_reasoner.signature.kinds import kind_of
@@ -240,7 +240,7 @@ class Scorer:
 
     def _odds_limits(self) -> list[float]:
         """Log-odds at which a decision changes."""
-        asked = [LOG_ODDS] if self._config.judge is not None else []
+        asked = [NEAR_LOG_ODDS] if self._config.judge is not None else []
         return [self._config.support, self._config.log_odds, *asked]
 
     def _is_certain(self, compared: Compared, cosines: Table, match: Match) -> bool:

@@ -293,8 +293,7 @@ def _srun_servers(node: Path) -> list[str]:
 
 def _srun_training(node: Path) -> list[str]:
     return [
-        "# The launch file's host names do not count here: Slurm chooses hosts, and the first",
-        "# of them is the master.",
+        "# Slurm chooses the hosts, not the launch file; the first of them is the master.",
         'mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")',
         'export PCLR_MASTER="${hosts[0]}"',
         "",

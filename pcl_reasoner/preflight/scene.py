@@ -167,7 +167,8 @@ class Scene:
 def kinds_graded(node: Node) -> dict[Any, Any]:
     """How a stage ``grade`` grades each kind of problems that can reach it.
 
-    A source that no stage ``convert`` read may have any kind; only mathematics is demanded.
+    A source that no stage ``convert`` read may have any kind; only mathematics is demanded. What
+    was sampled has the kinds that the stage ``sample`` was given.
     """
     found: set[str] = set()
     for one in node.before():
@@ -175,6 +176,9 @@ def kinds_graded(node: Node) -> dict[Any, Any]:
             config = one.config
             found.update((config.kind,) if config.kind else FORMAT_KINDS[config.format])
     found = found or {"math"}
+    sampled = node.stage("responses")
+    if sampled is not None:
+        found &= set(getattr(sampled.config, "kinds", None) or found)
     return {kind: how for kind, how in node.config.kinds.items() if kind in found}
 
 

@@ -172,7 +172,7 @@ def more_devices_than_there_are(scene: Scene) -> Iterator[Found]:
     told: set[tuple[int, str]] = set()
     for ask in scene.asks():
         kind, placement = ask.needs.kind, ask.placement
-        serving = placement.serving_of(kind)
+        serving = placement.described(kind)
         key = (id(ask.node.recipe.launch), kind)
         if serving is None or key in told or _on_cpu(scene, serving):
             continue
@@ -200,7 +200,7 @@ def heads_not_divisible(scene: Scene) -> Iterator[Found]:
     for ask in scene.asks():
         node, needs = ask.node, ask.needs
         model = model_of(scene, node, needs.role)
-        serving = ask.placement.serving_of(needs.kind)
+        serving = ask.placement.described(needs.kind)
         started = serving or (SERVERS[needs.kind].can_start and needs.role in node.inputs)
         if model is None or not model.heads or not started or needs.kind == "opinion":
             continue

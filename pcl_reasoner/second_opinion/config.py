@@ -50,7 +50,7 @@ class JudgeConfig(StageConfig):
 
 def missing_weights(placement: Placement, roles: Collection[str]) -> str | None:
     """Return what to do if the launch file starts the judge and the stage has no weights of it."""
-    if placement.judging is None or "judge" in roles:
+    if placement.described("judging") is None or "judge" in roles:
         return None
     return (
         "the launch file's placement.judging starts the judge and needs its weights: give the "

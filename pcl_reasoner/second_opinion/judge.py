@@ -80,7 +80,7 @@ class Judge:
     ) -> None:
         self.config, self._context, self._output = config, context, output
         self._cache, self._model = cache, model
-        self._urls = addresses(context.placement.judge_urls, context.placement)
+        self._urls = addresses(context.placement.urls_of("judging"), context.placement)
         if not self._urls and context.placement.judging is None:
             raise StageError(
                 "contamination: judge is set, but there is no server to ask. Set "

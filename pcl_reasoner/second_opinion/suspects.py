@@ -1,6 +1,7 @@
 """The questions that the judge is asked about: the pairs above a lower bar, by any rule.
 
     log-odds -1.5, containment 0.02     above the bar of -2
+    log-odds -3.5, cosine 0.71          above the bar of -4 for such a cosine
     log-odds -9.0, containment 0.20     above the bar of 0.15
 
 The judge decides about suspects. Their bars are far below the limits at which the rules decide.
@@ -14,7 +15,9 @@ import numpy.typing as npt
 Table = npt.NDArray[np.float64]
 
 LOG_ODDS, CONTAINMENT, COSINE = -2.0, 0.15, 0.5
-"""The bars. The cosine is compared only where there are no log-odds."""
+"""The bars. The cosine is one only where there are no log-odds, or with NEAR_LOG_ODDS."""
+NEAR_LOG_ODDS = -4.0
+"""The bar of the log-odds for pairs whose cosine reaches COSINE."""
 MOST = 10
 """Largest number of suspects per text; more of them are left out, unless a rule flags them."""
 
@@ -61,6 +64,8 @@ def suspects(
     closeness = containment
     if log_odds is not None:
         above, closeness = above | (log_odds >= LOG_ODDS), log_odds
+        if cosine is not None:
+            above = above | ((log_odds >= NEAR_LOG_ODDS) & (cosine >= COSINE))
     elif cosine is not None:
         above, closeness = above | (cosine >= COSINE), cosine
     chosen = np.flatnonzero(above).tolist()

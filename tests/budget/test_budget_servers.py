@@ -314,16 +314,22 @@ def test_sixteen_hosts_with_two_servers_each(tmp_path: Path) -> None:
 
 
 def test_idle_devices_of_a_node_are_named(tmp_path: Path) -> None:
-    """The 7B model's server takes 4 of 8 devices; two servers take half the hours."""
-    words = ["plan", "v1_sft", "--launch", "one_node_7b", "--runs", str(tmp_path)]
-    said = CliRunner().invoke(cli, words, catch_exceptions=False).output
+    """The 7B model's server takes 4 of 8 devices; two servers, as shipped, take half the hours."""
+    launch = read_yaml(find("one_node_7b", "launch"))
+    launch["placement"]["sampling"]["servers"] = 1
+    (tmp_path / "one.yaml").write_text(yaml_text(launch))
+    words = ["plan", "v1_sft", "--runs", str(tmp_path), "--launch"]
+    shipped = CliRunner().invoke(cli, [*words, "one_node_7b"], catch_exceptions=False).output
+    assert "devices are idle" not in shipped
+    one = str(tmp_path / "one.yaml")
+    said = CliRunner().invoke(cli, [*words, one], catch_exceptions=False).output
     [line] = [line for line in said.splitlines() if "devices are idle" in line]
     assert line.strip().startswith(
         "v1_sft/evaluate: 4 of the hosts' devices are idle: 2 servers of 4 devices"
     )
     assert line.endswith("take 1.1 h in place of 2.2 h")
     # Servers at URLs run on other machines: their devices are not known here.
-    launch = read_yaml(find("one_node_7b", "launch"))
+    del launch["placement"]["sampling"]
     launch["placement"]["server_urls"] = ["http://a:1/v1"]
     (tmp_path / "own.yaml").write_text(yaml_text(launch))
     plan = plan_of(tmp_path, "v1_sft", str(tmp_path / "own.yaml"))

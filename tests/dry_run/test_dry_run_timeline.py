@@ -116,7 +116,11 @@ def test_the_dry_runs_commands_are_those_that_run_in_their_order(
     expected = [
         sorted(words for _, words in group) for _, group in groupby(planned, lambda x: x[0])
     ]
-    real = [[host, *words] for host, _, words in started]
+    # The second name of a server has a hash of its weights, which need not be here yet.
+    real = [
+        [host, *(w for w in words if "policy@" not in w and "judge@" not in w)]
+        for host, _, words in started
+    ]
     assert [sorted(real[first : first + 2]) for first in (0, 2, 4)] == expected
     assert [stage for stage, _ in groupby(planned, lambda x: x[0])] == [
         *("swaps/sample", "swaps/grade", "swaps/before")

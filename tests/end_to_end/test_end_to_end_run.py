@@ -46,6 +46,7 @@ WALK = [
     "v15_opg/train",
     "v15_opg/export",
     "v15_opg/evaluate_before",
+    "v15_opg/prove",
     "v15_opg/evaluate_after",
     "v15_opg/report",
 ]

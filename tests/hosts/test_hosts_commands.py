@@ -161,7 +161,7 @@ def test_v15_in_the_order_of_its_stages(tmp_path: Path) -> None:
     first = commands(tmp_path, "v15_opg", "atlas_910c_16x8")["node01"]
     purposes = [line.split(": ")[0].removeprefix("v15_opg/") for line in first]
     assert purposes == ["sample", "train", "evaluate_before", "prove", "evaluate_after"]
-    sample, train, before, after = first
+    sample, train, before, _, after = first
     # What samples and what is evaluated first is the policy; what is evaluated last is the export.
     served = [shlex.split(line.partition("vllm serve ")[2])[0] for line in (sample, before, after)]
     assert served[0] == served[1] != served[2]

@@ -111,4 +111,4 @@ def test_real_hosts_that_are_fit(tmp_path: Path, two: Hosts) -> None:
     )
     words = ["--launch", launch, "--runs", str(tmp_path / "runs")]
     answer = CliRunner().invoke(cli, ["validate", "v1_sft", "--hosts", *words])
-    assert (answer.exit_code, answer.output) == (0, "ok: 9 stages\n")
+    assert (answer.exit_code, answer.output) == (0, "ok: 10 stages\n")

@@ -13,8 +13,10 @@ NONE = np.zeros(5, bool)
 
 
 def test_pairs_above_a_bar_are_asked_about_closest_first() -> None:
-    # 1 has the n-grams; 3 is just below the bar of -2.
-    assert suspects(COSINES, CONTAINMENT, LOG_ODDS, NONE) == [4, 0, 2, 1]
+    # 1 has the n-grams; 3 is below the bar of -2, but its cosine is 0.5.
+    assert suspects(COSINES, CONTAINMENT, LOG_ODDS, NONE) == [4, 0, 2, 3, 1]
+    assert suspects(COSINES - 0.01, CONTAINMENT, LOG_ODDS, NONE) == [4, 0, 2, 1]
+    assert suspects(COSINES, CONTAINMENT, LOG_ODDS - 2, NONE) == [4, 0, 1]
 
 
 def test_without_log_odds_the_cosine_counts_and_without_both_the_n_grams() -> None:
@@ -24,7 +26,7 @@ def test_without_log_odds_the_cosine_counts_and_without_both_the_n_grams() -> No
 
 def test_what_a_rule_flags_comes_first_and_is_never_left_out() -> None:
     flagged = np.array([False, False, False, True, False])
-    assert suspects(COSINES, CONTAINMENT, LOG_ODDS, flagged) == [3, 4, 0, 2, 1]
+    assert suspects(None, CONTAINMENT, LOG_ODDS, flagged) == [3, 4, 0, 2, 1]
     many = np.zeros(MOST + 3)
     assert suspects(None, many, many, np.zeros(MOST + 3, bool)) == list(range(MOST))
     assert len(suspects(None, many, many, np.ones(MOST + 3, bool))) == MOST + 3

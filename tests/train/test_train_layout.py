@@ -150,10 +150,10 @@ def test_validate_says_what_it_could_not_check(tmp_path: Path) -> None:
     code, said = validate(*launch, "train.model=null")
     assert code == 0 and "not checked: stage train: heads, layers, vocabulary and widths" in said
     assert "the weights of 'policy' are not here" in said
-    assert validate(*launch) == (0, "ok: 8 stages\n")
+    assert validate(*launch) == (0, "ok: 9 stages\n")
     # 16 heads and 8 key-value heads go over TP 8, 18 944 and 152 064 do, too.
     folder = write_weights(tmp_path / "w", num_attention_heads=16, num_key_value_heads=8)
-    assert validate(*launch, *with_weights(folder)) == (0, "ok: 8 stages\n")
+    assert validate(*launch, *with_weights(folder)) == (0, "ok: 9 stages\n")
 
 
 def test_weights_that_were_fetched_are_checked_before_the_first_stage(tmp_path: Path) -> None:

@@ -139,9 +139,10 @@ def test_the_server_reads_what_training_reads_and_another_template_is_refused(
     published = shutil.copytree(
         inputs["policy"], tmp_path / "policy", ignore=shutil.ignore_patterns("prompt.json")
     )
-    inputs = {**inputs, "policy": published}
+    named = {str(published.resolve()): str(inputs["policy"].resolve())}
+    made = context(tmp_path / "out", server_urls=[url], server_paths=named)
     with pytest.raises(StageError, match="tokenizes a prompt differently from this stage"):
-        sample(config, inputs, tmp_path / "out", context(tmp_path / "out", server_urls=[url]))
+        sample(config, {**inputs, "policy": published}, tmp_path / "out", made)
 
 
 def test_a_stranger_is_refused(

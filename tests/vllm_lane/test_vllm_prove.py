@@ -22,7 +22,9 @@ from pcl_reasoner.inference.server import SupervisedServer
 from pcl_reasoner.sample.stage import SampleConfig
 
 SETTINGS = ("rope", "epsilon")
-WEIGHTS = ("joined matrix", "heads swapped", "head tied", "layer", "before")
+WEIGHTS = ("heads swapped", "before")
+LONG_WEIGHTS = ("joined matrix", "head tied", "layer")
+"""Tried by hand before an issue is closed: the vLLM lane of every push has its limit."""
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +74,10 @@ def prove_at(trained: Trained, output: Path, model: Path, url: str) -> None:
     trained.prove(output, model, {}, server_urls=[url], api_keys={url: KEY})
 
 
-@pytest.mark.parametrize("fault", ["none", *WEIGHTS])
+@pytest.mark.parametrize(
+    "fault",
+    ["none", *WEIGHTS, *(pytest.param(fault, marks=pytest.mark.long) for fault in LONG_WEIGHTS)],
+)
 def test_weights_of_a_running_server(
     trained: Trained, running: SupervisedServer, tmp_path: Path, fault: str
 ) -> None:
@@ -88,6 +93,7 @@ def test_weights_of_a_running_server(
     assert f"{url}: does not compute what the trained checkpoint computes" in str(raised.value)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", SETTINGS)
 def test_settings_of_a_server_that_the_stage_starts(
     trained: Trained, tmp_path: Path, fault: str
