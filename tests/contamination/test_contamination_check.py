@@ -208,6 +208,21 @@ def test_a_question_without_numbers_is_supported_by_its_concepts() -> None:
     assert [match.rule for match in found.matches] == ["embedding", None]
 
 
+def test_problems_of_the_questions_generator_are_no_copies() -> None:
+    """Numbers and concepts that all questions have say nothing about one of them."""
+    texts = [
+        f"The bag of Tom has {a} bells. Monday breaks {b}, Tuesday finds {c}. How many in the end?"
+        for a in range(2, 8)
+        for b in range(2, 8)
+        for c in range(2, 8)
+    ]
+    questions = [Question("ours", str(i), text) for i, text in enumerate(texts[::2])]
+    others = [text.replace("Tom", "Ada").replace("bells", "pens") for text in texts[1::2]]
+    config = ContaminationConfig(embedding=False, ngrams=False)
+    found = check(others, questions, config)
+    assert [match.rule for match in found.matches] == [None] * len(others)
+
+
 def test_half_a_question_needs_no_support() -> None:
     """It has half of the numbers, and the cosine with the half is 1."""
     half, _ = halves_of(ROOTS[0].text)
