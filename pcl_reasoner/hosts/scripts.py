@@ -273,6 +273,7 @@ def slurm_job(title: str, placement: Placement, node: Path, serving: Serving | N
             *named,
             f"#SBATCH --ntasks-per-node={tasks}",
             "#SBATCH --exclusive",
+            "#SBATCH --mem=0",  # an exclusive job has all cores, but only the memory it asks for
             "# Sites name their NPUs and limit the hours of a job as they like: add here what",
             "# yours asks for, for example",
             f"##SBATCH --gres=npu:{placement.devices_per_host}",
@@ -368,16 +369,15 @@ def _serve_checks(planned: PlannedStage, needs: ServerNeeds, serving: Serving) -
     maker = f"The stage before {planned.spec.name} makes them."
     if planned.inputs[needs.role].is_source:
         maker = "pclr-ms run fetches them before its first stage, if they are the hub's."
-    missing = f"{model}: no weights yet. {maker}"
     there = f"[ -f {shlex.quote(str(model / 'config.json'))} ]"
     port = planned.recipe.launch.placement.first_port(needs.kind)
     urls = f"placement.{SERVERS[needs.kind].urls}"
     belongs = "the stage knows that" if serving.by_hand else f"that belongs into {urls}"
     return [
-        f"# It answers at http://HOST:{port}/v1: {belongs}.",
+        f"# A host's first server answers at http://HOST:{port}/v1: {belongs}.",
         "# With VLLM_API_KEY in its environment it answers those alone that show that key; the",
         "# variable that holds it where the recipe runs belongs into placement.api_keys.",
         _on_path(Path(serving.executable).name, "activate the environment of the server"),
-        _refuse(there, missing),
+        _refuse(there, f"{model}: no weights yet. {maker}"),
         *([_refuse('[ -n "${VLLM_API_KEY:-}" ]', _NO_KEY)] if needs.replaceable else []),
     ]

@@ -210,7 +210,7 @@ def environment_of(serving: Serving, placement: Placement, host: str) -> list[st
     """Return the shell steps of a server's environment on a host, without its devices and key."""
     settings = serving.model_copy(update={"environment": cleaned(serving.environment)})
     folder = Path(serving.executable).expanduser().parent
-    steps = environment_steps(without_key(placement), host, None, None, settings)
+    steps = environment_steps(without_key(placement), host, None, QUIET, settings)
     # Without a folder, ``vllm`` is found in the PATH with which the script is started.
     path = [f"export PATH={shlex.quote(str(folder))}:$PATH"] if folder != Path() else []
     return [*steps, *path]

@@ -25,6 +25,7 @@ from pcl_reasoner.grade.config import GradeConfig
 from pcl_reasoner.hosts.scripts import Scripts, write_ray_scripts, write_scripts
 from pcl_reasoner.runner.plan import PlannedStage, make_plan
 from pcl_reasoner.runner.recipe import load_recipe
+from pcl_reasoner.serving.serve_command import QUIET
 
 SAY = f"""#!{sys.executable}
 import json, os, sys
@@ -175,7 +176,8 @@ def test_the_job_asks_for_the_launch_files_hosts_and_guesses_no_device_name(
     text = (write_scripts(planned_stage(tmp_path / "a b"))[0].folder / "job.sbatch").read_text()
     asked = [line.split(" ", 1)[1] for line in text.splitlines() if line.startswith("#SBATCH")]
     expected = ["--job-name=v1_sft-train", "--nodes=3", "--ntasks-per-node=1", "--exclusive"]
-    assert asked == expected
+    # sbatch's page: an exclusive job is only allocated as much memory as it requested.
+    assert asked == [*expected, "--mem=0"]
     # Slurm stops reading options at the first command.
     assert text.index("##SBATCH --gres") < text.index("set -euo pipefail")
 
@@ -415,8 +417,12 @@ def test_one_dead_server_of_a_slurm_job_is_started_again_and_the_others_go_on(
     }
     assert devices == {("0", "0,1,2,3"), ("1", "4,5,6,7")}
     assert {(one["env"]["CANN"], one["env"]["OWN"]) for one in given} == {("9.1.0", "1")}
+    # As if the stage had started them: no requests to the hub, no usage statistics.
+    assert [one for one in given if not one["env"].items() >= QUIET.items()] == []
     # By hand, one script starts one server.
     said.unlink()
+    answers = "# A host's first server answers at http://HOST:8000/v1: the stage knows that."
+    assert answers in scripts.files[3].read_text()
     assert call(scripts.files[3], path, said, SLURM_NODEID="", SLURM_LOCALID="").returncode == 0
     [alone] = said_in(said)
     assert alone["words"][alone["words"].index("--port") + 1] == "8001"
