@@ -63,6 +63,9 @@ _TRAIN = "pcl_reasoner.train.stage"
 
 STAGES: dict[str, Stage] = {
     "synthetic": Stage("pcl_reasoner.synthetic.stage", "synthetic"),
+    "random_model": Stage(
+        "pcl_reasoner.smoke.random_model", "random_model", {"tokenizer": "tokenizer"}
+    ),
     "convert": Stage(f"{_CURATE}.convert", "convert", {"source": None}, version=3),
     "difficulty": Stage(f"{_CURATE}.difficulty", "difficulty", {"rows": "convert"}, version=2),
     "lengths": Stage(

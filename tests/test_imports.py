@@ -72,6 +72,7 @@ WALK = (
     "precompile",
     "rehearse",
     "hardware_check",
+    "smoke",
     "dry_run",
     "cli",
 )

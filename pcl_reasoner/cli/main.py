@@ -36,6 +36,7 @@ from pcl_reasoner.cli.options import (
 )
 from pcl_reasoner.cli.plan import plan as plan_command
 from pcl_reasoner.cli.rehearsal import rehearse
+from pcl_reasoner.cli.smoke import smoke
 from pcl_reasoner.cli.validation import validate
 from pcl_reasoner.cli.verify import verify
 from pcl_reasoner.core import errors
@@ -325,6 +326,7 @@ cli.add_command(training.compile_)
 cli.add_command(rehearse)
 cli.add_command(plan_command)
 cli.add_command(training.hardware_check)
+cli.add_command(smoke)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -103,11 +103,14 @@ def evaluate(
             _check_shipped(name, benchmark.questions, context)
         written = output / "scores.json"
         # The log is deleted last: without it, an existing scores.json means that all is written.
+        seconds = 0.0
         if (output / _LOG).exists() or not written.exists():
-            _answer_and_grade(config, benchmarks, kept, inputs, output, context)
+            seconds = _answer_and_grade(config, benchmarks, kept, inputs, output, context)
     found = own_json(written)
     total = sum(len(one.questions) for one in benchmarks.values()) * config.n
     info = {"engine": config.engine, "scores": found["benchmarks"], **found["responses"]}
+    if seconds:
+        info["request_seconds"] = round(seconds, 3)
     return Counts(unit="responses", read=total, kept=total, info=info)
 
 
@@ -128,7 +131,8 @@ def _answer_and_grade(
     inputs: Mapping[str, Path],
     output: Path,
     context: StageContext,
-) -> None:
+) -> float:
+    """Write the stage's files, and return the seconds of all requests together."""
     from pcl_reasoner.core.artifact import write_json
     from pcl_reasoner.inference.dialogue import Problem
     from pcl_reasoner.sample.generate import describe, generate
@@ -159,6 +163,7 @@ def _answer_and_grade(
     write_json(output / "scores.json", content)
     (output / TEST_LOG).unlink(missing_ok=True)
     records.delete()
+    return records.request_seconds
 
 
 def _contaminated(check: Path | None) -> set[tuple[str, str]] | None:

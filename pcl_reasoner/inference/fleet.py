@@ -275,12 +275,14 @@ class Fleet:
         elif self.model is not None:
             check_root(server.url, model.root, self.model)
         version = await read_page(self.http, "GET", f"{server.root}/version", Version)
+        own = server.supervised
         return {
             "url": server.url,
             "owned_by": model.owned_by,
             "version": version.version if version else None,
             "model": model.root or wanted,
             "max_model_len": offered,
+            **({"start_seconds": own.start_seconds} if own else {}),
         }
 
     async def models(self, server: Server) -> dict[str, ModelCard] | None:

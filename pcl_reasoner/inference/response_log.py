@@ -70,6 +70,8 @@ class ResponseLog(AnswerLog):
     def __init__(self, path: Path) -> None:
         self.finish_reasons: Counter[str] = Counter()
         self.tokens = 0
+        self.request_seconds = 0.0
+        """Seconds of all answered requests together; not in ``info``, whose bytes are compared."""
         self.retokenised = 0
         self.failures: Counter[str] = Counter()
         """Kind of failure (``status 400``, ``timeout`` …) -> number of failed responses."""
@@ -79,6 +81,7 @@ class ResponseLog(AnswerLog):
         """Add a response to the statistics."""
         self.finish_reasons[answer["finish_reason"]] += 1
         self.tokens += answer["n_tokens"]
+        self.request_seconds += answer["seconds"] or 0.0
         self.retokenised += bool(answer.get(RETOKENISED))
         if FAILURE in answer:
             self.failures[answer[FAILURE]] += 1

@@ -114,8 +114,10 @@ class SupervisedServer:
         """Names under which its process offers the model; the second has a hash of the weights."""
         self.answered = False
         """True if it has answered since the stage began."""
+        self.start_seconds = 0.0
+        """Seconds from its last start until it answered."""
         self._failed_checks = 0
-        self._next_check = 0.0
+        self._began = self._next_check = 0.0
 
     @property
     def root(self) -> str:
@@ -131,7 +133,8 @@ class SupervisedServer:
         self.port = self.next_port()
         self.started_with = self.model.resolve()
         self.process, self.holds = self._started(), self.model
-        self._failed_checks, self._next_check = 0, time.monotonic() + HEALTH_SECONDS
+        self._began = time.monotonic()
+        self._failed_checks, self._next_check = 0, self._began + HEALTH_SECONDS
 
     def next_port(self) -> int:
         """Return the port on which it listens when it is started."""
@@ -184,7 +187,7 @@ class SupervisedServer:
                     f"{self._last_lines()}"
                 )
             await asyncio.sleep(POLL_SECONDS)
-        self.answered = True
+        self.answered, self.start_seconds = True, round(time.monotonic() - self._began, 1)
 
     @property
     def ended(self) -> bool:

@@ -13,7 +13,7 @@ times, short chains of thought, repeated rows, blank ground truths, questions of
 
 import json
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -73,6 +73,8 @@ class SyntheticConfig(StageConfig):
     """Possible numbers of changes in a problem of the benchmark or of the RL data."""
     hasty: float = Field(0.32, ge=0, le=1)
     """Probability that an SFT response stops after the third change if there are more changes."""
+    worked_problems: int = Field(0, ge=0)
+    """Most other problems that an SFT response works through first, which makes it long."""
     planted: int = Field(10, ge=0)
     """Number of special cases of each type in the data, which the stages must find.
 
@@ -219,11 +221,11 @@ def _add_malformed(
     planted["malformed_rows"] = 2 * len(malformed)
 
 
-def conversation_line(item: task.Problem, hasty: bool = False) -> bytes:
-    """Return one line in V1's format."""
+def conversation_line(item: task.Problem, hasty: bool = False, remark: str = "") -> bytes:
+    """Return one line in V1's format; ``remark``: see `task.Problem.response`."""
     turns = [
         {"from": "human", "value": item.problem},
-        {"from": "assistant", "value": item.response(hasty)},
+        {"from": "assistant", "value": item.response(hasty, remark)},
     ]
     return json.dumps({"conversations": turns}).encode() + b"\n"
 
@@ -239,7 +241,11 @@ def conversation_lines(
     The responses are those of a teacher that sometimes stops too early (``config.hasty``).
     """
     hasty = [len(p.changes) > task.HASTY_STOP and rng.random() < config.hasty for p in problems]
-    lines = [conversation_line(p, stops) for p, stops in zip(problems, hasty, strict=True)]
+    remarks = worked_problems(rng, problems, config.worked_problems)
+    lines = [
+        conversation_line(p, stops, remark)
+        for p, stops, remark in zip(problems, hasty, remarks, strict=True)
+    ]
     copied = rng.sample(benchmark, config.planted)
     lines += [conversation_line(item) for item in copied]
     lines += MALFORMED_LINES
@@ -250,6 +256,16 @@ def conversation_lines(
         "hasty_rows": sum(hasty),
     }
     return lines, planted
+
+
+def worked_problems(
+    rng: random.Random, problems: Sequence[task.Problem], most: int
+) -> Iterator[str]:
+    """Yield, for each problem, 0 to ``most`` other problems with their calculations, as text."""
+    for _ in problems:
+        count = rng.randint(0, most) if most else 0
+        others = rng.choices(problems, k=count) if count else []
+        yield "".join(f"{other.problem}{other.thought()}\n" for other in others)
 
 
 def _write_benchmark(path: Path, problems: list[task.Problem]) -> None:

@@ -82,12 +82,15 @@ class Problem:
             remark: Text before the calculation, so that chains of thought differ in length.
         """
         count = min(len(self.changes), HASTY_STOP) if hasty else len(self.changes)
-        steps = [
-            f" {self.change(i)} {self.totals[i]}{self.changes[i]:+d}={self.totals[i + 1]}"
-            for i in range(count)
-        ]
-        thought = remark + "".join(steps)
+        thought = remark + self.thought(count)
         return f"<think>{thought}</think><answer>\\boxed{{{self.totals[count]}}}</answer>"
+
+    def thought(self, count: int | None = None) -> str:
+        """Return the calculation of the first ``count`` changes; None: of all."""
+        return "".join(
+            f" {self.change(i)} {self.totals[i]}{self.changes[i]:+d}={self.totals[i + 1]}"
+            for i in range(len(self.changes) if count is None else count)
+        )
 
 
 def make_problem(rng: random.Random, changes: int) -> Problem:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from measured_runs import times, write_run
 from plan_trainings import SMALL
 
 from pcl_reasoner.cli.main import cli
 from pcl_reasoner.core.errors import InputError
-from pcl_reasoner.core.files import yaml_text
 from pcl_reasoner.estimate.chips import Chip
 from pcl_reasoner.estimate.measured import calibrate, read_run
 from pcl_reasoner.estimate.saves import Run, largest_slices, waiting
@@ -29,35 +29,6 @@ CHIP = Chip(
 )  # fmt: skip
 """Half of 2e9 operations per second in products, a quarter in attention."""
 V15 = ("v15_opg", "atlas_910c_16x8")
-
-
-def write_run(
-    folder: Path,
-    times: list[dict[str, Any]],
-    config: dict[str, Any] | None = None,
-    responses: int = 4,
-    tokens: int = 50,
-) -> Path:
-    """The files of a run; one response of a step is incorrect."""
-    folder.mkdir(exist_ok=True)
-    verdicts = {"correct_count": responses - 1, "incorrect_count": 1}
-    counts = {"tokens": responses * tokens, **verdicts}
-    metrics = [{"step": one["step"], "loss": 0.5, **counts} for one in times]
-    for name, lines in (("metrics.jsonl", metrics), ("seconds.jsonl", times)):
-        (folder / name).write_text("".join(json.dumps(line) + "\n" for line in lines))
-    if config is not None:
-        (folder / "mindformers.yaml").write_text(yaml_text(config))
-    return folder / "metrics.jsonl"
-
-
-def times(step: float, after: float = 1.0, save: float = 0.0) -> list[dict[str, Any]]:
-    """Six steps, the first of them slow, with a save after steps 2, 4 and 6."""
-    found = [{"step": 1, "seconds": 50 + step, "after": after, "before": 300.0}]
-    for number in range(2, 7):
-        pause = after + (save if number % 2 == 0 else 0.0)
-        found.append({"step": number, "seconds": step, "after": pause})
-    del found[-1]["after"]  # nothing follows the last step
-    return found
 
 
 def v15_config(tmp_path: Path, every: int = 2) -> dict[str, Any]:
