@@ -22,6 +22,12 @@ SERVED = ("judge", "reward_model")
 """Optional roles that read the source of the same name, if there is one and the stage asks it."""
 
 
+PROOF_ROLE = "proof"
+"""Optional role: a stage `prove` of the model whose servers the stage asks. It changes nothing that
+the stage writes, so it is not part of the fingerprint. If the recipe does not name one, it is a
+stage `prove` that the recipe lists earlier (`proof_of`), or a finished one of another recipe."""
+
+
 @dataclass(frozen=True)
 class Stage:
     """An entry of the table. The module is imported only when its config or function is needed.
@@ -89,7 +95,7 @@ STAGES: dict[str, Stage] = {
     "sample": Stage(
         "pcl_reasoner.sample.stage",
         "sample",
-        {"problems": "contamination", "policy": "policy", "recorded?": None},
+        {"problems": "contamination", "policy": "policy", "recorded?": None, "proof?": None},
         version=2,
         resumable=True,
     ),
@@ -119,7 +125,12 @@ STAGES: dict[str, Stage] = {
     "perplexity": Stage(
         "pcl_reasoner.perplexity.stage",
         "perplexity",
-        {"responses": "sample", "problems": "contamination", "policy": "policy"},
+        {
+            "responses": "sample",
+            "problems": "contamination",
+            "policy": "policy",
+            "proof?": None,
+        },
         resumable=True,
     ),
     "tidy": Stage("pcl_reasoner.tidy.stage", "tidy", {"responses": "perplexity"}),
@@ -160,6 +171,7 @@ STAGES: dict[str, Stage] = {
             "model": "export",
             "earlier?": None,
         },
+        version=2,
         lists={"earlier"},
     ),
     "rl": Stage(
@@ -179,7 +191,12 @@ STAGES: dict[str, Stage] = {
     "evaluate": Stage(
         "pcl_reasoner.evaluate.stage",
         "evaluate",
-        {"model": "export", "benchmark": "benchmark", "contamination?": "contamination"},
+        {
+            "model": "export",
+            "benchmark": "benchmark",
+            "contamination?": "contamination",
+            "proof?": None,
+        },
         version=3,
         resumable=True,
         lists={"benchmark"},

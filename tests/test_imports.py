@@ -38,6 +38,7 @@ WALK = (
     "weights",
     "answers",
     "inference",
+    "recheck",
     "local_sampler",
     "sample",
     "sandbox_program",

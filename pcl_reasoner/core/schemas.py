@@ -69,6 +69,11 @@ SEGMENTS = _columns(
 """``tokenize``: an Arrow folder; ``advantage`` is null if the data have none."""
 OLD_LOG_PROBS = _columns("old_log_probs list<float32>, old_log_probs_mean float32")
 """``old_log_probs``: an Arrow folder; these columns are added to those of segments."""
+PROVED_TEXTS = _columns(
+    "problem_id string, sample_index int32, input_ids list<int32>, log_probs list<float32>"
+)
+"""``prove``: texts.parquet. ``log_probs``: the trained checkpoint's, of every token but the first.
+"""
 PACKED_ROWS = _columns(
     """
     input_ids list<int32>, labels list<int32>, actual_seq_len list<int32>,

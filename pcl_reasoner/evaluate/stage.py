@@ -85,7 +85,8 @@ def evaluate(
         config: The sampling fields.
         inputs: ``model`` (a Hugging Face folder), ``benchmark`` or several ``benchmark.<name>``.
             Optional: ``contamination``, the check of the training data; then scores without
-            contaminated questions are added.
+            contaminated questions are added; ``proof``, what a stage `prove` of the model wrote:
+            every start of a server is compared with it first.
         output: The stage's folder; responses that a killed run left in it are kept.
         context: ``placement.server_urls`` names the servers, or ``placement.sampling`` says how to
             start one.
@@ -144,7 +145,8 @@ def _answer_and_grade(
     ]
     check_sandbox(config.sandbox, questions, context)
     sampling = describe(config, inputs["model"])
-    records = generate(problems, config, inputs["model"], output / _LOG, context)
+    log, proof = output / _LOG, inputs.get("proof")
+    records = generate(problems, config, inputs["model"], log, context, proof)
     grading = Grading(config.sandbox, questions, records, config.n, kept)
     grading.test(output, context)
     graded = _grade_all(config, grading, output / "generations.jsonl")

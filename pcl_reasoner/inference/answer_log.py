@@ -3,10 +3,12 @@
     {"problem_id": "5c18d5f0a1b2c3d4", "sample_index": 0, …}
 
 Other lines have facts that a resumed run needs for its report: the servers that were used, and the
-number of failed requests since the previous ``retried`` line:
+number of failed requests since the previous ``retried`` line. ``compared``: a start of a server
+that agrees with a proof (`recheck`):
 
     {"answered_by": {"url": "http://127.0.0.1:41235/v1", "version": "0.32.0", "model": "…"}}
     {"retried": {"status 503": 2}}
+    {"compared": {"url": "http://127.0.0.1:41235/v1", "started": 1795522160.6, "mean": 2.1e-06, …}}
 
 The responses of a published run are tens of gigabytes. Therefore only the keys and the file offsets
 of their lines are kept in memory.
@@ -14,6 +16,7 @@ of their lines are kept in memory.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 Record = dict[str, Any]
 
-ANSWERED_BY, _RETRIED = "answered_by", "retried"
+ANSWERED_BY, _RETRIED, _COMPARED = "answered_by", "retried", "compared"
 
 
 class AnswerLog:
@@ -48,6 +51,9 @@ class AnswerLog:
         self._retried_logged: Counter[str] = Counter()
         self.servers: list[dict[str, Any]] = []
         """Facts about each server that was used: url, version, model."""
+        self.compared: list[dict[str, Any]] = []
+        """Figures of each start of a server that was compared with a proof."""
+        self._appending = threading.Lock()
         for size, line in self._log.sized():
             self._index(line, size)
         self.retried.update(self._retried_logged)
@@ -64,6 +70,8 @@ class AnswerLog:
         """Add a line of ``size`` bytes, which starts at offset ``_end``, to the index."""
         if ANSWERED_BY in line:
             self.servers.append(line[ANSWERED_BY])
+        elif _COMPARED in line:
+            self.compared.append(line[_COMPARED])
         elif _RETRIED in line:
             self._retried_logged.update(line[_RETRIED])
         else:
@@ -73,8 +81,10 @@ class AnswerLog:
 
     def _append(self, lines: list[Record]) -> None:
         """Append lines and index them, without parsing their JSON again."""
-        for line, size in zip(lines, self._log.append(lines), strict=True):
-            self._index(line, size)
+        # A server may be compared while another thread writes answers.
+        with self._appending:
+            for line, size in zip(lines, self._log.append(lines), strict=True):
+                self._index(line, size)
 
     def __contains__(self, key: object) -> bool:
         """Return whether the answer with this key is in the log."""
@@ -100,6 +110,10 @@ class AnswerLog:
         """Record the facts about a server that is used from now on, unless they are in the log."""
         if facts not in self.servers:
             self._append([{ANSWERED_BY: facts}])
+
+    def add_compared(self, figures: dict[str, Any]) -> None:
+        """Record a start of a server that agrees with a proof."""
+        self._append([{_COMPARED: figures}])
 
     def read(self, keys: Iterable[Key]) -> Iterator[Record]:
         """Yield the answers with these keys in the order of the keys, read one by one."""

@@ -48,6 +48,7 @@ def ask_servers(
     records: ResponseLog,
     context: StageContext,
     log: Path,
+    weights: Weights | None = None,
 ) -> None:
     """Request every response that is missing; each is written to ``records`` as it arrives.
 
@@ -58,13 +59,14 @@ def ask_servers(
         context: Uses ``placement.server_urls`` with ``placement.api_keys``, or
             ``placement.sampling``; receives progress and warnings.
         log: File for the output of a server that is started here.
+        weights: What every server must have before it is asked; None: what it has.
 
     Raises:
         StageError: No server is named, none answers, or too many requests fail.
     """
     urls = named_servers(dialogue.settings, context)
     with started(context, "sampling", dialogue.folder, dialogue.settings, log) as servers:
-        client = Client(prompts, dialogue, records, context)
+        client = Client(prompts, dialogue, records, context, weights=weights)
         asyncio.run(client.run(urls, servers))
 
 

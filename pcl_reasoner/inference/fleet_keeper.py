@@ -196,6 +196,7 @@ class FleetKeeper:
 def _cannot_take(server: Server, failure: Exception, repeats: int) -> StageError:
     why = str(failure) or type(failure).__name__
     return StageError(
-        f"{server.url}: cannot be given the policy's weights: {why}, after {repeats} retries. "
+        f"{server.url}: cannot be given the policy's weights, or be compared with their proof: "
+        f"{why}, after {repeats} retries. "
         "Restart the server, and run again: earlier results are kept."
     )

@@ -14,7 +14,7 @@ from pcl_reasoner.inference.addresses import Addresses
 from pcl_reasoner.inference.answer_log import AnswerLog, Record
 from pcl_reasoner.inference.asking import Asker
 from pcl_reasoner.inference.fleet import Fleet, Keys, connections
-from pcl_reasoner.inference.fleet_server import Server
+from pcl_reasoner.inference.fleet_server import Server, Weights
 from pcl_reasoner.inference.meant import Meant
 from pcl_reasoner.inference.server import SupervisedServer
 from pcl_reasoner.inference.settings import SamplingConfig
@@ -43,6 +43,7 @@ class Questions(Generic[Question]):
         send: Sends one request to one server.
         check: Checks a server before the first question; raises StageError.
         model: The model that the servers must have; None: it is not known.
+        weights: What every server must have before it is asked; None: what it has.
     """
 
     settings: SamplingConfig
@@ -56,6 +57,7 @@ class Questions(Generic[Question]):
     send: Send[Any] = post
     check: Callable[[Fleet, Server], Awaitable[None]] = _no_check
     model: Meant | None = None
+    weights: Weights | None = None
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -73,7 +75,8 @@ class Questions(Generic[Question]):
 
     async def _ask(self, urls: Addresses, servers: list[SupervisedServer]) -> None:
         async with connections(self.settings, len(urls) + len(servers)) as http:
-            fleet = Fleet(urls, self.settings, http, servers, self.keys, model=self.model)
+            common = (urls, self.settings, http, servers, self.keys)
+            fleet = Fleet(*common, self.weights, self.model)
             for facts in await fleet.open():
                 self.log.add_server(facts)
             await asyncio.gather(*[self.check(fleet, server) for server in fleet.servers])

@@ -8,7 +8,7 @@ Therefore the seeds of consecutive problems differ by n. If the process was kill
 missing is requested again with its own seed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,4 +85,27 @@ def body_of(request: Request, settings: SamplingConfig, log_probs: bool = False)
         "return_token_ids": True,
         # Of the sampled token, and of no other.
         **({"logprobs": True, "top_logprobs": 0} if log_probs else {}),
+    }
+
+
+def prompt_body(token_ids: Sequence[int], settings: SamplingConfig) -> dict[str, Any]:
+    """Return the JSON of a request for the log-probs of a prompt's tokens.
+
+    Args:
+        token_ids: The prompt.
+        settings: Uses ``served_model``, and the fields that other requests send, too.
+    """
+    return {
+        "model": settings.served_model,
+        "prompt": list(token_ids),
+        "n": 1,
+        "max_tokens": 1,
+        "prompt_logprobs": 0,  # of the token itself, and of no other
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        "top_k": -1,
+        "min_p": settings.min_p,
+        "repetition_penalty": settings.repetition_penalty,
+        "seed": 0,
+        "stream": False,
     }

@@ -97,6 +97,7 @@ class ResponseLog(AnswerLog):
             "failures": dict(sorted(self.failures.items())),
             "retried": dict(sorted(self.retried.items())),
             "servers": self.servers,
+            "compared": self.compared,
         }
         return {
             "tokens": self.tokens,

@@ -14,18 +14,17 @@ The log of a running stage has one line per response:
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pcl_reasoner.answers.exchange import exchange, json_of
-from pcl_reasoner.answers.failures import GivenUp, Passing, check_status, message_of
+from pcl_reasoner.answers.failures import GivenUp
+from pcl_reasoner.answers.prompt_log_probs import complete, prompt_log_probs
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schemas import Key
 from pcl_reasoner.core.stage import StageContext
@@ -35,14 +34,13 @@ from pcl_reasoner.inference.asking import Asker
 from pcl_reasoner.inference.fleet import Keys
 from pcl_reasoner.inference.meant import meant
 from pcl_reasoner.inference.questions import Questions
+from pcl_reasoner.inference.requests import prompt_body
 from pcl_reasoner.inference.server import started
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.pack.rows import list_at
 from pcl_reasoner.perplexity.config import PerplexityConfig
 from pcl_reasoner.perplexity.segments import response_ids
-
-_ROUNDING = 1e-3
-"""A log-prob may be above 0 by this much."""
+from pcl_reasoner.recheck.starts import recheck_of
 
 
 @dataclass(frozen=True)
@@ -67,6 +65,7 @@ def log_probs_by_server(
     log_file: Path,
     server_log: Path,
     context: StageContext,
+    proof: Path | None = None,
 ) -> tuple[npt.NDArray[np.float64], dict[str, Any]]:
     """Ask for the segments that are not in the log yet.
 
@@ -78,6 +77,8 @@ def log_probs_by_server(
         server_log: File for the output of servers that are started here.
         context: ``placement.server_urls`` names the servers, or ``placement.sampling`` says how to
             start them.
+        proof: What a stage `prove` of the policy wrote; every start of a server is compared with
+            it first. None: nothing is compared.
 
     Returns:
         Mean log π over each response's tokens, [segments]; facts about servers and failures.
@@ -91,25 +92,44 @@ def log_probs_by_server(
     try:
         if len(log) < len(keys):
             settings = server_settings(config)
-            asked = Questions(
-                settings=settings,
-                keys=Keys(length="seq_length + 1"),
-                remaining=_questions(segments, keys, log),
-                answer=_answer,
-                log=log,
-                progress=context.progress,
-                total=len(keys),
-                unit="perplexities",
-                send=complete,
-                model=meant(policy, context.placement),
-            )
+            remaining = _questions(segments, keys, log)
+            asked = _asked(settings, remaining, log, len(keys), policy, context, proof)
             with started(context, "sampling", policy, settings, server_log) as servers:
                 asked.ask(urls, servers)
         means = np.array([answer["log_prob_mean"] for answer in log.read(keys)], np.float64)
     finally:
         log.close()
+    return means, _facts(log)
+
+
+def _asked(
+    settings: SamplingConfig,
+    remaining: Iterator[Question],
+    log: AnswerLog,
+    total: int,
+    policy: Path,
+    context: StageContext,
+    proof: Path | None,
+) -> Questions[Question]:
+    return Questions(
+        settings=settings,
+        keys=Keys(length="seq_length + 1"),
+        remaining=remaining,
+        answer=_answer,
+        log=log,
+        progress=context.progress,
+        total=total,
+        unit="perplexities",
+        send=complete,
+        model=meant(policy, context.placement),
+        weights=recheck_of(proof, policy, settings, log.add_compared),
+    )
+
+
+def _facts(log: AnswerLog) -> dict[str, Any]:
+    compared = {"compared": log.compared} if log.compared else {}
     retried = {"retried": dict(sorted(log.retried.items()))} if log.retried else {}
-    return means, {"servers": log.servers, **retried}
+    return {"servers": log.servers, **compared, **retried}
 
 
 def server_settings(config: PerplexityConfig) -> SamplingConfig:
@@ -134,29 +154,6 @@ def body_of(question: Question, settings: SamplingConfig) -> Record:
     return prompt_body(question.token_ids, settings)
 
 
-def prompt_body(token_ids: Sequence[int], settings: SamplingConfig) -> Record:
-    """Return the JSON of a request for the log-probs of a prompt's tokens.
-
-    Args:
-        token_ids: The prompt.
-        settings: Uses ``served_model``, and the fields that other requests send, too.
-    """
-    return {
-        "model": settings.served_model,
-        "prompt": list(token_ids),
-        "n": 1,
-        "max_tokens": 1,
-        "prompt_logprobs": 0,  # of the token itself, and of no other
-        "temperature": settings.temperature,
-        "top_p": settings.top_p,
-        "top_k": -1,
-        "min_p": settings.min_p,
-        "repetition_penalty": settings.repetition_penalty,
-        "seed": 0,
-        "stream": False,
-    }
-
-
 def mean_log_prob(answer: Mapping[str, Any], question: Question) -> float:
     """Read the mean log-prob of the response's tokens from a server's answer.
 
@@ -166,58 +163,6 @@ def mean_log_prob(answer: Mapping[str, Any], question: Question) -> float:
     """
     values = prompt_log_probs(answer, question.token_ids, question.start)
     return math.fsum(values) / len(values)
-
-
-def prompt_log_probs(
-    answer: Mapping[str, Any], token_ids: Sequence[int], start: int = 1
-) -> list[float]:
-    """Read the log-probs of a prompt's tokens from a server's answer.
-
-    Args:
-        answer: The answer's JSON.
-        token_ids: The prompt.
-        start: Index of the first token whose log-prob is read, at least 1.
-
-    Raises:
-        Passing: The answer lacks log-probs, has another number of them, or has values that are no
-            log-probs.
-    """
-    try:
-        entries = answer["choices"][0]["prompt_logprobs"]
-        found = len(entries)
-        if found != len(token_ids):
-            raise Passing(f"{found} prompt_logprobs, expected {len(token_ids)}")
-        places = range(start, found)
-        values = [entries[place][str(token_ids[place])]["logprob"] for place in places]
-    except (LookupError, TypeError) as error:
-        raise Passing(f"no prompt_logprobs of all tokens ({error!r})") from error
-    for place, value in zip(places, values, strict=True):
-        if type(value) not in (float, int) or not -math.inf < value <= _ROUNDING:
-            raise Passing(f"the log-prob of token {place} is {value!r}, which is no log-prob")
-    return values
-
-
-async def complete(http: httpx.AsyncClient, url: str, body: dict[str, Any]) -> dict[str, Any]:
-    """Send one request to one server, and return the answer's JSON.
-
-    Args:
-        http: The client.
-        url: The server's base URL, which ends in ``/v1``.
-        body: The request's JSON, from `body_of`.
-
-    Raises:
-        GivenUp: The server refuses the request.
-        Passing: The failure may be temporary.
-        httpx.TransportError: The connection failed; this may be temporary too.
-        StageError: The server requires another API key.
-    """
-    tokens = len(body["prompt"])
-    answer = await exchange(http, "POST", f"{url}/completions", tokens=tokens, json=body)
-    check_status(url, answer)
-    value = json_of(answer)
-    if not isinstance(value, dict):
-        raise Passing(f"an answer that is not a JSON object: {message_of(answer)}")
-    return value
 
 
 async def _answer(asker: Asker[Any], question: Question) -> list[Record]:

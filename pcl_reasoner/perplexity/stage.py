@@ -79,7 +79,7 @@ def _compute(
     responses.require(_COLUMNS, "Give the stage responses of `sample`.")
     segmenting = _segmenting(config, inputs)
     segments = segmenting.write(responses, output / WORK / "segments", context)
-    means, facts = _mean_log_probs(config, segments, inputs["policy"], output, context)
+    means, facts = _mean_log_probs(config, segments, inputs, output, context)
     columns = _Columns(segments, means, responses.total, segmenting.too_long)
     fields = [field for field in responses.schema if field.name not in PERPLEXITY.names]
     kept = responses.rewrite(output, pa.schema([*fields, *PERPLEXITY]), columns.add)
@@ -113,7 +113,11 @@ def _segmenting(config: PerplexityConfig, inputs: Mapping[str, Path]) -> Segment
 
 
 def _mean_log_probs(
-    config: PerplexityConfig, segments: pa.Table, policy: Path, output: Path, context: StageContext
+    config: PerplexityConfig,
+    segments: pa.Table,
+    inputs: Mapping[str, Path],
+    output: Path,
+    context: StageContext,
 ) -> tuple[Values, dict[str, Any]]:
     """Return the mean log π of each segment, and facts about the servers.
 
@@ -131,10 +135,12 @@ def _mean_log_probs(
     log, work = log_beside(output, config.engine), output / WORK
     facts: dict[str, Any] = {}
     if config.engine == "model":
-        means = log_probs_by_model(config, segments, policy, work, log, context)
+        means = log_probs_by_model(config, segments, inputs["policy"], work, log, context)
     else:
         answers = work / "log_probs.jsonl"
-        means, facts = log_probs_by_server(config, segments, policy, answers, log, context)
+        means, facts = log_probs_by_server(
+            config, segments, inputs["policy"], answers, log, context, inputs.get("proof")
+        )
     if np.isnan(means).any():
         row = segments.slice(int(np.isnan(means).argmax()), 1).to_pylist()[0]
         raise StageError(

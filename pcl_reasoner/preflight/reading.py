@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pcl_reasoner.losses import LOSSES
 from pcl_reasoner.losses.columns import ADVANTAGES, PASS_RATES
 from pcl_reasoner.preflight.rule import Found
-from pcl_reasoner.preflight.scene import Node, Scene
-from pcl_reasoner.stages import ALL_STAGES
+from pcl_reasoner.preflight.scene import Given, Node, Scene
+from pcl_reasoner.stages import ALL_STAGES, PROOF_ROLE
 from pcl_reasoner.train.shape import training_of
 
 _CLEAN = "problems to ask"
@@ -36,6 +36,7 @@ _WRITES: dict[str, tuple[str, ...]] = {
     "rl": ("a checkpoint", "visits of problems", "responses"),
     "export": ("a model",),
     "evaluate": ("scores",),
+    "prove": ("a proof",),
 }
 """Type of a stage -> what its artifact has."""
 _READS: dict[str, tuple[str, ...]] = {
@@ -63,6 +64,7 @@ _READS: dict[str, tuple[str, ...]] = {
     "judge": ("a model",),
     "reward_model": ("a model",),
     "tokenizer": ("a model",),
+    "proof": ("a proof",),
 }
 """``role`` or ``type.role`` -> what the input must have, one of these."""
 _OF_SOURCE = {
@@ -144,6 +146,32 @@ def wrong_source(scene: Scene) -> Iterator[Found]:
                         f"{given.name} ({source.hub}) has the kind {source.kind}. Name another "
                         f"source, or set sources.{given.name}.kind={wanted}.",
                     )
+
+
+def proof_of_another_model(scene: Scene) -> Iterator[Found]:
+    """The servers of one model would be compared with the proof of another, or with no server's."""
+    for node in scene.nodes.values():
+        proof = node.stage(PROOF_ROLE)
+        roles = [needs.role for needs in node.config.servers(node.inputs)]
+        asked = node.first(roles[0]) if roles else None
+        if proof is None or proof.type != "prove" or asked is None:
+            continue
+        proved = proof.first("model")
+        wrong = None
+        if proof.config.engine != "server":
+            wrong = f"{proof.name}.engine is {proof.config.engine}: no server was compared there"
+        elif proved is not None and _weights(proved) != _weights(asked):
+            wrong = f"{proof.name} proves {proved.name}, and this stage asks {asked.name}"
+        if wrong:
+            yield Found(
+                (node,),
+                f"stage {node.title}: its input proof does not fit: {wrong}. Name a stage prove "
+                f"whose servers serve {asked.name}, or leave the input out.",
+            )
+
+
+def _weights(given: Given) -> object:
+    return (given.node, given.whole) if given.node else _origin(given)
 
 
 def unread_output(scene: Scene) -> Iterator[Found]:

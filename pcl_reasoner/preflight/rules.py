@@ -12,6 +12,7 @@ RULES: Mapping[str, Rule] = {
     "broken_recipes": Rule("error", reading.broken_recipes),
     "wrong_input": Rule("error", reading.wrong_input),
     "wrong_source": Rule("error", reading.wrong_source),
+    "proof_of_another_model": Rule("error", reading.proof_of_another_model),
     "columns_of_the_loss": Rule("error", reading.columns_of_the_loss),
     "groups_of_one": Rule("error", reading.groups_of_one),
     "unread_output": Rule("warning", reading.unread_output),

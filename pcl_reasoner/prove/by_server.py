@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from pcl_reasoner.answers.failures import GivenUp
+from pcl_reasoner.answers.prompt_log_probs import complete, prompt_log_probs
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.inference.addresses import Addresses
@@ -27,12 +28,12 @@ from pcl_reasoner.inference.fleet_server import Server
 from pcl_reasoner.inference.meant import meant
 from pcl_reasoner.inference.proof import compare_templates
 from pcl_reasoner.inference.questions import Questions
+from pcl_reasoner.inference.requests import prompt_body
 from pcl_reasoner.inference.server import SupervisedServer, started
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.pack.rows import list_at
-from pcl_reasoner.perplexity.by_server import complete, prompt_body, prompt_log_probs
 from pcl_reasoner.prove.config import ProveConfig
-from pcl_reasoner.prove.difference import Values
+from pcl_reasoner.recheck.difference import Values
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.prove.config import Limits
-from pcl_reasoner.prove.difference import Difference, Values, difference
 from pcl_reasoner.prove.passes import Passes
 from pcl_reasoner.prove.suspects import EMBEDDING, Suspect, Tensors
+from pcl_reasoner.recheck.difference import Difference, Values, difference
+from pcl_reasoner.recheck.limits import Limits
 from pcl_reasoner.weights.conversion import shape_in
 from pcl_reasoner.weights.names import match, mindformers_name
 from pcl_reasoner.weights.slices import open_checkpoint

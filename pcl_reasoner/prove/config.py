@@ -7,21 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pcl_reasoner.core.stage import NOT_HASHED, FileName, ServerNeeds, StageConfig
+from pcl_reasoner.core.stage import NOT_HASHED, FileName, ServerNeeds
 from pcl_reasoner.perplexity.old_log_probs_stage import OldLogProbsConfig
+from pcl_reasoner.recheck.limits import Limits
 
 Dtype = Literal["float32", "bfloat16", "float16"]
-
-
-class Limits(StageConfig):
-    """The largest differences |log π of the server − log π of the checkpoint|, in nats."""
-
-    mean: float = Field(gt=0)
-    """Of the mean over all tokens."""
-    p99: float = Field(gt=0)
-    """Of the 99th percentile."""
-    largest: float = Field(gt=0)
-    """Of the largest difference."""
 
 
 LIMITS: dict[Dtype, Limits] = {

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.prove.cause import SHOWN, Tried
-from pcl_reasoner.prove.config import Limits
-from pcl_reasoner.prove.difference import Difference
+from pcl_reasoner.recheck.difference import Difference
+from pcl_reasoner.recheck.limits import Limits
 
 
 def failure(

@@ -30,8 +30,8 @@ from pcl_reasoner.perplexity.old_log_probs import (
 )
 from pcl_reasoner.perplexity.old_log_probs_stage import OldLogProbsConfig
 from pcl_reasoner.prove.config import ProveConfig
-from pcl_reasoner.prove.difference import Values
 from pcl_reasoner.prove.suspects import Suspect, Tensors
+from pcl_reasoner.recheck.difference import Values
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.render import merge, write_yaml
 from pcl_reasoner.train.worker import remove_tree

@@ -5,9 +5,13 @@ They are compared, token by token, with a pass of the checkpoint that ``train`` 
 MindFormers. The exported folder is what the servers load; our pass never reads it.
 
     prove: {inputs: {samples: tokenize, checkpoint: train, policy: policy, model: export}}
-    -> proof.json {"proved": true, "checkpoint": "9f86d0…", "limits": {…}, "servers": [
+    -> proof.json {"proved": true, "checkpoint": "9f86d0…", "weights": "1c8a44…", "limits": {…},
+        "servers": [
            {"url": "http://a:8000/v1", "version": "0.32.0", "model": "/runs/…/export-1a2b3c4d",
             "difference": {"tokens": 1834, "mean": 2.1e-06, "p99": 9.3e-06, "largest": 3e-05, …}}]}
+
+    -> texts.parquet    the texts, with the checkpoint's log-probs: later stages of this model
+                        compare every start of their servers with them (recheck)
 
 If they differ, each suspect (suspects.py) is applied to our pass, and the one that gives the
 server's numbers is named.
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
     from pcl_reasoner.prove.passes import Passes
     from pcl_reasoner.prove.suspects import Suspect
 
-PROOF = "proof.json"
 QUESTION = "Tom has 3 apples. He gets 5 more. How many apples has he now?"
 """The problem of the prompt with which chat templates are compared."""
 
@@ -36,7 +39,7 @@ QUESTION = "Tom has 3 apples. He gets 5 more. How many apples has he now?"
 def prove(
     config: ProveConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
-    """Compare what the servers compute with the trained checkpoint; write proof.json.
+    """Compare what servers compute with the trained checkpoint; write proof.json, texts.parquet.
 
     Args:
         config: The settings.
@@ -51,11 +54,13 @@ def prove(
             log-probs; the message names the cause if a suspect reproduces them.
     """
     from pcl_reasoner.core.artifact import write_json
-    from pcl_reasoner.prove.difference import difference
     from pcl_reasoner.prove.message import figures
     from pcl_reasoner.prove.suspects import AS_TRAINED
+    from pcl_reasoner.recheck.difference import difference
+    from pcl_reasoner.recheck.texts import PROOF, write_texts
     from pcl_reasoner.sample.generate import log_beside
     from pcl_reasoner.train.worker import remove_tree
+    from pcl_reasoner.weights.identity import weights_hash
 
     passes = _passes(config, inputs, output, context)
     (ours,) = passes.values([AS_TRAINED])
@@ -67,9 +72,11 @@ def prove(
             _fail(config, passes, served, inputs, log_beside(output, "proof"))
         proved.append(figures(served.facts, found, [], limits))
     remove_tree(passes.work)
-    count = len(passes.segments)
-    facts = {"proved": True, "checkpoint": passes.identity, "segments": count, "servers": proved}
+    count, weights = len(passes.segments), weights_hash(inputs["model"])
+    facts = {"proved": True, "checkpoint": passes.identity, "weights": weights, "segments": count}
+    facts |= {"limits": limits.model_dump(), "servers": proved}
     write_json(output / PROOF, facts)
+    write_texts(output, passes.segments, ours)
     worst = max((one["difference"] for one in proved), key=lambda one: one["mean"])
     info = {name: worst[name] for name in ("tokens", "mean", "p99", "largest")}
     info |= {"engine": config.engine, "servers": len(proved)}
@@ -157,9 +164,9 @@ def _fail(
     from pcl_reasoner.core.artifact import write_json
     from pcl_reasoner.core.errors import StageError
     from pcl_reasoner.prove.cause import find_cause
-    from pcl_reasoner.prove.difference import difference
     from pcl_reasoner.prove.message import failure, figures
     from pcl_reasoner.prove.suspects import AS_TRAINED
+    from pcl_reasoner.recheck.difference import difference
 
     limits = config.accepted()
     trained = difference(served.values, passes.values([AS_TRAINED])[0])

@@ -37,10 +37,11 @@ import httpx
 
 from pcl_reasoner.answers.exchange import exchange, json_of
 from pcl_reasoner.answers.failures import GivenUp, Passing, check_key, message_of
+from pcl_reasoner.answers.prompt_log_probs import complete, prompt_log_probs
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.inference.fleet_server import Server
+from pcl_reasoner.inference.requests import prompt_body
 from pcl_reasoner.inference.settings import SamplingConfig
-from pcl_reasoner.perplexity.by_server import complete, prompt_body, prompt_log_probs
 from pcl_reasoner.rounds.weight_folder import differ, shapes_of, version_of
 
 AGREEMENT = 0.05

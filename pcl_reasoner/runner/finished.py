@@ -2,7 +2,7 @@
 
 An artifact's manifest has in ``made_from`` the content of each input at the time. If an input was
 made again with other content, e.g. because a server answered differently, what was made of the
-earlier content is not done any more.
+earlier content is not done any more. A proof is no such content: nothing is made of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core import artifact
-from pcl_reasoner.core.damage import Damage, lost_files
+from pcl_reasoner.core.damage import Damage, changed_files, lost_files
+from pcl_reasoner.core.hashes import FileHashes
+from pcl_reasoner.stages import PROOF_ROLE, STAGES
 
 REPEATED = ".repeat"
 """An empty file in an artifact that ``--from`` makes again; it goes with the old artifact."""
@@ -66,11 +68,48 @@ def made_from(inputs: Mapping[str, PlannedInput]) -> dict[str, str]:
     """Return role -> the content of the input; sources and unfinished stages are left out."""
     found = {}
     for role, item in inputs.items():
+        if role == PROOF_ROLE:
+            continue
         manifest = artifact.read_manifest(item.folder) if item.folder else None
         if item.folder and manifest:
             below = item.path.relative_to(item.folder).as_posix()
             found[role] = artifact.content(manifest["files"], below)
     return found
+
+
+def finished_proof(model: PlannedInput, hashes: FileHashes) -> PlannedInput | None:
+    """Return the newest finished proof of a model, from the run directory that has the model.
+
+    Args:
+        model: A stage's input. A source outside, or a part of an artifact, has no proof.
+        hashes: Remembered hashes of files: a damaged proof is passed over.
+    """
+    if model.folder is None or model.path != model.folder:
+        return None
+    found = []
+    for file in model.folder.parent.glob(f"*/{artifact.MANIFEST}"):
+        manifest = artifact.read_manifest(file.parent)
+        if not manifest or not _proves(manifest, model):
+            continue
+        if not changed_files(file.parent, manifest["files"], hashes):
+            found.append((file.stat().st_mtime, file.parent, manifest))
+    if not found:
+        return None
+    _, folder, manifest = max(found, key=lambda one: one[0])
+    origin = f"{manifest['recipe']}/{manifest['name']}"
+    return PlannedInput(manifest["fingerprint"], folder, origin, folder)
+
+
+def _proves(manifest: Mapping[str, Any], model: PlannedInput) -> bool:
+    """Whether an artifact is a proof, by servers, of this model as it is now."""
+    identity = manifest.get("identity", {})
+    return (
+        manifest.get("stage") == "prove"
+        and identity.get("version") == STAGES["prove"].version
+        and identity.get("config", {}).get("engine") == "server"
+        and identity.get("inputs", {}).get("model") == model.fingerprint
+        and manifest.get("made_from", {}).get("model") == made_from({"model": model}).get("model")
+    )
 
 
 def few(damages: Sequence[Damage]) -> str:

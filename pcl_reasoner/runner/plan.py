@@ -1,8 +1,9 @@
 """The plan of a run: every stage with its fingerprint and folder, and whether it has to run.
 
 All fingerprints are known before anything runs. A stage's fingerprint is the hash of its type,
-version and configuration, of the content of files that the configuration names, and of its inputs'
-fingerprints. The report's fingerprint also includes the recipe's facts.
+version and configuration, of the content of files that the configuration names, and of the
+fingerprints of its inputs, without a proof of the servers. The report's fingerprint also includes
+the recipe's facts.
 """
 
 from collections.abc import Iterable
@@ -15,10 +16,16 @@ from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.hashes import FileHashes
 from pcl_reasoner.core.schema import Source
 from pcl_reasoner.runner import sources
-from pcl_reasoner.runner.finished import PlannedInput, manifest_of, why_not_done
+from pcl_reasoner.runner.finished import (
+    PlannedInput,
+    finished_proof,
+    manifest_of,
+    why_not_done,
+)
 from pcl_reasoner.runner.recipe import Recipe, load_other
+from pcl_reasoner.runner.stage_inputs import asked_role
 from pcl_reasoner.runner.stage_spec import StageSpec
-from pcl_reasoner.stages import ALL_STAGES, STAGES
+from pcl_reasoner.stages import ALL_STAGES, PROOF_ROLE, STAGES
 
 FINGERPRINT_DIGITS = 8
 MAX_RECIPES = 50
@@ -83,7 +90,7 @@ def _identity(
         "stage": spec.type,
         "version": STAGES[spec.type].version,
         "config": spec.config.hashed(),
-        "inputs": {role: item.fingerprint for role, item in inputs.items()},
+        "inputs": {role: item.fingerprint for role, item in inputs.items() if role != PROOF_ROLE},
     }
 
 
@@ -168,7 +175,7 @@ class _Planner:
             raise InputError(f"{recipe.path}: stages read one another in a circle: {circle}")
         self.walking.append(title)
         spec = recipe.stages[name]
-        inputs = dict(self._inputs(recipe, spec))
+        inputs = self._with_proof(spec, dict(self._inputs(recipe, spec)))
         self.walking.pop()
         identity = _identity(recipe, spec, inputs, self.hashes)
         digest = artifact.fingerprint(identity)
@@ -185,6 +192,16 @@ class _Planner:
             for name in names:
                 key = f"{role}.{name}" if role in spec.several else role
                 yield key, self._input(recipe, name)
+
+    def _with_proof(
+        self, spec: StageSpec, inputs: dict[str, PlannedInput]
+    ) -> dict[str, PlannedInput]:
+        """Add a finished proof of the model that the stage asks, e.g. of another recipe."""
+        role = asked_role(spec.type, spec.inputs, spec.config)
+        if role is None or PROOF_ROLE in inputs:
+            return inputs
+        found = finished_proof(inputs[role], self.hashes)
+        return {**inputs, PROOF_ROLE: found} if found else inputs
 
     def _all_before(self, recipe: Recipe, spec: StageSpec) -> Iterable[tuple[str, PlannedInput]]:
         for name, other in recipe.stages.items():

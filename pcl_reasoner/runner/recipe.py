@@ -22,9 +22,9 @@ from pcl_reasoner.core.validation import validation_messages
 from pcl_reasoner.core.yaml_file import MAX_INTEGER
 from pcl_reasoner.runner.draft import PAPER, Draft
 from pcl_reasoner.runner.launch_file import load_launch
-from pcl_reasoner.runner.stage_inputs import stage_inputs, without_unasked
+from pcl_reasoner.runner.stage_inputs import proof_of, stage_inputs, without_unasked
 from pcl_reasoner.runner.stage_spec import StageSpec
-from pcl_reasoner.stages import ALL_STAGES, STAGES, stage_hint
+from pcl_reasoner.stages import ALL_STAGES, PROOF_ROLE, STAGES, stage_hint
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 """Allowed names of recipes, stages and sources: they are used in folder names and overrides.
@@ -285,6 +285,9 @@ def _stages(
         config = _config(draft, name, kind, entry, context)
         if config is not None:
             inputs = without_unasked(inputs, given, config)
+            if proof := proof_of(draft, name, inputs, config, _own_stages(sources)):
+                inputs = {**inputs, PROOF_ROLE: [proof]}
+                names += [proof] if proof not in names else []
             specs[name] = StageSpec(name, kind, config, inputs, several)
     return {name: specs[name] for name in entries if name in specs}
 
@@ -293,6 +296,12 @@ def _stages_read(inputs: dict[str, list[str]], sources: dict[str, Source]) -> se
     """Names of a stage's inputs; for a source that is a stage of this recipe, the stage's name."""
     stage_of = {name: source.stage for name, source in sources.items() if not source.recipe}
     return {stage_of.get(item) or item for items in inputs.values() for item in items}
+
+
+def _own_stages(sources: dict[str, Source]) -> dict[str, str]:
+    """Name of a source that is a whole stage of this recipe -> the stage."""
+    own = {name: one.stage for name, one in sources.items() if not one.recipe and not one.path}
+    return {name: stage for name, stage in own.items() if stage}
 
 
 def _config(

@@ -3,14 +3,14 @@
 ``evaluate: {inputs: {model: policy, benchmark: [aime24, aime25]}}``
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pcl_reasoner.core import files
 from pcl_reasoner.core.errors import shortened
 from pcl_reasoner.core.stage import StageConfig
 from pcl_reasoner.runner.draft import Draft
-from pcl_reasoner.stages import ALL_STAGES, SERVED, STAGES
+from pcl_reasoner.stages import ALL_STAGES, PROOF_ROLE, SERVED, STAGES
 
 
 def stage_inputs(
@@ -67,6 +67,49 @@ def without_unasked(
     named = given if isinstance(given, dict) else {}
     dropped = {role for role in SERVED if role not in asked and role not in named}
     return {role: names for role, names in inputs.items() if role not in dropped}
+
+
+def proof_of(
+    draft: Draft,
+    name: str,
+    inputs: Mapping[str, list[str]],
+    config: StageConfig,
+    stage_of: Mapping[str, str],
+) -> str | None:
+    """Return the stage `prove` of the model whose servers a stage asks; None: there is none.
+
+    Of those that the recipe lists before the stage and that ask servers, the last one counts.
+
+    Args:
+        draft: The recipe.
+        name: The stage's name.
+        inputs: Its inputs.
+        config: Its settings.
+        stage_of: Name of a source that is a stage of this recipe -> the stage.
+    """
+    entries = draft.value["stages"]
+    kind = entries[name].get("stage", name)
+    role = asked_role(kind, inputs, config)
+    if role is None or PROOF_ROLE in inputs:
+        return None
+    (model,) = inputs[role]
+    found = None
+    for other in list(entries)[: list(entries).index(name)]:
+        entry = entries[other]
+        given = entry.get("inputs")
+        proved = given.get("model", "export") if isinstance(given, dict) else "export"
+        same = stage_of.get(str(proved), proved) == stage_of.get(model, model)
+        if entry.get("stage", other) == "prove" and entry.get("engine", "server") == "server":
+            found = other if same else found
+    return found
+
+
+def asked_role(kind: str, inputs: Mapping[str, list[str]], config: StageConfig) -> str | None:
+    """Return the role of the model whose servers are compared with a proof; None: none are."""
+    if f"{PROOF_ROLE}?" not in STAGES[kind].inputs:
+        return None
+    roles = [needs.role for needs in config.servers(inputs) if needs.kind == "sampling"]
+    return next((role for role in roles if len(inputs.get(role, [])) == 1), None)
 
 
 def _problems(kind: str, role: str, value: Any) -> Iterator[str]:

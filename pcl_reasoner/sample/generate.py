@@ -14,7 +14,7 @@ from typing import Any
 
 from pcl_reasoner.core.artifact import fingerprint
 from pcl_reasoner.core.stage import StageContext
-from pcl_reasoner.inference.dialogue import Dialogue, Problem
+from pcl_reasoner.inference.dialogue import Dialogue, Problem, Prompt
 from pcl_reasoner.inference.response_log import ResponseLog
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.prompt.template import load_template
@@ -28,6 +28,7 @@ def generate(
     folder: Path,
     log: Path,
     context: StageContext,
+    proof: Path | None = None,
 ) -> ResponseLog:
     """Draw every response that is not in the log yet.
 
@@ -38,6 +39,8 @@ def generate(
         log: The JSONL file to which records are appended.
         context: ``placement.server_urls`` names the servers, or ``placement.sampling`` says
             how to start one, whose output is logged to ``logs`` beside the stage's folder.
+        proof: What a stage `prove` of this model wrote; every start of a server is compared with
+            it before the first request. None: nothing is compared.
 
     Returns:
         The log with all ``len(problems) * settings.n`` responses.
@@ -56,9 +59,7 @@ def generate(
         if len(records) < len(problems) * settings.n:
             prompts = [dialogue.prompt(problem) for problem in problems]
             if settings.engine == "server":
-                from pcl_reasoner.inference.client import ask_servers
-
-                ask_servers(prompts, dialogue, records, context, log_beside(log.parent, "server"))
+                _ask(prompts, dialogue, records, context, proof)
             else:
                 from pcl_reasoner.sample.local import draw_locally
 
@@ -69,6 +70,21 @@ def generate(
     if records.failed:
         context.warn(f"{records.failed} of {len(records)} responses failed and count as incorrect.")
     return records
+
+
+def _ask(
+    prompts: list[Prompt],
+    dialogue: Dialogue,
+    records: ResponseLog,
+    context: StageContext,
+    proof: Path | None,
+) -> None:
+    from pcl_reasoner.inference.client import ask_servers
+    from pcl_reasoner.recheck.starts import recheck_of
+
+    weights = recheck_of(proof, dialogue.folder, dialogue.settings, records.add_compared)
+    log = log_beside(records.path.parent, "server")
+    ask_servers(prompts, dialogue, records, context, log, weights)
 
 
 def log_beside(output: Path, kind: str) -> Path:

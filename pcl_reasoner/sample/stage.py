@@ -53,7 +53,8 @@ def sample(
         config: The sampling fields.
         inputs: ``problems`` (clean.parquet) and ``policy`` (a Hugging Face folder). With the input
             ``recorded``, a folder with responses/*.parquet, no model is asked: the responses are
-            taken from there.
+            taken from there. With ``proof``, what a stage `prove` of the policy wrote, every start
+            of a server is compared with it first.
         output: The stage's folder; responses that a killed run left in it are kept.
         context: ``placement.server_urls`` names the servers, or ``placement.sampling`` says
             how to start one.
@@ -72,7 +73,8 @@ def sample(
     # The log is deleted last: sampling.json without a log means that everything was written.
     if (output / _LOG).exists() or not sampling_file.exists():
         sampling = describe(config, inputs["policy"])
-        records = generate(problems, config, inputs["policy"], output / _LOG, context)
+        log, proof = output / _LOG, inputs.get("proof")
+        records = generate(problems, config, inputs["policy"], log, context, proof)
         _write_responses(output / "responses", records)
         write_json(sampling_file, {**sampling, "responses": records.info()})
         records.delete()

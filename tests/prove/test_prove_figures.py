@@ -12,12 +12,13 @@ from prove_helpers import write_stored
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import StageConfig
 from pcl_reasoner.prove.cause import Tried
-from pcl_reasoner.prove.config import LIMITS, Limits, ProveConfig
-from pcl_reasoner.prove.difference import Difference, difference
+from pcl_reasoner.prove.config import LIMITS, ProveConfig
 from pcl_reasoner.prove.message import failure
 from pcl_reasoner.prove.rearranged import rounded_to_bfloat16, rounded_to_float16, rows_of
 from pcl_reasoner.prove.stored import stored_segments
 from pcl_reasoner.prove.suspects import AS_TRAINED, Suspect, groups
+from pcl_reasoner.recheck.difference import Difference, difference
+from pcl_reasoner.recheck.limits import Limits
 from pcl_reasoner.weights.model_config import ModelShape
 from pcl_reasoner.weights.stream import StoredTensor
 

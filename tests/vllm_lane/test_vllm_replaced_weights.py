@@ -17,10 +17,10 @@ from train_helpers import VOCABULARY, write_policy
 from vllm_helpers import CONTEXT, alive, context, kill, lines_of, processes_of, serving, wait_for
 
 from pcl_reasoner.inference.dialogue import Dialogue, Problem, Prompt
+from pcl_reasoner.inference.requests import prompt_body
 from pcl_reasoner.inference.response_log import ResponseLog
 from pcl_reasoner.inference.server import SupervisedServer
 from pcl_reasoner.inference.settings import SamplingConfig
-from pcl_reasoner.perplexity.by_server import prompt_body
 from pcl_reasoner.rounds.server_sampler import ServerSampler
 
 SETTINGS = SamplingConfig(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pcl_reasoner.prove.config import Limits
+from pcl_reasoner.recheck.limits import Limits
 
 Values = Sequence[NDArray[np.float32]]
 """One array per segment: log π of every token but the first."""

@@ -1,0 +1,1 @@
+"""Checks every start of a server against what a stage `prove` stored."""

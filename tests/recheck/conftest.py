@@ -1,0 +1,5 @@
+"""Fixtures of tests that ask servers."""
+
+from sampling_fixtures import inputs
+
+__all__ = ["inputs"]
