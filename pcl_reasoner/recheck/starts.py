@@ -99,7 +99,7 @@ class Recheck:
         if server.supervised is not None or known is None or known.time is None:
             return
         now = await _start_of(http, server)
-        if now.time is not None and now.time != known.time:
+        if now.time is not None and now not in self._compared:
             raise Passing("it was restarted, so it must be compared again", kind="restarted")
 
     async def _log_probs(self, http: httpx.AsyncClient, server: Server, text: Text) -> Any:

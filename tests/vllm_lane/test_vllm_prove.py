@@ -6,20 +6,23 @@ Faults of the weights are given to one server while it runs; those of config.jso
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 from prove_helpers import FAULTS, Trained
-from vllm_helpers import CONTEXT, KEY, serving
+from sample_helpers import problems_folder
+from vllm_helpers import CONTEXT, KEY, context, serving
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.serving import Serving
 from pcl_reasoner.inference.server import SupervisedServer
-from pcl_reasoner.sample.stage import SampleConfig
+from pcl_reasoner.sample.stage import SampleConfig, sample
 
 SETTINGS = ("rope", "epsilon")
 WEIGHTS = ("heads swapped", "before")
@@ -63,9 +66,9 @@ def reload(server: SupervisedServer, folder: Path) -> None:
     """Give a running server the weights of a folder, as the stage ``rl`` does."""
     body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
     headers = {"authorization": f"Bearer {server.api_key}"}
-    for page, json in (("collective_rpc", body), ("reset_prefix_cache", None)):
+    for page, sent in (("collective_rpc", body), ("reset_prefix_cache", None)):
         answer = httpx.post(
-            f"{server.root}/{page}", json=json, headers=headers, timeout=60, trust_env=False
+            f"{server.root}/{page}", json=sent, headers=headers, timeout=60, trust_env=False
         )
         assert answer.status_code == 200, answer.text
 
@@ -91,6 +94,69 @@ def test_weights_of_a_running_server(
         # Its root is that of the export: only what it computes shows the fault.
         prove_at(trained, tmp_path / "out", trained.export, url)
     assert f"{url}: does not compute what the trained checkpoint computes" in str(raised.value)
+
+
+SAMPLING = SampleConfig(
+    engine="server", n=2, temperature=1.0, max_new_tokens=4, max_model_len=CONTEXT, suffix=""
+)
+TEXTS = 4
+"""All stored texts: together they have 4 + 39 + 89 + 119 = 251 log-probs."""
+
+
+def requests_of(server: SupervisedServer) -> float:
+    """How many sequences a server has finished, by its own count."""
+    headers = {"authorization": f"Bearer {server.api_key}"}
+    page = httpx.get(f"{server.root}/metrics", headers=headers, trust_env=False).text
+    found = re.findall(r"^vllm:request_success_total\{.*\} (\S+)$", page, re.M)
+    return sum(map(float, found))
+
+
+@pytest.fixture(scope="module")
+def proved(
+    trained: Trained, running: SupervisedServer, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """The inputs of a stage `sample` of the exported folder, with its proof."""
+    root = tmp_path_factory.mktemp("proved")
+    reload(running, trained.export)
+    prove_at(trained, root / "prove", trained.export, f"{running.root}/v1")
+    problems = problems_folder(root / "problems")
+    return {"problems": problems, "policy": trained.export, "proof": root / "prove"}
+
+
+def test_a_server_with_other_weights_than_the_proofs_is_asked_no_question(
+    trained: Trained, running: SupervisedServer, proved: dict[str, Path], tmp_path: Path
+) -> None:
+    url = f"{running.root}/v1"
+    before = requests_of(running)
+    sound = context(tmp_path / "sound", server_urls=[url])
+    counts = sample(SAMPLING, proved, tmp_path / "sound", sound)
+    assert counts.kept == 6 and requests_of(running) == before + TEXTS + 6
+    (compared,) = counts.info["compared"]
+    assert compared["tokens"] == 251 and compared["mean"] < 1e-5
+    # vLLM reports when its process started, so a restart is noticed.
+    assert compared["started"] > 1e9
+    # Another step's weights: the name, the root and the start are those of before.
+    reload(running, trained.earlier)
+    before = requests_of(running)
+    other = context(tmp_path / "other", server_urls=[url])
+    with pytest.raises(StageError, match="does not compute what the trained checkpoint") as raised:
+        sample(SAMPLING, proved, tmp_path / "other", other)
+    assert str(raised.value).startswith(f"{url}: ")
+    assert requests_of(running) == before + TEXTS
+
+
+def test_a_server_that_a_stage_starts_with_other_flags_is_asked_no_question(
+    proved: dict[str, Path], tmp_path: Path
+) -> None:
+    rope = {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4}}
+    started = serving()
+    started["arguments"] += ["--hf-overrides", json.dumps(rope)]
+    output = tmp_path / "sample-12345678.partial"
+    with pytest.raises(StageError, match="does not compute what the trained checkpoint") as raised:
+        sample(SAMPLING, proved, output, context(output, sampling=started))
+    log = tmp_path / "logs" / "sample-12345678.server.log"
+    assert f"Its log: {log}." in str(raised.value) and log.is_file()
+    assert '"sample_index"' not in (output / "responses.partial.jsonl").read_text()
 
 
 @pytest.mark.long
