@@ -170,8 +170,9 @@ async def _start_of(http: httpx.AsyncClient, server: Server) -> Start:
 
 def _failure(server: Server, found: Difference, proof: Proof) -> str:
     limits = proof.limits
-    log = f"Its log: {server.supervised.log}." if server.supervised else "Its log is where you ran"
-    log = log if server.supervised else f"{log} it: this stage did not start it."
+    log = "Its log is where you ran it: this stage did not start it."
+    if server.supervised is not None:
+        log = f"Its log: {server.supervised.log}."
     return (
         f"{server.url}: does not compute what the trained checkpoint computes. Log-probs of "
         f"{found.tokens} tokens in {len(proof.texts)} texts of the proof differ by "

@@ -101,7 +101,7 @@ def read_proof(folder: Path, longest: int) -> Proof:
 def few(texts: Sequence[Text]) -> list[Text]:
     """Return the shortest texts: at least FEWEST_TEXTS, with at least FEWEST_TOKENS log-probs.
 
-    All are returned if there are not so many.
+    All are returned if there are fewer.
     """
     chosen: list[Text] = []
     for text in sorted(texts, key=lambda one: len(one.token_ids)):
