@@ -9,9 +9,12 @@ import json
 from pathlib import Path
 
 import pytest
-from prove_helpers import FAULTS, ModelServer, Trained, untie_head
+from prove_helpers import FAULTS, LENGTH, ModelServer, Trained, untie_head
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.prove.config import LIMITS
+from pcl_reasoner.recheck.texts import read_proof
+from pcl_reasoner.weights.identity import weights_hash
 
 pytestmark = pytest.mark.slow
 
@@ -35,6 +38,12 @@ def test_a_sound_server_is_proved(trained: Trained, tmp_path: Path) -> None:
         *(1, 2, 4, 8, 16, 32, 64),
     ]
     assert (one["url"], one["model"]) == (server.url, str(trained.export))
+    # What later stages compare their servers with: all four texts have 251 log-probs.
+    stored = read_proof(tmp_path / "out", LENGTH)
+    assert stored.weights == weights_hash(trained.export) == proof["weights"]
+    assert stored.limits == LIMITS["float32"]
+    assert [len(text.token_ids) for text in stored.texts] == [5, 40, 90, 120]
+    assert [len(text.log_probs) for text in stored.texts] == [4, 39, 89, 119]
 
 
 def test_the_local_sampler_is_proved(trained: Trained, tmp_path: Path) -> None:
