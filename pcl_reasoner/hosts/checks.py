@@ -37,7 +37,7 @@ class Needs:
         files: Weights and packed rows; they must be identical on all hosts.
         bytes: Bytes that must be free on the folder's disk: the size of one checkpoint.
         cache: Folder in which the hashes of files are cached.
-        paths: Host -> files that must exist there, e.g. the program that starts a server.
+        ports: Host -> port that must be free there -> the launch file's key that sets it.
         trains: Whether the hosts train; if not, they need this package's code and nothing else.
         seconds: Seconds that a host has for its answer.
     """
@@ -46,7 +46,7 @@ class Needs:
     files: Sequence[Path]
     bytes: int
     cache: Path
-    paths: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    ports: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     trains: bool = True
     seconds: float = _ANSWER_SECONDS
 
@@ -91,10 +91,8 @@ def check_and_count(
     with _token(needs.folder) as (token, text):
 
         def asked(rank: int) -> Question:
-            port = placement.master_port if rank == 0 and needs.trains else None
-            paths = list(needs.paths.get(placement.hosts[rank], ()))
             own = (str(token), f"{token}.{rank}", text)
-            return replace(question, token=own, port=port, paths=paths)
+            return replace(question, token=own, ports=list(_ports(rank, needs, placement)))
 
         answers = _ask(how, placement, asked, needs.seconds)
         unshared = [one.rank for one in answers if not _was_written(f"{token}.{one.rank}", text)]
@@ -124,6 +122,13 @@ def _token(folder: Path) -> Iterator[tuple[Path, str]]:
     finally:
         for file in folder.glob(f"{token.name}*"):
             file.unlink(missing_ok=True)
+
+
+def _ports(rank: int, needs: Needs, placement: Placement) -> dict[int, str]:
+    """Return the ports that must be free on a host, each with the key that sets it."""
+    scheduler = {placement.master_port: "placement.master_port"}
+    own = needs.ports.get(placement.hosts[rank], {})
+    return {**(scheduler if rank == 0 and needs.trains else {}), **own}
 
 
 def _was_written(file: str, text: str) -> bool:
@@ -172,13 +177,9 @@ def _problems(
             f"{host}: {needs.folder} has {found['free'] / _GB:.1f} GB free, a checkpoint takes "
             f"{needs.bytes / _GB:.1f} GB: free space."
         )
-    for path in found["absent"]:
-        yield f"{host}: {path} is not there: install it, or correct the launch file."
-    if found["port_free"] is False:
-        yield (
-            f"{host}: port {placement.master_port} is in use: end what uses it, or choose another "
-            "placement.master_port."
-        )
+    ports = _ports(answer.rank, needs, placement)
+    for port in found["used"]:
+        yield f"{host}: port {port} is in use: end what uses it, or choose another {ports[port]}."
     skew = found["time"] - answer.heard
     if abs(skew) > _SKEW_SECONDS:
         word = "ahead of" if skew > 0 else "behind"

@@ -5,7 +5,7 @@ python -m pcl_reasoner.hosts.facts
 standard input   {"files": ["/data/policy/model.safetensors"],
                   "token": ["/runs/…/.shared-1f2e…", "/runs/…/.shared-1f2e….0", "1f2e…"], …}
 standard output  {"versions": {"python": "3.11.9", …}, "files": {"/data/…": [inode, size,
-                  mtime_ns]}, "shared": true, "port_free": true, "free": 81604378624, …}
+                  mtime_ns]}, "shared": true, "used": [], "free": 81604378624, …}
 """
 
 import hashlib
@@ -39,16 +39,14 @@ class Question:
         token: (file, answer, text): the launcher wrote ``text`` to ``file``, and this host must
             write ``text`` to ``answer``. None: shared access is not checked.
         folder: Folder on the disk whose free space is reported.
-        port: Port that must be free on this host; None: no port is checked.
-        paths: Files that must exist on this host, e.g. ``/opt/vllm/bin/vllm``.
+        ports: Ports that must be free on this host.
     """
 
     files: list[str] = field(default_factory=list)
     memory: str | None = None
     token: tuple[str, str, str] | None = None
     folder: str = "/"
-    port: int | None = None
-    paths: list[str] = field(default_factory=list)
+    ports: list[int] = field(default_factory=list)
 
 
 def facts(asked: Question) -> dict[str, Any]:
@@ -58,8 +56,7 @@ def facts(asked: Question) -> dict[str, Any]:
         "files": {file: identity(Path(file)) for file in asked.files},
         "hashes": _hashes(asked),
         "shared": _shared(asked),
-        "absent": [path for path in asked.paths if not Path(path).expanduser().exists()],
-        "port_free": None if asked.port is None else _is_free(asked.port),
+        "used": [port for port in asked.ports if not _is_free(port)],
         "free": shutil.disk_usage(asked.folder).free if Path(asked.folder).is_dir() else None,
         "devices": devices(),
         "time": time.time(),

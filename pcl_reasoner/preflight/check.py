@@ -63,12 +63,21 @@ def check_recipe(recipe: Recipe, until: str | None = None, runs: Path | None = N
     """
     scene = scene_of(recipe, until)
     found = check(scene)
-    return found if runs is None else _with_hosts(found, scene, runs, None)
+    if runs is None:
+        return found
+    errors, misfits, warnings = check_machines(scene, runs)
+    errors, warnings = [*found.errors, *errors, *misfits], [*found.warnings, *warnings]
+    return Verdict(errors, warnings, found.missing)
 
 
 def _with_hosts(found: Verdict, scene: Scene, runs: Path, how: str | None) -> Verdict:
-    errors, warnings = check_machines(scene, runs, how)
-    return Verdict([*found.errors, *errors], [*found.warnings, *warnings], found.missing)
+    """Add what the hosts say at the start of a run.
+
+    Versions that are not in the table may work together, so a run is only warned of them.
+    """
+    errors, misfits, warnings = check_machines(scene, runs, how)
+    warnings = [*found.warnings, *misfits, *warnings]
+    return Verdict([*found.errors, *errors], warnings, found.missing)
 
 
 @dataclass

@@ -1,27 +1,22 @@
 """Asks every host of a launch file what its engines' environments have, and compares it.
 
+node03 sampling: set_env /opt/cann/set_env.sh is not there.
 node03 sampling: CANN 8.5.0, and vllm-ascend 0.23.0 needs 9.1.0: source its set_env.sh.
 node03 sampling: libatb.so not found: install NNAL 9.1.0 and source nnal/atb/set_env.sh.
 """
 
 import json
-import shlex
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pcl_reasoner.core.programs import Program
 from pcl_reasoner.core.schema import Launch, Placement
 from pcl_reasoner.core.serving import SERVERS, Serving
-from pcl_reasoner.serving.server_key import cleaned, without_key
 from pcl_reasoner.supervise.connection import ask, command_on, reason_in
-from pcl_reasoner.supervise.container import in_container
-from pcl_reasoner.supervise.environment import environment_steps
-from pcl_reasoner.version_check import probe
 from pcl_reasoner.version_check.matrix import serving_rows, training_rows
+from pcl_reasoner.version_check.presence import WANTED, absent_in, question
 
 ANSWER_SECONDS = 120
 """Time limit of one host's answer; a container's start is part of it."""
@@ -40,6 +35,7 @@ class Finding:
         wanted: The version that fits.
         ok: False if they do not fit.
         advice: What to do; empty if there is nothing to do.
+        is_version: Whether versions are compared; False: a file, a folder or an answer is missing.
     """
 
     host: str
@@ -49,6 +45,23 @@ class Finding:
     wanted: str
     ok: bool
     advice: str
+    is_version: bool = True
+
+
+class Engine(NamedTuple):
+    """One program on one host.
+
+    Args:
+        host: The host or spare host.
+        name: The launch file's key, e.g. ``sampling``.
+        program: The launch file's part.
+        folders: Folders that the program reads there, e.g. those of weights.
+    """
+
+    host: str
+    name: str
+    program: Program
+    folders: Sequence[str] = ()
 
 
 def check_launch(launch: Launch, how: str) -> list[Finding]:
@@ -62,14 +75,35 @@ def check_launch(launch: Launch, how: str) -> list[Finding]:
         The findings, in the order of hosts and programs.
     """
     placement = launch.placement
-    ascend = launch.hashed.get("train", {}).get("device", "Ascend") == "Ascend"
     hosts = [*placement.hosts, *placement.spare_hosts]
-    asked = [(host, name, one) for host in hosts for name, one in programs_of(placement)]
+    asked = [Engine(host, *one) for host in hosts for one in programs_of(placement)]
+    return check_engines(placement, how, trains_on_ascend(launch), asked)
 
-    def one(item: tuple[str, str, Program]) -> list[Finding]:
-        return list(_check(placement, how, ascend, *item))
 
-    with ThreadPoolExecutor(len(hosts)) as pool:
+def trains_on_ascend(launch: Launch) -> bool:
+    """Whether a launch file's engines need what Ascend devices need."""
+    return bool(launch.hashed.get("train", {}).get("device", "Ascend") == "Ascend")
+
+
+def check_engines(
+    placement: Placement, how: str, ascend: bool, asked: Sequence[Engine]
+) -> list[Finding]:
+    """Ask programs on hosts, all hosts at a time: are their files there, do the versions fit?
+
+    Args:
+        placement: The launch file's placement.
+        how: How hosts are reached, ``local`` or ``ssh``.
+        ascend: Whether they need CANN, NNAL and vllm-ascend.
+        asked: The programs.
+
+    Returns:
+        The findings, in the order of ``asked``.
+    """
+
+    def one(engine: Engine) -> list[Finding]:
+        return list(_check(placement, how, ascend, engine))
+
+    with ThreadPoolExecutor(max(1, len({engine.host for engine in asked}))) as pool:
         return [finding for findings in pool.map(one, asked) for finding in findings]
 
 
@@ -79,16 +113,20 @@ def programs_of(placement: Placement) -> list[tuple[str, Program]]:
     return [("training", placement.training), *((kind, one) for kind, one in servers if one)]
 
 
-def _check(
-    placement: Placement, how: str, ascend: bool, host: str, name: str, program: Program
-) -> Iterator[Finding]:
-    command = ["bash", "-c", probe_line(placement, host, program)]
+def _check(placement: Placement, how: str, ascend: bool, engine: Engine) -> Iterator[Finding]:
+    host, name, program, folders = engine
+    command = ["bash", "-c", question(placement, host, name, program, folders)]
     on_host = command_on(host, command, how, placement.ssh, placement.notice_seconds)
     output, errors = ask(on_host, "", ANSWER_SECONDS + placement.ssh.connect_seconds)
+    absent = list(absent_in(output))
+    for kind, path in absent:
+        yield _absent(placement, engine, kind, path)
     try:
         facts = json.loads(output.splitlines()[-1])
     except (ValueError, IndexError):
-        yield Finding(host, name, "answer", "none", "one", False, f"{reason_in(errors)}.")
+        if not absent:
+            reason = f"{reason_in(errors)}."
+            yield Finding(host, name, "answer", "none", "one", False, reason, False)
         return
     compared = _serving(facts) if isinstance(program, Serving) else _training(facts)
     for what, found, wanted, ok, advice in compared:
@@ -97,27 +135,30 @@ def _check(
         yield Finding(host, name, what, found, wanted, good, "" if good else advice)
 
 
-def probe_line(placement: Placement, host: str, program: Program) -> str:
-    """Return the shell line that runs probe.py in a program's environment on a host."""
-    own = program.model_copy(update={"environment": cleaned(program.environment)})
-    python = _python(placement, host, program)
-    steps = environment_steps(without_key(placement), host, python, None, own)
-    source = Path(probe.__file__).read_text(encoding="utf-8")
-    line = " && ".join([*steps, f"exec {shlex.join([python, '-c', source])}"])
-    if program.container is None:
-        return line
-    return in_container(line, program.container, "pclr-doctor", [])
+def _absent(placement: Placement, engine: Engine, kind: str, path: str) -> Finding:
+    container = None if kind in ("runtime", "image") else engine.program.container
+    where = f" in the image {container.image}" if container else ""
+    advice = f"Install it{where or ' there'}, or correct {_key(placement, engine, kind)}."
+    if kind == "folder":
+        mounts = f", and name it under {engine.name}.container.mounts" if container else ""
+        advice = f"Put it into a folder that every host sees{mounts}."
+    elif kind == "python":
+        advice = f"It must stand beside {engine.name}.executable{where}."
+    found = f"{path} is not there"
+    return Finding(engine.host, engine.name, kind, found, WANTED[kind], False, advice, False)
 
 
-def _python(placement: Placement, host: str, program: Program) -> str:
-    """Return the Python of a program: beside vLLM, or MindFormers' own."""
-    if isinstance(program, Serving):
-        executable = Path(program.executable).expanduser()
-        is_python = executable.name.startswith("python")
-        return str(executable if is_python else executable.with_name("python"))
-    if program.container:
-        return placement.training.python or "python"
-    return placement.settings_of(host).python or placement.training.python or sys.executable
+def _key(placement: Placement, engine: Engine, kind: str) -> str:
+    """Return the launch file's key that names what is not there."""
+    host, name, program, _ = engine
+    own = placement.settings_of(host)
+    if kind in ("runtime", "image"):
+        return f"placement.{name}.container.{kind}"
+    if kind == "set_env" and program.set_env is None:
+        return f"placement.per_host.{host}.set_env" if own.set_env else "placement.set_env"
+    if kind == "executable" and name == "training" and own.python and not program.container:
+        return f"placement.per_host.{host}.python"
+    return f"placement.{name}.{kind}"
 
 
 Compared = tuple[str, str, str, bool, str]

@@ -3,6 +3,7 @@
     docker run --rm --init --name NAME [--env VARIABLE | --OPTION=VALUE] IMAGE bash -c LINE
     docker stop -t SECONDS NAME
     docker rm --force NAME
+    docker image inspect IMAGE          (DOCKER_LACKS lists the images that are not there)
 
 The folder DOCKER_HOME has a file per container with its process, and ``log``, with every call. As
 with the real one, a container gets no variable of the client but those that ``--env`` names.
@@ -78,6 +79,8 @@ def main(words: list[str]) -> int:
             return run(rest)
         case ["stop", "-t", seconds, name]:
             return end(name, signal.SIGTERM, float(seconds))
+        case ["image", "inspect", image]:
+            return 0 if image not in os.environ.get("DOCKER_LACKS", "").split() else 1
         case ["rm", "--force", name]:
             return end(name, signal.SIGKILL, 0)
     return 125

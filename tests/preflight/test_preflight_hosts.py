@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +10,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from engine_helpers import engine
 from namespaces import Hosts, why_not
 from preflight_helpers import own_launch
 
 from pcl_reasoner.cli.main import cli
+from pcl_reasoner.core.schema import Source
+from pcl_reasoner.preflight.check import StartCheck, check_recipe
 from pcl_reasoner.preflight.on_hosts import check_machines, uses_hosts
 from pcl_reasoner.preflight.scene import Scene, scene_of
 from pcl_reasoner.runner.recipe import load_recipe
@@ -24,7 +28,11 @@ def scene(folder: Path, launch: str = "two_hosts_cpu", **placement: Any) -> Scen
 
 
 def test_fit_hosts_leave_nothing_behind(tmp_path: Path) -> None:
-    assert check_machines(scene(tmp_path, master_port=29871), tmp_path / "runs") == ([], [])
+    assert check_machines(scene(tmp_path, master_port=29871), tmp_path / "runs") == (
+        [],
+        [],
+        [],
+    )
     assert list((tmp_path / "runs" / "v1_sft").iterdir()) == []
 
 
@@ -32,18 +40,100 @@ def test_programs_and_files_of_the_launch_file_are_looked_for(tmp_path: Path) ->
     ascend = {"set_env": "/no/set_env.sh", "master_port": 29872}
     own = {"sampling": {"executable": str(tmp_path / "vllm")}, "devices_per_host": 64}
     there = scene(tmp_path, "v1_dp8_tp8_pp2", **ascend, **own)
-    errors, warnings = check_machines(there, tmp_path / "runs")
+    errors, misfits, warnings = check_machines(there, tmp_path / "runs")
     both = ("127.0.0.1", "127.0.0.2")
     absent = [error for error in errors if "is not there" in error]
+    vllm, own = tmp_path / "vllm", "placement.sampling.executable"
+    can_read, can_run = "a file that can be read", "a file that can be executed"
+    set_env = (
+        f"/no/set_env.sh is not there, expected {can_read}. Install it there, or correct "
+        "placement.set_env."
+    )
     assert absent == [
-        f"{host}: {path} is not there: install it, or correct the launch file."
-        for host in both
-        for path in (tmp_path / "vllm", "/no/set_env.sh")
+        *(f"{host}, training: {set_env}" for host in both),
+        *(
+            f"{host}, sampling: {said}"
+            for host in both
+            for said in (
+                set_env,
+                f"{vllm} is not there, expected {can_run}. Install it there, or correct {own}.",
+            )
+        ),
     ]
+    assert misfits == []
     assert warnings == [
-        f"{host}: npu-smi is not there or prints no number: devices were not counted."
-        for host in both
+        *(
+            f"{host}: npu-smi is not there or prints no number: devices were not counted."
+            for host in both
+        ),
+        *(
+            f"{host}, sampling: {tmp_path}/python is not there, expected {can_run}; its versions "
+            "were not asked. It must stand beside sampling.executable."
+            for host in both
+        ),
     ]
+
+
+SERVING = {"vllm": "0.12.0", "vllm-ascend": "0.13.0", "torch": "2.8.0", "torch-npu": "2.8.0.post2"}
+
+
+def test_each_engine_of_each_host_is_asked_for_all_that_it_reads(tmp_path: Path) -> None:
+    """The set_env files of a list, and weights that are folders."""
+    there = scene(
+        tmp_path,
+        "v1_dp8_tp8_pp2",
+        master_port=29873,
+        devices_per_host=64,
+        set_env=None,
+        training={"set_env": ["/no/cann.sh"]},
+        sampling={"executable": sys.executable, "set_env": ["/no/a.sh", "/no/b.sh"], "port": 29883},
+        judge_urls=None,
+        judging={"executable": "/no/vllm"},
+    )
+    there.recipe.sources["policy"] = Source(path="/no/weights", kind="model")
+    found = check_machines(scene_of(there.recipe), tmp_path / "runs")
+    assert [one.split(", expected")[0] for one in found.errors if ".2, " in one] == [
+        "127.0.0.2, training: /no/cann.sh is not there",
+        "127.0.0.2, training: /no/weights is not there",
+        "127.0.0.2, sampling: /no/a.sh is not there",
+        "127.0.0.2, sampling: /no/b.sh is not there",
+    ]
+    assert found.errors[-1].endswith("or correct placement.sampling.set_env.")
+
+
+def test_versions_that_do_not_fit_are_refused_by_validate_and_told_by_run(tmp_path: Path) -> None:
+    vllm = engine(tmp_path / "s", SERVING, "8.5.0", "8.5.0")
+    vllm |= {"executable": str(tmp_path / "s" / "bin" / "vllm"), "port": 29884}
+    there = scene(
+        tmp_path,
+        "v1_dp8_tp8_pp2",
+        master_port=29874,
+        devices_per_host=64,
+        set_env=None,
+        sampling=vllm,
+    )
+    said = (
+        "127.0.0.1, sampling: vLLM is 0.12.0, expected 0.13.0. vllm-ascend 0.13.0 needs vllm "
+        "0.13.0."
+    )
+    assert said in check_machines(there, tmp_path / "runs").misfits
+    assert said in check_recipe(there.recipe, None, tmp_path / "runs").errors
+    start = StartCheck(None, tmp_path / "runs", None, hosts=True)
+    assert said not in start.new_errors(there.recipe) and start.asked
+
+
+def test_the_ports_of_servers_that_a_stage_starts_must_be_free(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        own = {"master_port": 29875, "devices_per_host": 64, "set_env": None}
+        vllm = {"executable": sys.executable, "port": port}
+        there = scene(tmp_path, "v1_dp8_tp8_pp2", sampling=vllm, **own)
+        assert (
+            f"127.0.0.2: port {port} is in use: end what uses it, or choose another "
+            "placement.sampling.port."
+        ) in check_machines(there, tmp_path / "runs").errors
+        by_hand = scene(tmp_path, "v1_dp8_tp8_pp2", sampling=vllm | {"by_hand": True}, **own)
+        assert not any("in use" in one for one in check_machines(by_hand, tmp_path).errors)
 
 
 def test_a_checkpoint_of_a_32b_model_needs_393_gb(tmp_path: Path) -> None:
@@ -93,9 +183,10 @@ def test_everything_that_is_wrong_with_real_hosts_is_told_at_once(
         assert answer.exit_code == 1 and answer.exception is not None
         assert str(answer.exception).splitlines() == [
             "3 problems:",
-            f"  - {first}: /no/set_env.sh is not there: install it, or correct the launch file.",
             f"  - {second}: there is no such program there: set per_host.<name>.python.",
             f"  - {away}: there is no route to it: is it up, and is the link?",
+            f"  - {first}, training: /no/set_env.sh is not there, expected a file that can be "
+            "read. Install it there, or correct placement.set_env.",
         ]
     assert not list((tmp_path / "runs" / "v1_sft").glob("synthetic*"))
 

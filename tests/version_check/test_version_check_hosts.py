@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from engine_helpers import engine
+from paths import HELPERS
 
 from pcl_reasoner.core.files import yaml_text
 from pcl_reasoner.core.schema import Launch
@@ -20,32 +23,6 @@ FITS = {
     "sampling": {"vllm": "0.13.0+empty", "vllm-ascend": "0.13.0", "torch": "2.8.0+cpu"},
 }
 FITS["sampling"] |= {"torch-npu": "2.8.0.post2"}
-
-
-def engine(folder: Path, packages: dict[str, str], cann: str | None, nnal: str | None) -> Any:
-    """A Python with these packages, and the shell files of a CANN and of an NNAL."""
-    place = folder / "bin"
-    place.mkdir(parents=True)
-    for name, version in packages.items():
-        info = folder / "packages" / f"{name.replace('-', '_')}-{version}.dist-info"
-        info.mkdir(parents=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
-    for name in ("python", "vllm"):
-        (place / name).write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
-        (place / name).chmod(0o755)
-    lines = [f"export PYTHONPATH={folder / 'packages'}"]
-    if cann:
-        info = folder / "cann" / "aarch64-linux" / "ascend_toolkit_install.info"
-        info.parent.mkdir(parents=True)
-        info.write_text(f"package_name=Ascend-cann-toolkit\nversion={cann}\n")
-        lines.append(f"export ASCEND_HOME_PATH={folder / 'cann'}")
-    if nnal:
-        library = folder / "nnal" / "atb" / nnal / "lib" / "libatb.so"
-        library.parent.mkdir(parents=True)
-        library.touch()
-        lines.append(f"export LD_LIBRARY_PATH={library.parent}:/nowhere")
-    (folder / "set_env.sh").write_text("\n".join(lines) + "\n")
-    return {"set_env": str(folder / "set_env.sh")}
 
 
 def launch(folder: Path, device: str = "Ascend", **changes: Any) -> Launch:
@@ -130,11 +107,74 @@ def test_a_cpu_needs_no_cann(tmp_path: Path) -> None:
     assert wrong(launched) == []
 
 
-def test_a_python_that_is_not_there_is_an_answer_too(tmp_path: Path) -> None:
+def test_files_that_are_not_there_are_named_for_each_engine(tmp_path: Path) -> None:
     launched = launch(tmp_path)
     (tmp_path / "s" / "bin" / "python").unlink()
-    [(program, name, found, _)] = wrong(launched)
-    assert (program, name, found) == ("sampling", "answer", "none")
+    (tmp_path / "s" / "bin" / "vllm").chmod(0o644)
+    (tmp_path / "t" / "set_env.sh").unlink()
+    place = tmp_path / "s" / "bin"
+    executed = "a file that can be executed"
+    assert wrong(launched) == [
+        ("training", "set_env", f"{tmp_path}/t/set_env.sh is not there", "a file that can be read"),
+        ("sampling", "executable", f"{place}/vllm is not there", executed),
+        ("sampling", "python", f"{place}/python is not there", executed),
+    ]
+
+
+def test_every_file_of_a_list_is_looked_for(tmp_path: Path) -> None:
+    value = launch(tmp_path).model_dump()
+    sampling = value["placement"]["sampling"]
+    sampling["set_env"] += [str(tmp_path / "nnal.sh"), str(tmp_path / "atb.sh")]
+    (tmp_path / "nnal.sh").touch()
+    found = wrong(Launch.model_validate(value))
+    assert found == [
+        ("sampling", "set_env", f"{tmp_path}/atb.sh is not there", "a file that can be read")
+    ]
+
+
+def contained(folder: Path, monkeypatch: pytest.MonkeyPatch, **container: Any) -> Launch:
+    """As `launch`, with vLLM in a container of a program that stands for docker."""
+    (folder / "docker").mkdir()
+    monkeypatch.setenv("DOCKER_HOME", str(folder / "docker"))
+    runtime, stand_in = folder / "bin" / "docker", HELPERS / "stand_in_docker.py"
+    runtime.parent.mkdir()
+    runtime.write_text(f'#!/bin/sh\nexec {sys.executable} {stand_in} "$@"\n')
+    runtime.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{runtime.parent}:{os.environ['PATH']}")
+    value = launch(folder).model_dump()
+    value["placement"]["sampling"]["container"] = {"image": "vllm:1", "ascend": False, **container}
+    return Launch.model_validate(value)
+
+
+def test_a_container_answers_from_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched = contained(tmp_path, monkeypatch)
+    assert wrong(launched) == []
+    calls = [json.loads(line) for line in (tmp_path / "docker" / "log").read_text().splitlines()]
+    names = [words[words.index("--name") + 1] for words in calls if words[0] == "run"]
+    assert sorted(names) == [f"pclr-doctor-127.0.0.{n}-sampling" for n in (1, 2)]
+    (tmp_path / "s" / "set_env.sh").unlink()
+    [(program, name, _, _)] = wrong(launched)
+    assert (program, name) == ("sampling", "set_env")
+    advice = [one.advice for one in check_launch(launched, "local") if not one.ok]
+    assert advice[0] == "Install it in the image vllm:1, or correct placement.sampling.set_env."
+
+
+def test_an_image_that_is_not_there_is_not_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched = contained(tmp_path, monkeypatch)
+    monkeypatch.setenv("DOCKER_LACKS", "vllm:1")
+    assert wrong(launched) == [
+        ("sampling", "image", "vllm:1 is not there", "an image of this host")
+    ]
+    assert '["run"' not in (tmp_path / "docker" / "log").read_text()
+
+
+def test_a_runtime_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched = contained(tmp_path, monkeypatch, runtime="no-such-docker")
+    assert wrong(launched) == [
+        ("sampling", "runtime", "no-such-docker is not there", "a command in PATH")
+    ]
 
 
 def test_the_command_prints_the_table_and_fails(tmp_path: Path) -> None:
