@@ -69,6 +69,7 @@ WALK = (
     "report",
     "estimate",
     "budget",
+    "scene",
     "preflight",
     "precompile",
     "rehearse",

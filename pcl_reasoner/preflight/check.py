@@ -8,9 +8,9 @@ from pathlib import Path
 
 from pcl_reasoner.preflight.on_hosts import check_machines, uses_hosts
 from pcl_reasoner.preflight.rules import RULES
-from pcl_reasoner.preflight.scene import Node, Scene, scene_of
 from pcl_reasoner.runner.plan import FINGERPRINT_DIGITS, Plan, PlannedStage
 from pcl_reasoner.runner.recipe import Recipe
+from pcl_reasoner.scene.graph import Node, Scene, scene_of
 from pcl_reasoner.supervise.connection import SSH
 
 _MISSING = ("no_server", "keys_that_are_not_set")

@@ -8,14 +8,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pcl_reasoner.core.api_keys import missing_keys, without_slash
-from pcl_reasoner.preflight.model_facts import model_of
 from pcl_reasoner.preflight.reading import trains_on_device
 from pcl_reasoner.preflight.rule import Found
-from pcl_reasoner.preflight.scene import Node, Scene
+from pcl_reasoner.scene.graph import Node, Scene
+from pcl_reasoner.scene.model_facts import model_of
 
 _LOOPBACK = re.compile(r"localhost|127\..*")
 _BYTES = {"GB": 2**30, "MB": 2**20}
 """Units of ``max_device_memory``; MindSpore takes GB as 2^30 bytes."""
+
+
+def one_host_twice(scene: Scene) -> Iterator[Found]:
+    """Two hosts have one name but for capital letters, which names of machines do not have."""
+    placement = scene.recipe.launch.placement
+    first: dict[str, str] = {}
+    for host in [*placement.hosts, *placement.spare_hosts]:
+        other = first.setdefault(host.lower().rstrip("."), host)
+        if other != host:
+            yield Found(
+                (),
+                f"placement.hosts: {other} and {host} are one host, because capital letters do not "
+                "count in names of machines. Name every host once.",
+            )
 
 
 def loopback_among_hosts(scene: Scene) -> Iterator[Found]:

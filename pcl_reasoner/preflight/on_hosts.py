@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.hosts.checks import Needs, check_and_count
-from pcl_reasoner.preflight.model_facts import model_of, weights_of
 from pcl_reasoner.preflight.reading import trains_on_device
-from pcl_reasoner.preflight.scene import Given, Node, Scene
 from pcl_reasoner.runner.sources import path_of
+from pcl_reasoner.scene.graph import Given, Node, Scene
+from pcl_reasoner.scene.model_facts import model_of, weights_of
 from pcl_reasoner.supervise.connection import LOCAL, SSH
 from pcl_reasoner.train.shape import training_of
 from pcl_reasoner.version_check.hosts import (

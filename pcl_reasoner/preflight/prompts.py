@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pcl_reasoner.core.files import expanded, shipped
 from pcl_reasoner.preflight.rule import Found
-from pcl_reasoner.preflight.scene import Node, Scene
+from pcl_reasoner.scene.graph import Node, Scene
 
 _FILES = {
     "template": "the chat template",

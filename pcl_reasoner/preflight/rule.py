@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from pcl_reasoner.preflight.scene import Node, Scene
+from pcl_reasoner.scene.graph import Node, Scene
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,17 @@ The table in docs/cluster/preflight.md is written from this one.
 
 from collections.abc import Mapping
 
-from pcl_reasoner.preflight import lengths, machines, prompts, reading, servers
+from pcl_reasoner.preflight import (
+    lengths,
+    machines,
+    ports,
+    programs,
+    prompts,
+    reading,
+    running,
+    servers,
+    values,
+)
 from pcl_reasoner.preflight.rule import Rule
 
 RULES: Mapping[str, Rule] = {
@@ -19,6 +29,8 @@ RULES: Mapping[str, Rule] = {
     "token_ids_of_another_model": Rule("warning", reading.token_ids_of_another_model),
     "benchmarks_not_compared": Rule("warning", reading.benchmarks_not_compared),
     "evaluations_differ": Rule("warning", reading.evaluations_differ),
+    "evaluated_twice": Rule("warning", values.evaluated_twice),
+    "results_of_no_stage": Rule("warning", values.results_of_no_stage),
     "choices_overruled": Rule("warning", reading.choices_overruled),
     "prompts_differ": Rule("error", prompts.prompts_differ),
     "prompts_of_another_recipe": Rule("error", prompts.prompts_of_another_recipe),
@@ -37,11 +49,21 @@ RULES: Mapping[str, Rule] = {
     "servers_share_devices": Rule("error", servers.servers_share_devices),
     "more_devices_than_there_are": Rule("error", servers.more_devices_than_there_are),
     "heads_not_divisible": Rule("error", servers.heads_not_divisible),
-    "port_of_the_scheduler": Rule("error", servers.port_of_the_scheduler),
-    "one_url_of_two_kinds": Rule("error", servers.one_url_of_two_kinds),
+    "port_taken_twice": Rule("error", ports.port_taken_twice),
+    "one_url_of_two_kinds": Rule("error", running.one_url_of_two_kinds),
+    "base_url": Rule("error", running.base_url),
     "local_sampler": Rule("error", servers.local_sampler),
-    "several_models_at_one_url": Rule("warning", servers.several_models_at_one_url),
-    "urls_on_hosts_that_train": Rule("warning", servers.urls_on_hosts_that_train),
+    "several_models_at_one_url": Rule("warning", running.several_models_at_one_url),
+    "urls_on_hosts_that_train": Rule("warning", running.urls_on_hosts_that_train),
+    "amounts_of_memory": Rule("error", values.amounts_of_memory),
+    "rates_out_of_range": Rule("error", values.rates_out_of_range),
+    "few_seconds": Rule("warning", values.few_seconds),
+    "unknown_sections": Rule("warning", values.unknown_sections),
+    "paths_of_programs": Rule("error", programs.paths_of_programs),
+    "options_of_servers": Rule("error", programs.options_of_servers),
+    "container_without_weights": Rule("error", programs.container_without_weights),
+    "listed_devices": Rule("error", programs.listed_devices),
+    "one_host_twice": Rule("error", machines.one_host_twice),
     "loopback_among_hosts": Rule("error", machines.loopback_among_hosts),
     "model_too_large_for_its_devices": Rule("error", machines.model_too_large_for_its_devices),
     "no_npu_here": Rule("error", machines.no_npu_here, "run"),

@@ -7,13 +7,13 @@ from itertools import pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pcl_reasoner.core.api_keys import without_slash
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.serving import SERVERS, ServerKind, Serving
-from pcl_reasoner.preflight.model_facts import model_of
 from pcl_reasoner.preflight.reading import trains_on_device
 from pcl_reasoner.preflight.rule import Found
-from pcl_reasoner.preflight.scene import Ask, Node, Scene
+from pcl_reasoner.preflight.running import few, key_of
+from pcl_reasoner.scene.graph import Ask, Node, Scene
+from pcl_reasoner.scene.model_facts import model_of
 from pcl_reasoner.serving.serve_command import devices_each
 
 _LARGE = 1e9
@@ -55,13 +55,15 @@ def no_third_model(scene: Scene) -> Iterator[Found]:
 
 
 def no_weights_to_serve(scene: Scene) -> Iterator[Found]:
-    """A stage starts a server, and the recipe does not name the model's weights."""
+    """A stage or a person starts a server, and the recipe does not name the model's weights."""
     for ask in scene.asks():
         kind, role = ask.needs.kind, ask.needs.role
-        if ask.placement.serving_of(kind) and role not in ask.node.inputs:
+        serving = ask.placement.described(kind)
+        if serving and role not in ask.node.inputs:
+            starts = "has a person start" if serving.by_hand else "starts"
             yield Found(
                 (ask.node,),
-                f"stage {ask.node.title}: the launch file's placement.{kind} starts "
+                f"stage {ask.node.title}: the launch file's placement.{kind} {starts} "
                 f"{SERVERS[kind].model} and needs its weights: give the stage the input {role}, "
                 f"e.g. inputs: {{{role}: SOURCE}} with sources: {{SOURCE: {{path: FOLDER, kind: "
                 "model}}.",
@@ -103,44 +105,18 @@ def _running_there(ask: Ask, training: Placement) -> str | None:
 
     A person who lists them has divided the devices.
     """
-    kind = ask.needs.kind
-    urls = [url for url in ask.placement.urls_of(kind) if urlsplit(url).hostname in training.hosts]
+    kind, placement = ask.needs.kind, ask.placement
+    urls = [url for url in placement.urls_of(kind) if urlsplit(url).hostname in training.hosts]
     if not urls or _VISIBLE in training.env:
         return None
     return (
-        f"placement.{SERVERS[kind].urls} names servers there, {_few(urls)} (if they have other "
+        f"{key_of(placement, kind)} names servers there, {few(urls)} (if they have other "
         f"devices, list the training's in placement.env: {_VISIBLE})"
     )
 
 
 def _trains_with_servers(node: Node) -> bool:
     return bool(node.config.waits_for_runner) and trains_on_device(node) == "Ascend"
-
-
-def urls_on_hosts_that_train(scene: Scene) -> Iterator[Found]:
-    """A running server's URL is on a host that trains: its devices must be others, or be freed."""
-    for kind, one in SERVERS.items():
-        hosts: dict[str, list[str]] = {}
-        trainings: list[Node] = []
-        for node in scene.nodes.values():
-            trains = trains_on_device(node) == "Ascend" and node.type == "train"
-            if trains and scene.runs(node):
-                trainings.append(node)
-                there = node.config.trains_on(node.placement).hosts
-                for url in node.placement.urls_of(kind):
-                    host = urlsplit(url).hostname or ""
-                    if host in there and url not in hosts.setdefault(host, []):
-                        hosts[host].append(url)
-        found = [url for urls in hosts.values() for url in urls]
-        if found:
-            names = ", ".join(dict.fromkeys(node.name for node in trainings))
-            yield Found(
-                tuple(trainings),
-                f"placement.{one.urls}: {_few(found)} {'is' if len(found) == 1 else 'are'} on "
-                f"hosts that train ({names}). If a server holds devices of the training, stop it "
-                "before that stage (run --until STAGE ends a run there), or have the stages start "
-                "and stop their servers (placement.sampling, judging, scoring).",
-            )
 
 
 def servers_share_devices(scene: Scene) -> Iterator[Found]:
@@ -218,64 +194,6 @@ def heads_not_divisible(scene: Scene) -> Iterator[Found]:
             )
 
 
-def port_of_the_scheduler(scene: Scene) -> Iterator[Found]:
-    """A server that a stage starts would listen on the port of msrun's scheduler."""
-    for recipe in {id(node.recipe): node.recipe for node in scene.nodes.values()}.values():
-        placement = recipe.launch.placement
-        asked = {ask.needs.kind for ask in scene.asks() if ask.node.recipe is recipe}
-        for kind in sorted(asked):
-            serving = placement.serving_of(kind)
-            first = placement.first_port(kind)
-            if serving and first <= placement.master_port < first + serving.servers:
-                nodes = tuple(a.node for a in scene.asks() if a.needs.kind == kind)
-                yield Found(
-                    nodes,
-                    f"placement.{kind}: its servers use the ports {first} to "
-                    f"{first + serving.servers - 1}, and master_port is {placement.master_port}. "
-                    f"Choose another {kind}.port or master_port.",
-                )
-
-
-def several_models_at_one_url(scene: Scene) -> Iterator[Found]:
-    """The same running servers are asked for several models, one after the other."""
-    for kind, one in SERVERS.items():
-        models: dict[str, list[Node]] = {}
-        for ask in scene.asks():
-            if ask.needs.kind == kind and ask.placement.serving_of(kind) is None:
-                given = ask.node.first(ask.needs.role)
-                weights = f" with the weights of {given.name}" if given else ""
-                models.setdefault(f"{ask.needs.name!r}{weights}", []).append(ask.node)
-        if len(models) > 1:
-            told = "; ".join(
-                f"{', '.join(node.name for node in nodes)}: {model}"
-                for model, nodes in models.items()
-            )
-            yield Found(
-                tuple(node for nodes in models.values() for node in nodes),
-                f"placement.{one.urls}: several models are asked of the same servers ({told}). "
-                "Exchange the servers between these stages (run --until STAGE ends a run there), "
-                f"or have the stages start them: placement: {{{_startable(kind)}: {{executable: "
-                "/path/to/vllm}}.",
-            )
-
-
-def one_url_of_two_kinds(scene: Scene) -> Iterator[Found]:
-    """One URL is named for two kinds of models under the same model name."""
-    names: dict[str, dict[ServerKind, Ask]] = {}
-    for ask in scene.asks():
-        for url in ask.placement.urls_of(ask.needs.kind):
-            names.setdefault(f"{without_slash(url)} {ask.needs.name}", {})[ask.needs.kind] = ask
-    for where, asks in names.items():
-        if len(asks) > 1:
-            url, name = where.split(" ", 1)
-            keys = " and ".join(f"placement.{SERVERS[kind].urls}" for kind in asks)
-            yield Found(
-                tuple(ask.node for ask in asks.values()),
-                f"{url} is in {keys}, and both ask it for the model {name!r}: one of them would "
-                "get the other's answers. Serve them under two names or at two URLs.",
-            )
-
-
 def local_sampler(scene: Scene) -> Iterator[Found]:
     """A large model is sampled by the local sampler, on one CPU."""
     for node in scene.nodes.values():
@@ -293,10 +211,6 @@ def local_sampler(scene: Scene) -> Iterator[Found]:
                 f"and its {node.config.model_role} has {model.weights / 1e9:.1f} billion weights "
                 f"({model.title}). Set {node.name}.engine=server.",
             )
-
-
-def _startable(kind: ServerKind) -> str:
-    return kind if SERVERS[kind].can_start else "sampling"
 
 
 def _on_cpu(scene: Scene, serving: Serving) -> bool:
@@ -343,7 +257,3 @@ def _numbers(devices: set[str]) -> str:
 
 def _hosts(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} hosts ({names[0]} to {names[-1]})"
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:2]) + (f" and {len(names) - 2} more" if len(names) > 2 else "")

@@ -9,8 +9,8 @@ from pcl_reasoner.core import files
 from pcl_reasoner.core.files import yaml_text
 from pcl_reasoner.core.yaml_file import read_yaml
 from pcl_reasoner.preflight.check import Verdict, check
-from pcl_reasoner.preflight.scene import scene_of
 from pcl_reasoner.runner.recipe import Recipe, load_recipe
+from pcl_reasoner.scene.graph import scene_of
 
 
 def own_launch(folder: Path, name: str, **placement: Any) -> str:

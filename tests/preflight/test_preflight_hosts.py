@@ -18,8 +18,8 @@ from pcl_reasoner.cli.main import cli
 from pcl_reasoner.core.schema import Source
 from pcl_reasoner.preflight.check import StartCheck, check_recipe
 from pcl_reasoner.preflight.on_hosts import check_machines, uses_hosts
-from pcl_reasoner.preflight.scene import Scene, scene_of
 from pcl_reasoner.runner.recipe import load_recipe
+from pcl_reasoner.scene.graph import Scene, scene_of
 
 
 def scene(folder: Path, launch: str = "two_hosts_cpu", **placement: Any) -> Scene:

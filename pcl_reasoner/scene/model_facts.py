@@ -15,8 +15,8 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.files import expanded
 from pcl_reasoner.core.schema import Source
 from pcl_reasoner.core.yaml_file import read_yaml
-from pcl_reasoner.preflight.scene import Given, Node, Scene
 from pcl_reasoner.prompt.model_files import read_json
+from pcl_reasoner.scene.graph import Given, Node, Scene
 from pcl_reasoner.train.shape import training_of
 from pcl_reasoner.weights.model_config import ModelShape
 

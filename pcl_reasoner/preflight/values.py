@@ -1,0 +1,139 @@
+"""Rules: values that their fields allow, and with which no run ends well: units, typos, rates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from pcl_reasoner.core.files import nearest
+from pcl_reasoner.preflight.reading import trains_on_device
+from pcl_reasoner.preflight.rule import Found
+from pcl_reasoner.scene.graph import Node, Scene
+from pcl_reasoner.train.shape import training_of
+
+_OF_DUCKDB = re.compile(r"[1-9]\d*(\.\d+)?\s*([kmgt](i?b)?|%)|0\.\d+\s*[gt](i?b)?", re.IGNORECASE)
+_OF_MINDSPORE = re.compile(r"[1-9]\d*\.?\d*GB|0\.\d*GB")
+"""Source: MindSpore 2.7.2, mindspore/context.py, _RE_PATTERN."""
+# fmt: off
+_SECTIONS = (
+    "parallel_config", "recompute_config", "swap_config", "moe_config", "runner_config",
+    "parallel", "context", "train_dataset", "train_dataset_task", "processor", "eval_dataset",
+    "eval_dataset_task", "trainer", "model", "runner_wrapper", "optimizer", "lr_schedule",
+    "metric", "callbacks", "monitor_config", "eval_callbacks",
+)
+# fmt: on
+"""Source: MindFormers 1.8.0, mindformers/tools/register/template.py, CONFIG_NAME_TO_CLASS."""
+_FEW_SECONDS = {"stall_seconds": 300, "cluster_time_out": 60}
+"""Key of the placement -> fewest seconds within which a large model does its next step."""
+_FEW_TO_START = 60
+"""Fewest seconds in which a server can have loaded the weights of a large model."""
+
+
+def amounts_of_memory(scene: Scene) -> Iterator[Found]:
+    """An amount of memory has another form than DuckDB or MindSpore reads."""
+    for recipe in {id(node.recipe): node.recipe for node in scene.nodes.values()}.values():
+        memory = recipe.launch.placement.duckdb_memory
+        if not _OF_DUCKDB.fullmatch(memory):
+            yield Found(
+                (),
+                f"placement.duckdb_memory: expected a number and a unit such as 64GB or 512MB, "
+                f"got {memory!r}.",
+            )
+    for node in scene.nodes.values():
+        config = training_of(node.config) or node.config
+        limit = getattr(config, "max_device_memory", None)
+        if limit is not None and not _OF_MINDSPORE.fullmatch(limit):
+            yield Found(
+                (node,),
+                f"stage {node.title}: {node.told('max_device_memory')} must have the unit GB "
+                f"directly after the number, as MindSpore reads it, e.g. 58GB, got {limit!r}.",
+            )
+
+
+def rates_out_of_range(scene: Scene) -> Iterator[Found]:
+    """A learning rate or AdamW's betas are in another range than a training can use."""
+    for node in scene.of_type("train", "rl"):
+        config = node.config
+        if config.learning_rate >= 1:
+            yield Found(
+                (node,),
+                f"stage {node.title}: {node.told('learning_rate')} must be less than 1, e.g. "
+                f"1.0e-6, got {config.learning_rate:g}.",
+            )
+        if config.learning_rate_end > config.learning_rate:
+            yield Found(
+                (node,),
+                f"stage {node.title}: {node.told('learning_rate_end')} is "
+                f"{config.learning_rate_end:g}, and {node.told('learning_rate')}, the highest "
+                f"rate, is {config.learning_rate:g}. Lower {node.name}.learning_rate_end.",
+            )
+        if not all(0 <= beta < 1 for beta in config.betas):
+            yield Found(
+                (node,),
+                f"stage {node.title}: {node.told('betas')} must be two numbers from 0 to less "
+                f"than 1, e.g. [0.9, 0.95], got {list(config.betas)}.",
+            )
+
+
+def few_seconds(scene: Scene) -> Iterator[Found]:
+    """A limit of seconds is so short that a large model on Ascend would not keep it."""
+    for node in scene.nodes.values():
+        if training_of(node.config) is None or trains_on_device(node) != "Ascend":
+            continue
+        for key, few in _FEW_SECONDS.items():
+            seconds = getattr(node.placement, key)
+            if seconds < few:
+                yield Found(
+                    (node,),
+                    f"placement.{key}: is {seconds:g} seconds; with fewer than {few}, a training "
+                    "on many devices may be ended while it works. Is another unit meant?",
+                )
+    for ask in scene.asks():
+        serving = ask.placement.serving_of(ask.needs.kind)
+        if serving and serving.start_seconds < _FEW_TO_START and not scene.on_cpu():
+            yield Found(
+                (ask.node,),
+                f"placement.{ask.needs.kind}.start_seconds: is {serving.start_seconds:g} seconds; "
+                f"with fewer than {_FEW_TO_START}, a server may be ended while it loads its "
+                "weights. Is another unit meant?",
+            )
+
+
+def unknown_sections(scene: Scene) -> Iterator[Found]:
+    """A section under ``mindformers`` is none of MindFormers', which would ignore it."""
+    for node in scene.of_type("train"):
+        for key, value in node.config.mindformers.items():
+            if isinstance(value, dict) and key not in _SECTIONS:
+                yield Found(
+                    (node,),
+                    f"stage {node.title}: mindformers.{key} is no section of MindFormers' "
+                    f"configuration, which ignores it.{nearest(key, _SECTIONS)}",
+                )
+
+
+def results_of_no_stage(scene: Scene) -> Iterator[Found]:
+    """A published result belongs to no stage, so the report compares nothing with it."""
+    recipe = scene.recipe
+    for name in () if scene.until else recipe.expect:
+        if name not in recipe.stages:
+            hint = nearest(name, list(recipe.stages))
+            yield Found((), f"{recipe.path}: expect.{name}: there is no such stage.{hint}")
+
+
+def evaluated_twice(scene: Scene) -> Iterator[Found]:
+    """Two evaluations ask one model the same: an "after" that scores the model of "before"."""
+    first: dict[tuple[str, ...], Node] = {}
+    for node in scene.of_type("evaluate"):
+        if node.recipe is not scene.recipe or "model" not in node.inputs:
+            continue
+        names = tuple(one.name for one in node.inputs.get("benchmark", []))
+        given = node.first("model")
+        assert given
+        other = first.setdefault((given.name, *names, node.config.model_dump_json()), node)
+        if other is not node:
+            yield Found(
+                (other, node),
+                f"stages {other.title} and {node.title}: both ask {given.name} for "
+                f"{', '.join(names)} with the same settings: their scores say nothing of a "
+                f"training between them. Give one of them another input model, or remove it.",
+            )
