@@ -4,6 +4,7 @@ am_thinking_v1/sample_truth asks the policy: 'teacher', context of 32,768 tokens
   weights: deepseek-ai/DeepSeek-R1 at main (source teacher)
   the stage starts 1 server with --tensor-parallel-size 8 from port 8000 on each of 16 hosts …
   on node01: source …/set_env.sh && … exec /opt/vllm/bin/vllm serve …
+  and with a second name, teacher@HASH, a hash of the weights when they are there
 am_thinking_v1/revise asks the third model: 'o4-mini', context of 40,960 tokens
   https://api.openai.com/v1, with the key in OPENAI_API_KEY, which is NOT SET
 """
@@ -125,9 +126,13 @@ def _started(ask: Ask, serving: Serving) -> Iterator[str]:
         words = words_of(ask, serving, placement, port, serve_command.LOCAL_ADDRESS)
         chosen = "" if serving.port else " (a free port is taken)"
         yield f"  here: {shlex.join(words)}{chosen}"
-        return
-    host = placement.hosts[0]
-    yield f"  on {host}: {remote(ask, serving, placement, host, 0)}"
+    else:
+        host = placement.hosts[0]
+        yield f"  on {host}: {remote(ask, serving, placement, host, 0)}"
+    if not needs.replaceable:
+        # Its hash is not in the command: all weights would have to be read for it.
+        name = f"{needs.name}@HASH"
+        yield f"  and with a second name, {name}, a hash of the weights when they are there"
 
 
 def words_of(

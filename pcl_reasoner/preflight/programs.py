@@ -182,8 +182,8 @@ def listed_devices(scene: Scene) -> Iterator[Found]:
                 yield Found(
                     (node,),
                     f"stage {node.title}: {key} lists {devices} devices, and devices_per_host is "
-                    f"{needed}, which is the number of processes on a host. List {needed}, or lower "
-                    "devices_per_host.",
+                    f"{needed}, which is the number of processes on a host. List {needed}, or "
+                    "lower devices_per_host.",
                 )
 
 

@@ -57,6 +57,7 @@ RULES: Mapping[str, Rule] = {
     "urls_on_hosts_that_train": Rule("warning", running.urls_on_hosts_that_train),
     "amounts_of_memory": Rule("error", values.amounts_of_memory),
     "rates_out_of_range": Rule("error", values.rates_out_of_range),
+    "shape_of_another_model": Rule("error", values.shape_of_another_model),
     "few_seconds": Rule("warning", values.few_seconds),
     "unknown_sections": Rule("warning", values.unknown_sections),
     "paths_of_programs": Rule("error", programs.paths_of_programs),

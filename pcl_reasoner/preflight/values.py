@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from pcl_reasoner.budget.served_model import hub_facts
 from pcl_reasoner.core.files import nearest
 from pcl_reasoner.preflight.reading import trains_on_device
 from pcl_reasoner.preflight.rule import Found
@@ -23,6 +24,15 @@ _SECTIONS = (
 )
 # fmt: on
 """Source: MindFormers 1.8.0, mindformers/tools/register/template.py, CONFIG_NAME_TO_CLASS."""
+_KEYS_OF_SHAPE = {
+    "num_layers": "layers",
+    "hidden_size": "hidden",
+    "num_heads": "heads",
+    "n_kv_heads": "key_heads",
+    "intermediate_size": "feed_forward",
+    "vocab_size": "vocabulary",
+}
+"""Key of ``model`` -> key of the same in hub.yaml."""
 _FEW_SECONDS = {"stall_seconds": 300, "cluster_time_out": 60}
 """Key of the placement -> fewest seconds within which a large model does its next step."""
 _FEW_TO_START = 60
@@ -72,6 +82,27 @@ def rates_out_of_range(scene: Scene) -> Iterator[Found]:
                 (node,),
                 f"stage {node.title}: {node.told('betas')} must be two numbers from 0 to less "
                 f"than 1, e.g. [0.9, 0.95], got {list(config.betas)}.",
+            )
+
+
+def shape_of_another_model(scene: Scene) -> Iterator[Found]:
+    """The recipe's ``model`` has another shape than the repository whose weights are trained."""
+    for node in scene.of_type("train", "rl"):
+        given, shape = node.first("policy"), node.config.model
+        source = given.source if given and given.node is None else None
+        block = hub_facts("models").get(str(source.hub)) if source else None
+        if shape is None or source is None or block is None:
+            continue
+        different = [
+            f"{key} is {getattr(shape, key)}, expected {block[name]}"
+            for key, name in _KEYS_OF_SHAPE.items()
+            if name in block and getattr(shape, key) != block[name]
+        ]
+        if different:
+            yield Found(
+                (node,),
+                f"stage {node.title}: {node.told('model')} is not the shape of {source.hub}: "
+                f"{'; '.join(different)}. Correct {node.name}.model, or name other weights.",
             )
 
 

@@ -84,7 +84,10 @@ def test_servers_that_stages_start_and_a_key_that_is_not_set(
 ) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     lines = dry_run(tmp_path, "atlas_910c_teacher", "--until", "sample_sft")
-    weights, how, command = below(lines, "am_thinking_v1/sample_sft asks")
+    weights, how, command, second = below(lines, "am_thinking_v1/sample_sft asks")
+    assert second == (
+        "and with a second name, teacher@HASH, a hash of the weights when they are there"
+    )
     assert weights.startswith("weights: deepseek-ai/DeepSeek-R1")
     assert how == (
         "the stage starts 1 server with --tensor-parallel-size 4 from port 8000 on each of 16 "

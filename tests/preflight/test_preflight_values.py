@@ -47,6 +47,15 @@ def test_rates_of_on_policy_training_are_checked_too() -> None:
     ]
 
 
+def test_the_shape_of_a_model_is_that_of_its_repository() -> None:
+    wrong = ("train.model.num_layers=32", "train.model.intermediate_size=27640")
+    assert verdict("v1_sft", "atlas_910c_16x8", *wrong).errors == [
+        "stage v1_sft/train: train.model (override train.model.intermediate_size=27640) is not the "
+        "shape of Qwen/Qwen2.5-32B: num_layers is 32, expected 64; intermediate_size is 27640, "
+        "expected 27648. Correct train.model, or name other weights."
+    ]
+
+
 def test_amounts_of_memory_that_duckdb_and_mindspore_read(tmp_path: Path) -> None:
     launch = own_launch(tmp_path, "atlas_910c_16x8", duckdb_memory="64 gigs")
     assert verdict("v1_sft", launch).errors == [
