@@ -2,7 +2,7 @@
 
 node03: it does not answer: is it up, and is the link?
 node05: mindspore is 2.7.1, here 2.7.2: install the same on all hosts.
-node05, sampling: /opt/nnal/set_env.sh is not there, expected a file that can be read. …
+sampling on node05: /opt/nnal/set_env.sh is not there, expected a file that can be read. …
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import NamedTuple
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.hosts.checks import Needs, check_and_count
 from pcl_reasoner.preflight.reading import trains_on_device
+from pcl_reasoner.preflight.running import few
 from pcl_reasoner.runner.sources import path_of
 from pcl_reasoner.scene.graph import Given, Node, Scene
 from pcl_reasoner.scene.model_facts import model_of, weights_of
@@ -67,20 +68,28 @@ def check_machines(scene: Scene, runs: Path, how: str | None = None) -> HostChec
     asked = [one for one in _engines(scene, needs.folder) if one.host in counted]
     found = check_engines(placement, how, trains_on_ascend(scene.recipe.launch), asked)
     wrong = [one for one in found if not one.ok]
-    absent = [_told(one) for one in wrong if not one.is_version and one.name != "python"]
-    misfits = [_told(one) for one in wrong if one.is_version]
-    unasked = [_told(one) for one in wrong if one.name == "python"]
-    return HostCheck([*errors, *absent], misfits, [*_uncounted(scene, counted), *unasked])
+    absent = [one for one in wrong if not one.is_version and one.name != "python"]
+    misfits = [one for one in wrong if one.is_version]
+    unasked = [one for one in wrong if one.name == "python"]
+    warnings = [*_uncounted(scene, counted), *_told(unasked)]
+    return HostCheck([*errors, *_told(absent)], _told(misfits), warnings)
 
 
-def _told(found: Finding) -> str:
-    where = f"{found.host}, {found.program}"
+def _told(found: list[Finding]) -> list[str]:
+    """One sentence for each engine and what is wrong with it, with the hosts that say so."""
+    hosts: dict[tuple[str, str], list[str]] = {}
+    for one in found:
+        hosts.setdefault((one.program, _problem(one)), []).append(one.host)
+    return [f"{program} on {few(names)}: {text}" for (program, text), names in hosts.items()]
+
+
+def _problem(found: Finding) -> str:
     if found.is_version:
-        return f"{where}: {found.name} is {found.found}, expected {found.wanted}. {found.advice}"
+        return f"{found.name} is {found.found}, expected {found.wanted}. {found.advice}"
     if found.name == "answer":
-        return f"{where}: its versions cannot be asked: {found.advice}"
+        return f"its environment does not answer: {found.advice}"
     unasked = "; its versions were not asked" if found.name == "python" else ""
-    return f"{where}: {found.found}, expected {found.wanted}{unasked}. {found.advice}"
+    return f"{found.found}, expected {found.wanted}{unasked}. {found.advice}"
 
 
 def uses_hosts(scene: Scene) -> bool:

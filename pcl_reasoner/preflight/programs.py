@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import PurePosixPath
 
@@ -29,6 +29,7 @@ _OURS = {
 """vLLM's options that this package gives -> what sets them. A second one would count instead."""
 _VOLUMES = ("-v", "--volume", "--mount")
 _ASCEND = VISIBLE_DEVICES[0]
+_SECONDS = ("HCCL_CONNECT_TIMEOUT", "HCCL_EXEC_TIMEOUT", "MS_NODE_TIMEOUT")
 
 
 def paths_of_programs(scene: Scene) -> Iterator[Found]:
@@ -38,13 +39,15 @@ def paths_of_programs(scene: Scene) -> Iterator[Found]:
         for key, path, inside in _paths(placement):
             problem = _problem(key, path, several or inside)
             if problem:
-                yield Found((), f"placement.{key}: {path} {problem}.")
+                yield Found((), f"placement.{key}: {path or repr(path)} {problem}.")
 
 
 def _problem(key: str, path: str, elsewhere: bool) -> str | None:
     """What is wrong with a path; ``elsewhere``: it is one of other hosts or of a container."""
     name = PurePosixPath(path).name
     is_file = key.endswith("set_env")
+    if not path.strip():
+        return "is empty, expected the path of a file. Write it, or leave the key out"
     if path.endswith("/"):
         return "is a folder, expected a file. Write the whole path of the file"
     if is_file and path.startswith("~"):
@@ -65,18 +68,18 @@ def _problem(key: str, path: str, elsewhere: bool) -> str | None:
 
 def _paths(placement: Placement) -> Iterator[tuple[str, str, bool]]:
     """Yield (key, path, whether it is inside a container)."""
-    if placement.set_env:
+    if placement.set_env is not None:
         yield "set_env", placement.set_env, False
     for host, own in placement.per_host.items():
         for key, path in (("set_env", own.set_env), ("python", own.python)):
-            if path:
+            if path is not None:
                 yield f"per_host.{host}.{key}", path, False
     for name, program in _programs(placement):
         inside = program.container is not None
         for file in program.set_env or ():
             yield f"{name}.set_env", file, inside
         executable = getattr(program, "executable", None)
-        if executable:
+        if executable is not None:
             yield f"{name}.executable", executable, inside
 
 
@@ -161,6 +164,28 @@ def _readers(scene: Scene) -> Iterator[tuple[Node, str, Program, str]]:
             yield ask.node, ask.needs.kind, serving, ask.needs.role
 
 
+def seconds_of_variables(scene: Scene) -> Iterator[Found]:
+    """A variable of HCCL or of MindSpore that counts seconds has a value that is no number."""
+    for placement in _placements(scene):
+        for key, variables in _variables(placement):
+            for name, value in variables.items():
+                if name in _SECONDS and not value.isdigit():
+                    yield Found(
+                        (),
+                        f"placement.{key}.{name}: must be a whole number of seconds, e.g. 7200, "
+                        f"got {value!r}.",
+                    )
+
+
+def _variables(placement: Placement) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield (key, environment variables) of every part of a launch file that has some."""
+    yield "env", placement.env
+    for host, own in placement.per_host.items():
+        yield f"per_host.{host}.env", own.env
+    for name, program in _programs(placement):
+        yield f"{name}.environment", program.environment
+
+
 def listed_devices(scene: Scene) -> Iterator[Found]:
     """A list of Ascend devices has no numbers, names one twice, or is too short for a training."""
     if scene.on_cpu():
@@ -189,13 +214,9 @@ def listed_devices(scene: Scene) -> Iterator[Found]:
 
 def _lists(placement: Placement, training_only: bool = False) -> Iterator[tuple[str, str]]:
     """Yield (key, value) of every list of Ascend devices."""
-    parts = [("env", placement.env), ("training.environment", placement.training.environment)]
-    parts += [(f"per_host.{host}.env", one.env) for host, one in placement.per_host.items()]
-    if training_only and _ASCEND in placement.training.environment:
-        parts = parts[1:2]
-    elif not training_only:
-        servers = [one for one in _programs(placement) if one[0] != "training"]
-        parts += [(f"{name}.environment", one.environment) for name, one in servers]
-    for key, variables in parts:
-        if variables.get(_ASCEND):
+    over = _ASCEND in placement.training.environment
+    for key, variables in _variables(placement):
+        of_training = key == "training.environment"
+        other = key.endswith("environment") or over
+        if variables.get(_ASCEND) and not (training_only and other and not of_training):
             yield f"placement.{key}.{_ASCEND}", variables[_ASCEND]

@@ -74,7 +74,8 @@ _OF_SOURCE = {
 }
 """``tokenize.source`` -> what its input ``responses`` must have."""
 _ENDS = ("evaluate", "export", "train", "rl", "prove")
-"""Types of stages whose output is for a person, whether or not a stage reads it."""
+"""Types of stages whose output is for a person, whether or not a stage reads it. A training is
+none of them in a recipe that exports: then its checkpoint was meant to be exported."""
 _WEIGHTS = ("policy", "model", "judge", "reward_model", "tokenizer")
 
 
@@ -186,10 +187,12 @@ def unread_output(scene: Scene) -> Iterator[Found]:
     }
     own = [node for node in scene.nodes.values() if node.recipe is scene.recipe]
     chain = [node for node in own if ALL_STAGES not in node.spec.inputs]
-    if not any(node.type in _ENDS for node in chain):
+    exports = any(node.type == "export" for node in chain)
+    ends = [kind for kind in _ENDS if not (exports and kind in ("train", "rl"))]
+    if not any(node.type in ends for node in chain):
         chain.pop()  # a recipe that only makes data: its last stage is what it is for
     for node in chain:
-        if node in read or node.type in _ENDS:
+        if node in read or node.type in ends:
             continue
         yield Found(
             (node,),

@@ -63,6 +63,7 @@ RULES: Mapping[str, Rule] = {
     "paths_of_programs": Rule("error", programs.paths_of_programs),
     "options_of_servers": Rule("error", programs.options_of_servers),
     "container_without_weights": Rule("error", programs.container_without_weights),
+    "seconds_of_variables": Rule("error", programs.seconds_of_variables),
     "listed_devices": Rule("error", programs.listed_devices),
     "one_host_twice": Rule("error", machines.one_host_twice),
     "loopback_among_hosts": Rule("error", machines.loopback_among_hosts),

@@ -41,36 +41,26 @@ def test_programs_and_files_of_the_launch_file_are_looked_for(tmp_path: Path) ->
     own = {"sampling": {"executable": str(tmp_path / "vllm")}, "devices_per_host": 64}
     there = scene(tmp_path, "v1_dp8_tp8_pp2", **ascend, **own)
     errors, misfits, warnings = check_machines(there, tmp_path / "runs")
-    both = ("127.0.0.1", "127.0.0.2")
-    absent = [error for error in errors if "is not there" in error]
-    vllm, own = tmp_path / "vllm", "placement.sampling.executable"
+    both = "127.0.0.1, 127.0.0.2"
     can_read, can_run = "a file that can be read", "a file that can be executed"
     set_env = (
         f"/no/set_env.sh is not there, expected {can_read}. Install it there, or correct "
         "placement.set_env."
     )
-    assert absent == [
-        *(f"{host}, training: {set_env}" for host in both),
-        *(
-            f"{host}, sampling: {said}"
-            for host in both
-            for said in (
-                set_env,
-                f"{vllm} is not there, expected {can_run}. Install it there, or correct {own}.",
-            )
-        ),
+    assert [error for error in errors if "is not there" in error] == [
+        f"training on {both}: {set_env}",
+        f"sampling on {both}: {set_env}",
+        f"sampling on {both}: {tmp_path}/vllm is not there, expected {can_run}. Install it there, "
+        "or correct placement.sampling.executable.",
     ]
     assert misfits == []
     assert warnings == [
         *(
             f"{host}: npu-smi is not there or prints no number: devices were not counted."
-            for host in both
+            for host in ("127.0.0.1", "127.0.0.2")
         ),
-        *(
-            f"{host}, sampling: {tmp_path}/python is not there, expected {can_run}; its versions "
-            "were not asked. It must stand beside sampling.executable."
-            for host in both
-        ),
+        f"sampling on {both}: {tmp_path}/python is not there, expected {can_run}; its versions "
+        "were not asked. It must stand beside sampling.executable.",
     ]
 
 
@@ -92,11 +82,11 @@ def test_each_engine_of_each_host_is_asked_for_all_that_it_reads(tmp_path: Path)
     )
     there.recipe.sources["policy"] = Source(path="/no/weights", kind="model")
     found = check_machines(scene_of(there.recipe), tmp_path / "runs")
-    assert [one.split(", expected")[0] for one in found.errors if ".2, " in one] == [
-        "127.0.0.2, training: /no/cann.sh is not there",
-        "127.0.0.2, training: /no/weights is not there",
-        "127.0.0.2, sampling: /no/a.sh is not there",
-        "127.0.0.2, sampling: /no/b.sh is not there",
+    assert [one.split(", expected")[0] for one in found.errors if " on " in one] == [
+        "training on 127.0.0.1, 127.0.0.2: /no/cann.sh is not there",
+        "training on 127.0.0.1, 127.0.0.2: /no/weights is not there",
+        "sampling on 127.0.0.1, 127.0.0.2: /no/a.sh is not there",
+        "sampling on 127.0.0.1, 127.0.0.2: /no/b.sh is not there",
     ]
     assert found.errors[-1].endswith("or correct placement.sampling.set_env.")
 
@@ -113,8 +103,8 @@ def test_versions_that_do_not_fit_are_refused_by_validate_and_told_by_run(tmp_pa
         sampling=vllm,
     )
     said = (
-        "127.0.0.1, sampling: vLLM is 0.12.0, expected 0.13.0. vllm-ascend 0.13.0 needs vllm "
-        "0.13.0."
+        "sampling on 127.0.0.1, 127.0.0.2: vLLM is 0.12.0, expected 0.13.0. vllm-ascend 0.13.0 "
+        "needs vllm 0.13.0."
     )
     assert said in check_machines(there, tmp_path / "runs").misfits
     assert said in check_recipe(there.recipe, None, tmp_path / "runs").errors
@@ -185,7 +175,7 @@ def test_everything_that_is_wrong_with_real_hosts_is_told_at_once(
             "3 problems:",
             f"  - {second}: there is no such program there: set per_host.<name>.python.",
             f"  - {away}: there is no route to it: is it up, and is the link?",
-            f"  - {first}, training: /no/set_env.sh is not there, expected a file that can be "
+            f"  - training on {first}: /no/set_env.sh is not there, expected a file that can be "
             "read. Install it there, or correct placement.set_env.",
         ]
     assert not list((tmp_path / "runs" / "v1_sft").glob("synthetic*"))

@@ -36,6 +36,20 @@ MISTAKES: dict[str, tuple[dict[str, Any], list[str]]] = {
             f"placement.sampling.executable: bin/vllm {FOLDER}",
         ],
     ),
+    "an empty path": (
+        {"sampling": VLLM | {"executable": ""}},
+        [
+            "placement.sampling.executable: '' is empty, expected the path of a file. Write it, or "
+            "leave the key out."
+        ],
+    ),
+    "hours where seconds are counted": (
+        {"training": {"environment": {"HCCL_CONNECT_TIMEOUT": "2 h"}}},
+        [
+            "placement.training.environment.HCCL_CONNECT_TIMEOUT: must be a whole number of "
+            "seconds, e.g. 7200, got '2 h'."
+        ],
+    ),
     "a home folder in a shell file": (
         {"per_host": {"node01": {"set_env": "~/set_env.sh"}}},
         [

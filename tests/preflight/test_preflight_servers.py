@@ -194,3 +194,15 @@ def test_running_servers_are_told_to_be_stopped_and_exchanged(tmp_path: Path) ->
         "stage (run --until STAGE ends a run there), or have the stages start and stop their "
         "servers: placement: {sampling: {executable: /path/to/vllm}}.",
     ]
+
+
+def test_a_third_model_that_nobody_serves_is_told(tmp_path: Path) -> None:
+    own = {"opinion_urls": None, "api_keys": None}
+    launch = own_launch(tmp_path, "atlas_910c_rl", **own)
+    found = verdict("am_thinking_v1", launch)
+    assert found.errors == []
+    assert found.warnings == [
+        "stage am_thinking_v1/revise: no server of the third model. If a ground truth is disputed, "
+        "the stage writes disputed.jsonl and stops. Set placement.opinion_urls in the launch file, "
+        "give the stage recorded answers (input opinion), or set revise.opinion=none."
+    ]

@@ -122,6 +122,15 @@ def test_a_stage_that_is_put_between_two_but_not_connected_is_told(tmp_path: Pat
     ]
 
 
+def test_a_training_that_is_not_exported_is_told() -> None:
+    """The evaluation after the second training would score the first one."""
+    found = verdict("am_thinking_v1", "atlas_910c_rl", "export_2.inputs.checkpoint=rl_1")
+    assert found.errors == []
+    assert [one.split(" Name")[0] for one in found.warnings] == [
+        "stage am_thinking_v1/rl_2: no stage reads its output, so it changes nothing."
+    ]
+
+
 def test_a_checkpoint_is_no_policy(tmp_path: Path) -> None:
     wrong = {"inputs": {"problems": "mix_2", "policy": "rl_1", "reward_model": "reward"}}
     recipe = own_recipe(tmp_path, "am_thinking_v1", rl_2=wrong | {"plateau": None})
