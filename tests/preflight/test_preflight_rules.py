@@ -50,33 +50,6 @@ def test_stages_after_until_are_not_checked(tmp_path: Path) -> None:
     assert verdict("v15_opg", launch, *wrong, until="unique").errors == []
 
 
-@pytest.mark.parametrize(
-    ("proof", "expected"),
-    [
-        ("prove", "prove proves export, and this stage asks policy. Name a stage prove whose"),
-        ("local", "local.engine is local: no server was compared there. Name a stage prove"),
-    ],
-)
-def test_a_proof_that_is_not_of_the_model_that_is_asked(
-    tmp_path: Path, proof: str, expected: str
-) -> None:
-    inputs = {"model": "policy", "benchmark": ["aime24", "aime25"], "proof": proof}
-    local = {"stage": "prove", "engine": "local"}
-    recipe = own_recipe(tmp_path, "v15_opg", evaluate_before={"inputs": inputs}, local=local)
-    (error,) = verdict(recipe).errors
-    wrong = f"stage v15_opg/evaluate_before: its input proof does not fit: {expected}"
-    assert error.startswith(wrong)
-
-
-def test_a_proof_is_what_a_stage_prove_writes(tmp_path: Path) -> None:
-    inputs = {"model": "export", "benchmark": ["aime24", "aime25"], "proof": "export"}
-    recipe = own_recipe(tmp_path, "v15_opg", evaluate_after={"inputs": inputs})
-    assert verdict(recipe).errors == [
-        "stage v15_opg/evaluate_after: its input proof needs a proof, and export (a stage export) "
-        "writes a model. Give it prove."
-    ]
-
-
 def test_every_rule_has_a_test() -> None:
     """A rule that these tests never break would be one that nobody has seen work."""
     texts = [one.read_text(encoding="utf-8") for one in Path(__file__).parent.glob("test_*.py")]

@@ -255,3 +255,30 @@ def test_recipes_that_read_each_other_in_a_circle_are_refused(tmp_path: Path) ->
         "stages read one another in a circle: a/mix -> b/mix -> a/mix. Let one of them "
         "read another stage or a source."
     ]
+
+
+@pytest.mark.parametrize(
+    ("proof", "expected"),
+    [
+        ("prove", "prove proves export, and this stage asks policy. Name a stage prove whose"),
+        ("local", "local.engine is local: no server was compared there. Name a stage prove"),
+    ],
+)
+def test_a_proof_that_is_not_of_the_model_that_is_asked(
+    tmp_path: Path, proof: str, expected: str
+) -> None:
+    inputs = {"model": "policy", "benchmark": ["aime24", "aime25"], "proof": proof}
+    local = {"stage": "prove", "engine": "local"}
+    recipe = own_recipe(tmp_path, "v15_opg", evaluate_before={"inputs": inputs}, local=local)
+    (error,) = verdict(recipe).errors
+    wrong = f"stage v15_opg/evaluate_before: its input proof does not fit: {expected}"
+    assert error.startswith(wrong)
+
+
+def test_a_proof_is_what_a_stage_prove_writes(tmp_path: Path) -> None:
+    inputs = {"model": "export", "benchmark": ["aime24", "aime25"], "proof": "export"}
+    recipe = own_recipe(tmp_path, "v15_opg", evaluate_after={"inputs": inputs})
+    assert verdict(recipe).errors == [
+        "stage v15_opg/evaluate_after: its input proof needs a proof, and export (a stage export) "
+        "writes a model. Give it prove."
+    ]
