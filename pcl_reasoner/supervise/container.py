@@ -42,7 +42,8 @@ def in_container(line: str, container: Container, name: str, devices: Sequence[s
             meanwhile: sharing is off unless ``npu-smi set -t device-share`` turned it on.
     """
     runtime = shlex.quote(container.runtime)
-    words = ["run", "--rm", "--init", "--name", name, "--network=host", "--ipc=host"]
+    words = ["run", "--rm", "--pull=never", "--init", "--name", name]
+    words += ["--network=host", "--ipc=host"]
     words += [word for variable in _PASSED for word in ("--env", variable)]
     if container.ascend:
         numbered = [f"/dev/davinci{device}" for device in devices]

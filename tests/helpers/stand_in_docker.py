@@ -1,6 +1,7 @@
 """What ``docker`` looks like from outside: a client, and containers that live on without it.
 
     docker run --rm --init --name NAME [--env VARIABLE | --OPTION=VALUE] IMAGE bash -c LINE
+        (without --pull=never it fetches an image that is not there: ``pulled`` in DOCKER_HOME)
     docker stop -t SECONDS NAME
     docker rm --force NAME
     docker image inspect IMAGE          (DOCKER_LACKS lists the images that are not there)
@@ -20,6 +21,7 @@ import time
 from pathlib import Path
 
 HOME = Path(os.environ["DOCKER_HOME"])
+LACKS = os.environ.get("DOCKER_LACKS", "").split()
 WITH_VALUE = ("--name", "--env")
 
 
@@ -47,15 +49,21 @@ def run(words: list[str]) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the container, not the client, is to end
     passed = {}
     name = ""
+    pulls = True
     while words[0].startswith("--"):
         option = words.pop(0)
+        pulls = pulls and option != "--pull=never"
         if option in WITH_VALUE:
             value = words.pop(0)
             if option == "--name":
                 name = value
             elif value in os.environ:
                 passed[value] = os.environ[value]
-    _image, *command = words
+    image, *command = words
+    if image in LACKS:
+        if not pulls:
+            return 125
+        (HOME / "pulled").write_text(image)
     base = {"PATH": os.environ["PATH"], "IN_CONTAINER": name}
     # The daemon, and not the client, is the parent of a container's processes.
     code = HOME / f"{name}.code"
@@ -80,7 +88,7 @@ def main(words: list[str]) -> int:
         case ["stop", "-t", seconds, name]:
             return end(name, signal.SIGTERM, float(seconds))
         case ["image", "inspect", image]:
-            return 0 if image not in os.environ.get("DOCKER_LACKS", "").split() else 1
+            return 0 if image not in LACKS else 1
         case ["rm", "--force", name]:
             return end(name, signal.SIGKILL, 0)
     return 125

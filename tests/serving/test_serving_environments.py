@@ -183,8 +183,12 @@ def test_a_killed_shell_leaves_a_container_that_the_next_start_removes(
     second.send_signal(signal.SIGTERM)
     assert second.wait(20) != 0
     assert not Path(f"/proc/{running}").exists()
-    code = subprocess.run(["bash", "-c", in_container("exit 7", container, "one", [])]).returncode
-    assert code == 7
+    last = ["bash", "-c", in_container("exit 7", container, "one", [])]
+    assert subprocess.run(last).returncode == 7
+    # An image that is not there is not fetched: the container does not start.
+    monkeypatch.setenv("DOCKER_LACKS", "i")
+    assert subprocess.run(last).returncode == 125
+    assert not (home / "pulled").exists()
 
 
 @pytest.mark.parametrize("own", [True, False])
