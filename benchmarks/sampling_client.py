@@ -190,6 +190,7 @@ def ours(url: str, work: Path, given: argparse.Namespace) -> dict[str, float]:
     from pcl_reasoner.core.stage import StageContext
     from pcl_reasoner.inference import client
     from pcl_reasoner.inference.dialogue import Dialogue, Prompt
+    from pcl_reasoner.inference.fleet_server import Weights
     from pcl_reasoner.inference.response_log import ResponseLog
     from pcl_reasoner.sample.stage import sample
 
@@ -201,9 +202,10 @@ def ours(url: str, work: Path, given: argparse.Namespace) -> dict[str, float]:
         records: ResponseLog,
         context: StageContext,
         log: Path,
+        weights: Weights | None = None,
     ) -> None:
         cpu, began = time.process_time(), time.perf_counter()
-        ask(prompts, dialogue, records, context, log)
+        ask(prompts, dialogue, records, context, log, weights)
         found["seconds"] = time.perf_counter() - began
         found["cpu"] = time.process_time() - cpu
 

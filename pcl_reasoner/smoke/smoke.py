@@ -58,7 +58,7 @@ PARTS: dict[str, Part] = {
     "resume": Part("resume, the two steps again, the rest", interruption.resume, ("train",)),
     "export": Part("trained weights by Hugging Face's names", steps.export, ("resume",)),
     "prove": Part("servers compute what the checkpoint computes", steps.prove, ("export",)),
-    "answers": Part("30 answers of the trained model", steps.answers, ("export",)),
+    "answers": Part("30 answers of the trained model", steps.answers, ("prove",)),
 }
 """Name -> part, in the order in which they run."""
 

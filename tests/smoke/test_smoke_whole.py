@@ -86,11 +86,11 @@ def test_the_whole_path_on_a_laptop_and_then_nothing_again(tmp_path: Path) -> No
 
 
 @pytest.mark.long
-def test_a_proof_that_fails_does_not_lose_the_answers(tmp_path: Path) -> None:
+def test_a_proof_that_fails_is_told_and_stops_the_answers(tmp_path: Path) -> None:
     settings = ["prove.limits={mean: 1.0e-9, p99: 1.0e-9, largest: 1.0e-9}", "prove.suspects=false"]
     code, said, report = called(tmp_path, *settings)
     assert code == 1
-    assert statuses(report)["prove"] == "wrong" and statuses(report)["answers"] == "ok"
+    assert statuses(report)["prove"] == "wrong" and statuses(report)["answers"] == "not run"
     assert "does not compute what the trained checkpoint computes" in part(report, "prove")["why"]
     assert "prove  " in said and "does not compute" in said
 
@@ -150,6 +150,10 @@ def test_with_a_real_vllm_and_with_one_that_has_another_rotary_base(tmp_path: Pa
     assert proof["measured"]["engine"] == "server" and proof["measured"]["server_version"]
     assert proof["checks"][0]["error"] < 1e-4
     assert answers["servers"] == 1 and answers["start_seconds"] > 1
+    # The servers of the answers were compared with the proof, too.
+    (scores,) = (tmp_path / "runs" / "smoke").glob("evaluate-*/scores.json")
+    (compared,) = json.loads(scores.read_text())["responses"]["compared"]
+    assert compared["mean"] < 1e-4 and compared["restarts"] == 0
     told = {one["assumption"] for one in report["plan"]["assumptions"]}
     assert {"start of a server", "a token of each answer"} <= told
     launch["placement"]["sampling"]["arguments"] += ["--hf-overrides", OTHER_BASE]
