@@ -170,7 +170,13 @@ def test_every_recipe_in_a_command_is_valid(
 ) -> None:
     write_examples(tmp_path)
     monkeypatch.chdir(tmp_path)
-    for copied, shipped in (("my_laptop", "laptop"), ("my_atlas", "atlas_910c_16x8")):
+    copies = {
+        "my_laptop": "laptop",
+        "my_atlas": "atlas_910c_16x8",
+        "my_cluster": "atlas_910c_16x16",
+        "my_node": "one_node_7b",
+    }
+    for copied, shipped in copies.items():
         (tmp_path / f"{copied}.yaml").write_text(files.find(shipped, "launch").read_text())
     found = [options for words in commands(page) if (options := recipe_options(words))]
     for options in found:

@@ -96,14 +96,17 @@ def _show(report: dict[str, Any]) -> None:
     click.echo()
     terminal.table(("part", "what", "", "time", "why"), rows)
     wrong = [
-        (part["name"], *(str(one[key]) for key in ("name", "got", "expected", "tolerance")))
+        (part["name"], *(str(one[key]) for key in ("name", "got", "expected", "error")))
         for part in report["parts"]
         for one in part["checks"]
         if not one["ok"]
     ]
     if wrong:
         click.echo()
-        terminal.table(("part", "wrong", "got", "expected", "tolerance"), wrong)
+        terminal.table(("part", "wrong", "got", "expected", "error"), wrong)
+    for part in report["parts"]:
+        if "\n" in part["why"]:
+            click.echo(f"\n{part['name']}: {part['why']}")
     _show_plan(report["plan"])
 
 

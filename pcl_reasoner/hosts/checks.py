@@ -35,7 +35,7 @@ class Needs:
     Args:
         folder: The stage's folder, shared by all hosts.
         files: Weights and packed rows; they must be identical on all hosts.
-        bytes: Bytes that must be free on the folder's disk: the size of one checkpoint.
+        bytes: Bytes that must be free on the folder's disk: all checkpoints that training keeps.
         cache: Folder in which the hashes of files are cached.
         ports: Host -> port that must be free there -> the launch file's key that sets it.
         trains: Whether the hosts train; if not, they need this package's code and nothing else.
@@ -174,8 +174,8 @@ def _problems(
         )
     elif found["free"] is not None and found["free"] < needs.bytes:
         yield (
-            f"{host}: {needs.folder} has {found['free'] / _GB:.1f} GB free, a checkpoint takes "
-            f"{needs.bytes / _GB:.1f} GB: free space."
+            f"{host}: {needs.folder} has {found['free'] / _GB:.1f} GB free, checkpoints take "
+            f"{needs.bytes / _GB:.1f} GB: free space, or keep fewer."
         )
     ports = _ports(answer.rank, needs, placement)
     for port in found["used"]:

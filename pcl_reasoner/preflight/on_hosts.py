@@ -21,6 +21,7 @@ from pcl_reasoner.scene.graph import Given, Node, Scene
 from pcl_reasoner.scene.model_facts import model_of, weights_of
 from pcl_reasoner.supervise.connection import LOCAL, SSH
 from pcl_reasoner.train.shape import training_of
+from pcl_reasoner.train.worker import saved_bytes
 from pcl_reasoner.version_check.hosts import (
     Engine,
     Finding,
@@ -103,7 +104,7 @@ def uses_hosts(scene: Scene) -> bool:
 def _needs(scene: Scene, placement: Placement, runs: Path) -> Needs:
     trained = [node for node in scene.nodes.values() if scene.runs(node) and _trains(node)]
     folder = runs / scene.recipe.name
-    checkpoints = [_checkpoint_bytes(scene, node) for node in trained]
+    checkpoints = [_checkpoint_bytes(scene, node, folder) for node in trained]
     return Needs(
         folder=folder,
         files=(),
@@ -164,12 +165,15 @@ def _weights(given: Given | None) -> dict[str, None]:
     return {str(path_of(source)): None} if source and source.path else {}
 
 
-def _checkpoint_bytes(scene: Scene, node: Node) -> int:
+def _checkpoint_bytes(scene: Scene, node: Node, folder: Path) -> int:
+    """Bytes of the checkpoints that a training will add; of a stage `rl`, those of one."""
     config = training_of(node.config)
-    if config and config.model:
-        return int(_TRAINED_BYTES * weights_of(config.model))
+    assert config is not None
     model = model_of(scene, node, "policy")
-    return int(_TRAINED_BYTES * model.weights) if model and model.weights else 0
+    weights = weights_of(config.model) if config.model else model and model.weights
+    kept = config.most_checkpoints(None) if config is node.config else 1
+    saved = sum(map(saved_bytes, folder.glob(f"{node.name}-*.partial")))
+    return max(0, int(_TRAINED_BYTES * weights) * kept - saved) if weights else 0
 
 
 def _uncounted(scene: Scene, counted: dict[str, int | None]) -> Iterator[str]:

@@ -146,13 +146,26 @@ def _report(trial: Trial) -> Report:
 
 def shareable(report: Report) -> Report:
     """Return the report without host names, user names, addresses and folders."""
-    parts = [{**part, "why": _without_names(part["why"])} for part in report["parts"]]
     notes = [_without_names(note) for note in report["plan"]["notes"]]
+    parts = [
+        {
+            **part,
+            "why": _without_names(part["why"]),
+            "checks": [
+                {key: _without_names(value) for key, value in check.items()}
+                for check in part["checks"]
+            ],
+        }
+        for part in report["parts"]
+    ]
     return {**report, "parts": parts, "plan": {**report["plan"], "notes": notes}}
 
 
-def _without_names(text: str) -> str:
-    return "\n".join(without_names(line) for line in text.splitlines())
+def _without_names(value: Any) -> Any:
+    """Remove names from a text; a number is returned as it is."""
+    if not isinstance(value, str):
+        return value
+    return "\n".join(without_names(line) for line in value.splitlines())
 
 
 def _plan(trial: Trial) -> dict[str, Any]:

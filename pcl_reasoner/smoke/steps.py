@@ -3,38 +3,78 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 from typing import Any
 
+from pcl_reasoner.core.errors import join_errors
 from pcl_reasoner.core.json_lines import own_json
+from pcl_reasoner.estimate.saves import CHECKPOINT_BYTES, checkpoint_bytes
+from pcl_reasoner.estimate.training_size import read_training
 from pcl_reasoner.hardware_check.outcome import Check, Outcome
+from pcl_reasoner.preflight.check import StartCheck
+from pcl_reasoner.rl.render import planned_yaml
 from pcl_reasoner.smoke.trial import Trial
 from pcl_reasoner.supervise.connection import LOCAL, SSH
+from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.version_check.hosts import check_launch
 from pcl_reasoner.weights.conversion import PARITY
 from pcl_reasoner.weights.stream import weight_files
 
 QUESTIONS = 30
+RANDOM_BYTES, MADE_BYTES = 2, 10
+"""Bytes per parameter of random weights, and of what is made of them: their conversion (2), the
+merged checkpoint and the exported folder (4 each)."""
 PROOF = "proof.json"
 
 
 def versions(trial: Trial) -> Outcome:
-    """Compare the versions of every engine of every host, as ``pclr-ms doctor --launch``."""
+    """Compare the versions of every engine of every host, as ``pclr-ms doctor --launch``.
+
+    Hosts are numbered, because the report has no names.
+    """
     launch = trial.recipe.launch
     how = trial.start or (LOCAL if launch.placement.hosts == ["localhost"] else SSH)
     found = check_launch(launch, how)
+    hosts = list(dict.fromkeys(one.host for one in found))
+    names = [f"host {hosts.index(one.host) + 1}, {one.program}: {one.name}" for one in found]
     return Outcome(
         [
-            Check(f"{one.program}: {one.name}", one.found, one.wanted, one.advice, 0, one.ok)
-            for one in found
+            Check(name, one.found, one.wanted, one.advice, 0, one.ok)
+            for name, one in zip(names, found, strict=True)
         ]
     )
 
 
 def preflight(trial: Trial) -> Outcome:
-    """Check the recipe and the launch file, as ``pclr-ms validate``."""
-    hosts = ["--hosts"] if trial.start == "ssh" else []
-    trial.call("preflight", trial.words("validate", "--runs", str(trial.runs), *hosts))
-    return Outcome()
+    """Check the recipe, the launch file and the disk, as ``pclr-ms run`` does before it starts.
+
+    Raises:
+        InputError: All that is wrong.
+    """
+    checks = StartCheck("evaluate", trial.runs, trial.start)
+    found = checks.verdict(trial.plan, trial.plan.stages)
+    if found.errors:
+        raise join_errors(found.errors)
+    free, needed = shutil.disk_usage(nearest_folder(trial.runs)).free, needed_bytes(trial)
+    enough = Check("free bytes on the disk", free, f"at least {needed}", "", 0, free >= needed)
+    return Outcome([enough], {"warnings": len(found.warnings)})
+
+
+def needed_bytes(trial: Trial) -> int:
+    """Return the bytes that the trial writes at most: weights, checkpoints, the export."""
+    planned = trial.stage("train")
+    config, rendered = planned.spec.config, planned_yaml(planned)
+    assert isinstance(config, TrainConfig)
+    rendered["context"].setdefault("max_device_memory", "58GB")  # a CPU has no such limit
+    job = read_training(rendered)
+    numbers = checkpoint_bytes(job) // CHECKPOINT_BYTES // (1 if job.optimizer_shard else job.data)
+    per_number = MADE_BYTES + (0 if trial.model else RANDOM_BYTES)
+    return config.most_checkpoints(None) * checkpoint_bytes(job) + per_number * numbers
+
+
+def nearest_folder(folder: Path) -> Path:
+    """Return the folder, or the nearest one above it that is there already."""
+    return next(one for one in (folder, *folder.parents) if one.is_dir())
 
 
 def weights(trial: Trial) -> Outcome:

@@ -100,6 +100,17 @@ class LearningConfig(StageConfig):
     probe: Probe | None = None
     """Problems that are answered at intervals during training; only on a CPU."""
 
+    def most_checkpoints(self, steps: int | None) -> int:
+        """Return how many checkpoints are on the disk at most.
+
+        Args:
+            steps: Optimizer steps in all; None: not known yet.
+        """
+        steps = steps or self.max_steps
+        if steps is None:
+            return self.keep_checkpoints
+        return min(self.keep_checkpoints, -(-steps // self.checkpoint_steps))
+
     @field_validator("loss")
     @classmethod
     def _check_loss(cls, loss: str) -> str:

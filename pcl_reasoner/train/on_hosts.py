@@ -56,7 +56,7 @@ def run_on_hosts(
     if problems := config.device_problems(placement):
         raise StageError(f"{'; '.join(problems)}. Make them equal.")
     start_mode = str(context.start)
-    needs = _needs(config, folders, output, context)
+    needs = _needs(config, folders, output, steps, context)
     job = Job(
         placement=placement.model_copy(update={"log_dir": _LOG_DIR}),
         how=start_mode,
@@ -75,12 +75,13 @@ def run_on_hosts(
 
 
 def _needs(
-    config: TrainConfig, folders: Sequence[Path], output: Path, context: StageContext
+    config: TrainConfig, folders: Sequence[Path], output: Path, steps: int, context: StageContext
 ) -> Needs:
+    kept = config.most_checkpoints(steps) * checkpoint_bytes(config, folders[0])
     return Needs(
         folder=output,
         files=[file for folder in folders for file in files_of(folder.absolute())],
-        bytes=checkpoint_bytes(config, folders[0]),
+        bytes=max(0, kept - worker.saved_bytes(output)),
         cache=context.cache or output.parent / ".cache",
     )
 

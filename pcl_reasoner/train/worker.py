@@ -53,6 +53,12 @@ def step_of(checkpoint: Path) -> int:
         return int(opened.get_tensor("step_num"))
 
 
+def saved_bytes(stage: Path) -> int:
+    """Return the bytes of the checkpoints in an unfinished stage; later ones take their place."""
+    saved = stage.glob("work/checkpoint/rank_*/*.safetensors")
+    return sum(file.stat().st_size for file in saved)
+
+
 def remove_broken_checkpoints(output_dir: Path, warn: Callable[[str], None]) -> None:
     """Delete truncated checkpoints, and damaged ones from the newest on, so that no run uses them.
 

@@ -47,7 +47,7 @@ def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
         *["127.0.0.1", "127.0.0.1", "127.0.0.2"],
         *["127.0.0.1", "127.0.0.2"],
     ]
-    assert "a checkpoint takes 4611686018.4 GB" in wrong[0]
+    assert "checkpoints take 4611686018.4 GB: free space, or keep fewer." in wrong[0]
     assert "in use" in wrong[1]
     assert "in use" not in wrong[2]
     assert wrong[3].endswith("absent is not there.")

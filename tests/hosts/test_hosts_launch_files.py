@@ -34,7 +34,7 @@ QWEN_7B_PARAMETERS = 7_615_616_512
 
 def test_there_is_something_to_check() -> None:
     assert {"laptop", "one_node_7b", "two_hosts_cpu", "atlas_910c_16x8"} <= set(FILES)
-    assert RECIPES == ["am_thinking_v1", "v15_opg", "v1_sft"]
+    assert RECIPES == ["am_thinking_v1", "smoke", "v15_opg", "v1_sft"]
 
 
 @pytest.mark.parametrize("launch", FILES)

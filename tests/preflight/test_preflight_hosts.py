@@ -126,14 +126,23 @@ def test_the_ports_of_servers_that_a_stage_starts_must_be_free(tmp_path: Path) -
         assert not any("in use" in one for one in check_machines(by_hand, tmp_path).errors)
 
 
-def test_a_checkpoint_of_a_32b_model_needs_393_gb(tmp_path: Path) -> None:
+def test_ten_checkpoints_of_a_32b_model_need_3_9_tb(tmp_path: Path) -> None:
     from pcl_reasoner.preflight.on_hosts import _needs
 
     there = scene_of(load_recipe("v1_sft", "v1_dp8_tp8_pp2"))
     needs = _needs(there, there.recipe.launch.placement, tmp_path)
-    # 32.76e9 weights and biases and norms, each with two moments, in float32
-    assert needs.bytes == pytest.approx(393e9, rel=1e-3)
+    # 32.76e9 weights and biases and norms, each with two moments, in float32; 10 are kept
+    assert needs.bytes == pytest.approx(3930e9, rel=1e-3)
     assert needs.trains
+    # What a killed training left is on the disk already.
+    saved = tmp_path / "v1_sft" / "train-1a2b3c4d.partial" / "work" / "checkpoint" / "rank_0"
+    saved.mkdir(parents=True)
+    (saved / "one.safetensors").write_bytes(b"0" * 1000)
+    assert _needs(there, there.recipe.launch.placement, tmp_path).bytes == needs.bytes - 1000
+    last = load_recipe("v1_sft", "v1_dp8_tp8_pp2", overrides=("train.max_steps=250",))
+    there = scene_of(last)
+    fewer = _needs(there, there.recipe.launch.placement, tmp_path)  # after 100, 200 and 250 steps
+    assert fewer.bytes == pytest.approx(3 * 393e9, rel=1e-3)
 
 
 def test_hosts_are_asked_only_for_stages_that_use_them() -> None:

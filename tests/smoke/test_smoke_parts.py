@@ -21,7 +21,7 @@ from pcl_reasoner.smoke.smoke import PARTS, Part, shareable, smoke
 from pcl_reasoner.smoke.trial import Kept, Trial
 
 GOOD = Check("answers", 30, 30, 0, 0, True)
-BAD = Check("answers", 29, 30, 1, 0, False)
+BAD = Check("answers", 29, 30, "Look at /home/me/runs.", 0, False)
 
 
 def trial(runs: Path, *overrides: str, launch: str = "laptop.yaml") -> Trial:
@@ -104,6 +104,8 @@ def test_a_wrong_part_stops_those_that_need_it_and_no_others(
     )
     assert told == f"{tmp_path}/secret/model.safetensors: truncated.\nexit code 1"
     assert sent == "…/model.safetensors: truncated.\nexit code 1"
+    (bad,) = (one for part in shareable(report)["parts"] for one in part["checks"] if not one["ok"])
+    assert bad["got"] == 29 and bad["error"] == "Look at …"
     replaced("train", fails, monkeypatch)
     one = trial(tmp_path)
     report = smoke(one, True, lambda title: None, lambda entry: None)
