@@ -108,7 +108,7 @@ STAGES: dict[str, Stage] = {
             "judge?": None,
             "reward_model?": None,
         },
-        version=3,
+        version=4,
         resumable=True,
     ),
     "revise": Stage(

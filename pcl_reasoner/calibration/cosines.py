@@ -18,24 +18,6 @@ from pcl_reasoner.embedding.encoders import Vectors
 Table = npt.NDArray[np.float64]
 STEPS = 10**DECIMALS
 """Cosines are rounded to this number of steps between 0 and 1, as in the check."""
-Z = 1.959964
-"""Standard deviations on each side of a 95 % interval."""
-
-
-def wilson(found: int, total: int) -> tuple[float, float]:
-    """The 95 % interval of a share.
-
-    Args:
-        found: Cases that count.
-        total: All cases, at least one.
-
-    Source: E. B. Wilson, Probable inference, the law of succession, and statistical inference
-    (1927).
-    """
-    share, spread = found / total, Z * Z / total
-    centre = (share + spread / 2) / (1 + spread)
-    reach = Z * math.sqrt(share * (1 - share) / total + spread / (4 * total)) / (1 + spread)
-    return max(0.0, centre - reach), min(1.0, centre + reach)
 
 
 class CosineCounts:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pcl_reasoner.calibration.cosines import CosineCounts, QuestionCosines, Table, wilson
+from pcl_reasoner.calibration.cosines import CosineCounts, QuestionCosines, Table
 from pcl_reasoner.calibration.disguises import DISGUISES
 from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.fingerprints import Fingerprint
@@ -26,6 +26,7 @@ from pcl_reasoner.contamination.scores import DECIMALS
 from pcl_reasoner.core.stage import Progress
 from pcl_reasoner.embedding.embed import Embedder
 from pcl_reasoner.prompt.question_text import strip_template
+from pcl_reasoner.verifiers.shares import wilson
 
 SHARE = 0.001
 """Share of the pairs of different problems that may reach ``threshold``."""

@@ -89,6 +89,9 @@ class GradeConfig(StageConfig):
     """Maximum number of questions about one response, if no reply has a readable verdict."""
     max_missing: float = Field(0.01, ge=0, le=1)
     """Largest share of the judged responses that may end without a readable verdict."""
+    least_agreement: Annotated[float, NOT_HASHED] = Field(0.8, ge=0, le=1)
+    """Share of a sample of math responses on which judge and rule must agree; the stage stops if
+    even the upper end of its 95 % interval is lower. 0 accepts every judge."""
     seed: int = 0
     """Seed of the judge's sampling."""
 

@@ -14,11 +14,22 @@ from typing import Any
 from pcl_reasoner.answers.chat import content_of
 from pcl_reasoner.answers.failures import GivenUp
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schemas import Key
+from pcl_reasoner.grade.agreement import unsure
+from pcl_reasoner.grade.config import GradeConfig
 from pcl_reasoner.inference.asking import Asker
 from pcl_reasoner.inference.dialogue import Prompt
 from pcl_reasoner.inference.requests import Request, body_of
 from pcl_reasoner.inference.settings import SamplingConfig
-from pcl_reasoner.verifiers.answers import after_thinking, last_boxed, without_thinking
+from pcl_reasoner.verifiers.answers import (
+    after_thinking,
+    last_boxed,
+    why_no_answer,
+    without_thinking,
+)
+
+JudgeQuestion = tuple[Key, str]
+"""The key of a response, and the prompt that asks the judge about it."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,30 @@ def candidate_text(record: Mapping[str, Any], last_tokens: int) -> str | None:
     if answered is None or n_tokens <= last_tokens:
         return answered
     return answered[-math.ceil(len(response) * last_tokens / n_tokens) :]
+
+
+def question_about(
+    config: GradeConfig, prompt: str, record: Mapping[str, Any], truth: str
+) -> JudgeQuestion | None:
+    """Return the judge's question about a response; None if the judge is not asked.
+
+    It is not asked about a response without an answer. With method ``cascade`` it is asked only if
+    the rule's verdict is uncertain.
+
+    Args:
+        config: The settings of the stage ``grade``.
+        prompt: The judge's prompt, not filled.
+        record: problem_id, sample_index, response, finish_reason, n_tokens.
+        truth: The problem's ground truth.
+    """
+    candidate = candidate_text(record, config.last_tokens)
+    if why_no_answer(candidate, record["finish_reason"]) is not None:
+        return None
+    if config.method == "cascade" and not unsure(last_boxed(candidate or ""), truth):
+        return None
+    return (record["problem_id"], record["sample_index"]), fill_prompt(
+        prompt, truth, candidate or ""
+    )
 
 
 def read_reply(reply: str) -> bool | None:

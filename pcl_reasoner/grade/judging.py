@@ -4,7 +4,8 @@ grading.json has the judge's settings and servers, and how many responses it jud
 
     {"served_model": "Qwen3-32B", "temperature": 0.6, "top_k": 20, …, "thinking": true,
      "prompt_sha256": "5d1e…", "model_fingerprint": "77c0…", "servers": [{"url": "…", …}],
-     "judged": 22990, "asked_again": 31, "unreadable": 4}
+     "judged": 22990, "asked_again": 31, "unreadable": 4,
+     "compared_with_rule": {"n": 391, "rule_correct_judge_correct": 350, …, "share": 0.97, …}}
 
 The log of a running stage has one line per judged response:
 
@@ -24,10 +25,10 @@ from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.files import shipped
 from pcl_reasoner.core.schemas import Key
 from pcl_reasoner.core.stage import StageContext
-from pcl_reasoner.grade.agreement import unsure
 from pcl_reasoner.grade.config import JUDGE_LOG, GradeConfig
-from pcl_reasoner.grade.judge import Judgement, ask_judge, candidate_text, fill_prompt
+from pcl_reasoner.grade.judge import Judgement, JudgeQuestion, ask_judge, question_about
 from pcl_reasoner.grade.reading import Responses, truth_of
+from pcl_reasoner.grade.sampled import Sample, draw
 from pcl_reasoner.inference.addresses import Addresses, addresses
 from pcl_reasoner.inference.answer_log import AnswerLog, Record
 from pcl_reasoner.inference.asking import Asker
@@ -37,7 +38,6 @@ from pcl_reasoner.inference.questions import Questions
 from pcl_reasoner.inference.server import started
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.sample.generate import describe, log_beside
-from pcl_reasoner.verifiers.answers import last_boxed, why_no_answer
 
 REQUEST_SECONDS = 1800.0
 """Seconds to wait for a reply, including the time in the server's queue."""
@@ -45,8 +45,6 @@ RETRIES = 4
 """How often a request is sent again after a temporary failure."""
 KEYS = Keys("judge_urls", "judge_model", "judge_max_model_len")
 """Names of the judge's settings, for error messages."""
-JudgeQuestion = tuple[Key, str]
-"""The key of a response, and the prompt that asks the judge about it."""
 _TEXT_CHARACTERS = 2000
 """Characters kept at the end of a judge's reply, where the verdict and its reasons are."""
 _DESCRIBED = (
@@ -80,6 +78,11 @@ class VerdictLog(AnswerLog):
         """Whether the judge gave a verdict; a resumed run asks once more where it gave none."""
         return super().__contains__(key) and key not in self._unreadable
 
+    def forget_unreadable(self) -> None:
+        """Drop the unreadable verdicts of an earlier run from memory: they are asked again."""
+        for key in self._unreadable:
+            self.judgements.pop(key, None)
+
     def info(self) -> dict[str, Any]:
         """Count judged responses, repeated questions, unreadable verdicts and failed requests."""
         found = self.judgements.values()
@@ -110,7 +113,8 @@ def judge_all(
     """Ask the judge about every response that has an answer; return its judgements.
 
     Method ``cascade`` asks only where the rule's verdict is uncertain (``unsure``). A resumed run
-    asks only about responses that have no verdict yet.
+    asks only about responses that have no verdict yet. The others ask about a sample first, and
+    compare it with the rule.
 
     Args:
         config: The settings of the stage ``grade``.
@@ -121,13 +125,17 @@ def judge_all(
         model: The judge's model folder; None if the stage has no input ``judge``.
 
     Raises:
-        StageError: No server is configured or answers, or too many replies are unreadable.
+        StageError: No server is configured or answers, too many replies are unreadable, or
+            rule and judge agree too seldom.
     """
     urls = _urls(config, context)
     prompt, settings = _prompt(config), judge_settings(config)
+    sample = draw(config, prompt, responses)
     log = VerdictLog(output / JUDGE_LOG)
     try:
-        questions = _questions(config, prompt, responses, log)
+        log.forget_unreadable()
+        sample.check(log.judgements, config.least_agreement, log.path)
+        questions = _questions(config, prompt, responses, log, sample)
         first = next(questions, None)
         if first is not None:
             server_log = log_beside(output, "judge")
@@ -135,7 +143,7 @@ def judge_all(
                 settings,
                 KEYS,
                 itertools.chain([first], questions),
-                partial(_answer, config),
+                partial(_answer, config, log, sample),
                 log,
                 context.progress,
                 responses.total,
@@ -147,8 +155,12 @@ def judge_all(
     finally:
         log.close()
     _check_missing(config, log.judgements)
+    sample.check(log.judgements, config.least_agreement, log.path)
+    figures = log.info()
+    if sample.ruled:
+        figures["compared_with_rule"] = sample.compared(log.judgements).figures()
     described = _describe(config, settings, prompt, model)
-    return Judged(log.judgements, {**described, "servers": log.servers}, log.info())
+    return Judged(log.judgements, {**described, "servers": log.servers}, figures)
 
 
 def _urls(config: GradeConfig, context: StageContext) -> Addresses:
@@ -185,7 +197,15 @@ def judge_settings(config: GradeConfig) -> SamplingConfig:
     )
 
 
-async def _answer(config: GradeConfig, asker: Asker[Any], question: JudgeQuestion) -> list[Record]:
+async def _answer(
+    config: GradeConfig,
+    log: VerdictLog,
+    sample: Sample,
+    asker: Asker[Any],
+    question: JudgeQuestion,
+) -> list[Record]:
+    """Ask one question, unless the sample shows that the judge is wrong."""
+    sample.check(log.judgements, config.least_agreement, log.path)
     key, prompt = question
     name = f"{key[0]}/{key[1]}"
     judgement = await ask_judge(asker, name, prompt, config.judge_thinking, config.judge_attempts)
@@ -213,20 +233,18 @@ def _describe(
 
 
 def _questions(
-    config: GradeConfig, prompt: str, responses: Responses, log: VerdictLog
+    config: GradeConfig, prompt: str, responses: Responses, log: VerdictLog, sample: Sample
 ) -> Iterator[JudgeQuestion]:
+    """Yield the questions without an answer in the log, those of the sample first."""
+    yield from [one.question for key, one in sample.ruled.items() if key not in log]
     for batch in responses.with_questions():
         for record, question in batch:
-            if config.kinds[question.kind] != "answer":
-                continue
-            truth = truth_of(record, responses.truths)
             key = (record["problem_id"], record["sample_index"])
-            candidate = candidate_text(record, config.last_tokens)
-            if key in log or why_no_answer(candidate, record["finish_reason"]) is not None:
+            if config.kinds[question.kind] != "answer" or key in sample.ruled or key in log:
                 continue
-            if config.method == "cascade" and not unsure(last_boxed(candidate or ""), truth):
-                continue
-            yield key, fill_prompt(prompt, truth, candidate or "")
+            asked = question_about(config, prompt, record, truth_of(record, responses.truths))
+            if asked is not None:
+                yield asked
 
 
 def _check_missing(config: GradeConfig, done: Mapping[Key, Judgement]) -> None:

@@ -31,11 +31,14 @@ from pcl_reasoner.verifiers.answers import (
     prepare,
     why_no_answer,
 )
+from pcl_reasoner.verifiers.compared import one_sided
 from pcl_reasoner.verifiers.kept_checks import KeptChecks
 from pcl_reasoner.verifiers.logs import LOGS
 
 GRADING = "grading.json"
 """File with the settings of judge, reward model, sandbox and function."""
+LEAST_LEFT = 0.1
+"""If a smaller share of the responses is left by ``drop_groups``, there is a warning."""
 
 if TYPE_CHECKING:
     from pcl_reasoner.core.schemas import Key
@@ -47,6 +50,8 @@ def grade(
     config: GradeConfig, inputs: Mapping[str, Path], output: Path, context: StageContext
 ) -> Counts:
     """Grade every response; writes verdicts.parquet and audit.html.
+
+    There is a warning if nearly all answers are graded the same.
 
     If rule and judge both grade, it also writes disagreements.jsonl. If models, sandboxes or a
     function of the user's grade, it also writes grading.json with their settings.
@@ -87,6 +92,8 @@ def _grade(
         judged = judge_all(config, responses, output, context, inputs.get("judge"))
     grading = _Grading(config, judged, human, by_kind)
     grading.write(responses, output, context)
+    if warning := one_sided(grading.answered["correct"], grading.answered.total()):
+        context.warn(warning)
     total = responses.total
     counts = Counts(unit="responses", read=total, kept=total, info=grading.figures(total))
     if described := grading.described():
@@ -111,6 +118,8 @@ class _Grading:
         self.audit, self.agreement, self.graders = Audit(), Agreement(), Counter[str]()
         self.rewards: dict[str, list[float]] = {}
         """Kind -> number of responses and sum of their rewards."""
+        self.answered = Counter[str]()
+        """``correct`` and ``incorrect``: responses with an answer in a box."""
 
     def write(self, responses: Responses, output: Path, context: StageContext) -> None:
         """Write verdicts.parquet and audit.html; with rule and judge, also disagreements.jsonl."""
@@ -163,6 +172,8 @@ class _Grading:
         if self.config.kinds[question.kind] == "answer":
             truth = truth_of(record, responses.truths)
             verdict, grader = self._decide(record, truth, judgement, self.human.get(key))
+            if verdict.outcome in ("correct", "incorrect"):
+                self.answered[verdict.outcome] += 1
         else:
             truth = question.truth
             verdict, grader = self.by_kind.verdict(record, question)
@@ -297,6 +308,13 @@ def _selected(
             f"no response is left to train on (dropped: {dict(dropped)}). Sample more, set "
             "drop_groups to none, or raise max_response_tokens."
         )
+    read, left = total + dropped.total(), groups["left_by_groups"]
+    if left < LEAST_LEFT * read:
+        context.warn(
+            f"only {left} of {read} responses ({left / read:.1%}) are left after groups were "
+            f"dropped ({dict(sorted(dropped.items()))}): nearly all problems have equal verdicts. "
+            "Compare some with audit.html of the stage grade before you train on the rest."
+        )
     positive = sum(count for reward, count in kept.items() if reward >= 0.5)
     share = positive / total
     if share < 0.5:
@@ -307,7 +325,7 @@ def _selected(
     info = {"positive": positive, "negative": total - positive, "correct_share": share, **groups}
     return Counts(
         unit="responses",
-        read=total + dropped.total(),
+        read=read,
         kept=total,
         dropped=dict(sorted(dropped.items())),
         info=info,

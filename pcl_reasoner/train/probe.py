@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import SandboxPlacement
-from pcl_reasoner.grade.held_out import HeldOut
+from pcl_reasoner.curate.held_out import HeldOut
 from pcl_reasoner.train.config import Probe
 
 if TYPE_CHECKING:

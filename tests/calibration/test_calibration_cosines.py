@@ -1,9 +1,9 @@
-"""Limits, quantiles and intervals by hand; cosines against the check's own."""
+"""Limits and quantiles by hand; cosines against the check's own."""
 
 import numpy as np
 import pytest
 
-from pcl_reasoner.calibration.cosines import CosineCounts, QuestionCosines, wilson
+from pcl_reasoner.calibration.cosines import CosineCounts, QuestionCosines
 from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.contamination.fingerprints import Question as Q
 from pcl_reasoner.contamination.fingerprints import Settings, make
@@ -47,13 +47,6 @@ def test_quantiles_are_counted_cosines() -> None:
     found = counted(0.1, 0.2, 0.3, -0.4)
     ranks = (0.01, 0.25, 0.5, 0.75, 0.99, 1.0)
     assert [found.quantile(rank) for rank in ranks] == [-0.4, -0.4, 0.1, 0.2, 0.3, 0.3]
-
-
-def test_wilson_by_hand() -> None:
-    """0 of 10: the upper end is z²/(n + z²) = 3.8416 / 13.8416."""
-    assert wilson(0, 10) == (0.0, pytest.approx(0.27754, abs=1e-5))
-    assert wilson(10, 10) == (pytest.approx(0.72246, abs=1e-5), pytest.approx(1.0))
-    assert wilson(5, 10) == (pytest.approx(0.23659, abs=1e-5), pytest.approx(0.76341, abs=1e-5))
 
 
 def test_cosines_are_the_checks_own() -> None:

@@ -95,6 +95,8 @@ _SERVED: dict[str, Any] = {
         },
         "grade": {
             "method": "judge",
+            # It finds every response correct.
+            "least_agreement": 0,
             "judge_max_new_tokens": 60,
             "judge_max_model_len": 2048,
             "inputs": {"responses": "sample", "problems": "problems"},

@@ -242,6 +242,23 @@ def test_select_all_incorrect_only(tmp_path: Path) -> None:
     assert where.warnings == []  # 3 of 6 are correct
 
 
+@pytest.mark.parametrize(("equal", "warns"), [(9, False), (10, True)])
+def test_few_responses_after_groups_were_dropped_are_a_warning(
+    tmp_path: Path, equal: int, warns: bool
+) -> None:
+    """One mixed group of 2 responses among 10 groups (10 % are left) or 11 (9.1 %)."""
+    rows = [(f"p{i:02d}", j, correct("8"), "stop", 4) for i in range(equal) for j in range(2)]
+    rows += [("q", 0, correct("8"), "stop", 4), ("q", 1, correct("9"), "stop", 9)]
+    write_responses(tmp_path / "sample", rows)
+    write_problems(tmp_path / "problems", {row[0]: "8" for row in rows})
+    run_grade(tmp_path)
+    # The limit on lengths drops one more, which does not count here.
+    _, _, where = run_select(tmp_path, SelectConfig(max_response_tokens=8))
+    text = "only 2 of 22 responses (9.1%) are left after groups were dropped"
+    assert any(text in one for one in where.warnings) == warns
+    assert len(where.warnings) == warns
+
+
 def test_a_response_without_a_verdict_is_an_error(tmp_path: Path) -> None:
     _, output = run_grade(tmp_path)
     file = output / "verdicts.parquet"

@@ -14,7 +14,7 @@ from train_helpers import train_config, write_packs, write_policy
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import SandboxPlacement
 from pcl_reasoner.core.stage import StageContext
-from pcl_reasoner.grade.held_out import read_problems
+from pcl_reasoner.curate.held_out import read_problems
 from pcl_reasoner.train.config import Probe
 from pcl_reasoner.train.probe import PROBLEMS as PROBE_FILE
 from pcl_reasoner.train.probe import Prober, read_files, write_files

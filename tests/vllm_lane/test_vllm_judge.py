@@ -45,7 +45,9 @@ def prompt(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def config(prompt: Path, **keys: Any) -> GradeConfig:
     told = {"judge_model": "judge", "judge_max_new_tokens": 40, "judge_max_model_len": CONTEXT}
-    return GradeConfig(prompt=str(prompt), **{**told, "judge_concurrency": 32, **keys})
+    # The tiny judge is not as good as one that grades for a training: see how it agrees below.
+    common = {"judge_concurrency": 32, "least_agreement": 0}
+    return GradeConfig(prompt=str(prompt), **{**told, **common, **keys})
 
 
 def graded(output: Path) -> dict[tuple[str, int], dict[str, Any]]:
@@ -146,6 +148,9 @@ def test_the_audit_of_a_judge_that_was_trained_to_judge_agrees_with_the_rule(
     # It judged 616 of all 625 pairs of numbers below 25 correctly.
     assert agreed > 0.75 * found["both"]
     assert found["kappa"] > 0.4
+    sampled = counts.info["compared_with_rule"]
+    assert 100 < sampled["n"] <= 400
+    assert abs(sampled["share"] - agreed / found["both"]) < 0.1
     disagreements = (output / "disagreements.jsonl").read_text().splitlines()
     assert len(disagreements) == found["both"] - agreed
     told = json.loads((output / "grading.json").read_text())["judge"]
