@@ -4,9 +4,9 @@ r"""Compares a judge's verdicts with the rule's, and says whether the judge can 
     p02/5   ground truth 8   answer 9     rule incorrect   judge correct
     -> n 2, rule_correct_judge_correct 1, rule_not_correct_judge_correct 1, share 0.5
 
-A judge that always says yes agrees with the rule on as many responses as are correct: on 90 % of
-them in the V1.5 paper. So it is also counted how often the judge agrees where the rule says
-correct, and where it says incorrect. One of the two is then near 0, however good the policy is.
+A judge that always says yes agrees with the rule on as many responses as are correct, which may be
+90 % of them. So it is also counted how often the judge agrees where the rule says correct, and
+where it says incorrect. One of the two is then near 0, however good the policy is.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def test_a_fault_names_figures_and_three_pairs() -> None:
         ((40, 40, 10, 10), 0.8, False),
         ((36, 36, 14, 14), 0.8, True),
         ((36, 37, 13, 14), 0.8, False),
-        # Yes to everything, and 360 of 400 are correct, as in the paper: 90 % agree. Of the 40
+        # Yes to everything, and 360 of 400 are correct: 90 % agree. Of the 40
         # that the rule rejects none does: up to z² / (40 + z²) = 8.8 %.
         ((360, 0, 40, 0), 0.8, True),
         ((0, 360, 0, 40), 0.8, True),
