@@ -112,9 +112,9 @@ def judge_all(
 ) -> Judged:
     """Ask the judge about every response that has an answer; return its judgements.
 
-    Method ``cascade`` asks only where the rule's verdict is uncertain (``unsure``). A resumed run
-    asks only about responses that have no verdict yet. The others ask about a sample first, and
-    compare it with the rule.
+    Method ``cascade`` asks only where the rule's verdict is uncertain (``unsure``). The others ask
+    about a sample first, and compare it with the rule. A resumed run asks only about responses
+    that have no verdict yet.
 
     Args:
         config: The settings of the stage ``grade``.
@@ -138,29 +138,28 @@ def judge_all(
         questions = _questions(config, prompt, responses, log, sample)
         first = next(questions, None)
         if first is not None:
-            server_log = log_beside(output, "judge")
-            asked = Questions(
-                settings,
-                KEYS,
-                itertools.chain([first], questions),
-                partial(_answer, config, log, sample),
-                log,
-                context.progress,
-                responses.total,
-                "judgements",
-                model=meant(model, context.placement),
-            )
-            with started(context, "judging", model or output, settings, server_log) as servers:
+            remaining = itertools.chain([first], questions)
+            given = (settings, KEYS, remaining, partial(_answer, config, log, sample), log)
+            counted = (context.progress, responses.total, "judgements")
+            asked = Questions(*given, *counted, model=meant(model, context.placement))
+            told = (model or output, settings, log_beside(output, "judge"))
+            with started(context, "judging", *told) as servers:
                 asked.ask(urls, servers)
     finally:
         log.close()
-    _check_missing(config, log.judgements)
-    sample.check(log.judgements, config.least_agreement, log.path)
-    figures = log.info()
-    if sample.ruled:
-        figures["compared_with_rule"] = sample.compared(log.judgements).figures()
+    figures = _figures(config, log, sample)
     described = _describe(config, settings, prompt, model)
     return Judged(log.judgements, {**described, "servers": log.servers}, figures)
+
+
+def _figures(config: GradeConfig, log: VerdictLog, sample: Sample) -> dict[str, Any]:
+    """Return the counts of a complete log; StageError if the judge cannot be believed."""
+    _check_missing(config, log.judgements)
+    sample.check(log.judgements, config.least_agreement, log.path)
+    found = log.info()
+    if sample.ruled:
+        found["compared_with_rule"] = sample.compared(log.judgements).figures()
+    return found
 
 
 def _urls(config: GradeConfig, context: StageContext) -> Addresses:

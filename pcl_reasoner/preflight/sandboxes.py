@@ -114,7 +114,7 @@ def _is_coded_benchmark(path: Path) -> bool:
 def _is_coded_probe(path: Path, number: int) -> bool:
     """Whether one of the problems of a probe is code."""
     from pcl_reasoner.core.errors import StageError
-    from pcl_reasoner.curate.held_out import read_problems
+    from pcl_reasoner.verifiers.held_out import read_problems
 
     try:
         return any(one.get("kind") == "code" for one in read_problems(path, number))

@@ -17,12 +17,12 @@ from typing import Any
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.kinds import Kind
-from pcl_reasoner.curate.held_out import read_problems
 from pcl_reasoner.grade.config import KindMethod
 from pcl_reasoner.grade.reading import Problems, Question
 from pcl_reasoner.inference.dialogue import Dialogue, Problem, Prompt
 from pcl_reasoner.rounds.config import RlConfig
 from pcl_reasoner.verifiers.checked import read_checks
+from pcl_reasoner.verifiers.held_out import read_problems
 from pcl_reasoner.verifiers.kept_checks import KeptChecks
 
 _ALL = 1_000_000

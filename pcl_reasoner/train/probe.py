@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import SandboxPlacement
-from pcl_reasoner.curate.held_out import HeldOut
 from pcl_reasoner.train.config import Probe
+from pcl_reasoner.verifiers.held_out import HeldOut
 
 if TYPE_CHECKING:
     from pcl_reasoner.local_sampler.sampler import Drawn

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from pcl_reasoner.core.artifact import write_json
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import Counts, StageContext
-from pcl_reasoner.curate.held_out import read_problems
 from pcl_reasoner.losses import LOSSES
 from pcl_reasoner.prompt.trained import copy_prompt, write_template
 from pcl_reasoner.train import worker
@@ -39,6 +38,7 @@ from pcl_reasoner.train.stopping import (
     read_steps,
     skipped_steps,
 )
+from pcl_reasoner.verifiers.held_out import read_problems
 from pcl_reasoner.weights import conversion
 from pcl_reasoner.weights.slices import open_checkpoint
 from pcl_reasoner.weights.stream import read_files, weight_files

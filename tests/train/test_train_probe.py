@@ -14,12 +14,12 @@ from train_helpers import train_config, write_packs, write_policy
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import SandboxPlacement
 from pcl_reasoner.core.stage import StageContext
-from pcl_reasoner.curate.held_out import read_problems
 from pcl_reasoner.train.config import Probe
 from pcl_reasoner.train.probe import PROBLEMS as PROBE_FILE
 from pcl_reasoner.train.probe import Prober, read_files, write_files
 from pcl_reasoner.train.stage import train
 from pcl_reasoner.train.stopping import read_steps
+from pcl_reasoner.verifiers.held_out import read_problems
 from pcl_reasoner.verifiers.small_batch import Answered, grade_batch
 
 SIZES = [5, 9, 14, 20, 7, 25, 30, 11, 6, 17, 22, 13, 8, 19, 28, 10]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pcl_reasoner.core.errors import StageError
-from pcl_reasoner.curate.held_out import read_problems
+from pcl_reasoner.verifiers.held_out import read_problems
 
 GOOD = {"id": "a", "problem": "1 + 1?", "answer": "2"}
 
