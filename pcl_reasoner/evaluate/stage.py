@@ -12,13 +12,13 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, model_validator
 
 from pcl_reasoner.core.json_lines import own_json
 from pcl_reasoner.core.kinds import suffix_of
-from pcl_reasoner.core.stage import Counts, StageContext
+from pcl_reasoner.core.stage import NOT_HASHED, Counts, StageContext
 from pcl_reasoner.evaluate.benchmark import (
     Benchmark,
     Question,
@@ -56,6 +56,9 @@ class EvaluateConfig(SamplingConfig):
 
     n: int = Field(32, gt=0)
     """Responses per question; scores are averages over them."""
+    max_failed: Annotated[float, NOT_HASHED] = Field(0.0, ge=0, le=1)
+    """Share of failed responses above which the stage stops; a failure counts as incorrect. 0: no
+    benchmark's score has an answer that failed."""
 
     sandbox: BenchmarkSandbox = BenchmarkSandbox()
     """Limits of programs, for benchmarks with tests (LiveCodeBench)."""

@@ -55,7 +55,7 @@ class AnswerLog:
         """Figures of each start of a server that was compared with a proof."""
         self._appending = threading.Lock()
         for size, line in self._log.sized():
-            self._index(line, size)
+            self._index(line, size, left=True)
         self.retried.update(self._retried_logged)
 
     @property
@@ -66,15 +66,25 @@ class AnswerLog:
     def note(self, answer: Record) -> None:
         """Called with each answer, new or left by a killed run; subclasses update statistics."""
 
-    def _index(self, line: Record, size: int) -> None:
-        """Add a line of ``size`` bytes, which starts at offset ``_end``, to the index."""
+    def is_asked_again(self, answer: Record) -> bool:
+        """Return whether an answer that an earlier run left is no answer; subclasses may say so."""
+        return False
+
+    def _index(self, line: Record, size: int, left: bool = False) -> None:
+        """Add a line of ``size`` bytes, which starts at offset ``_end``, to the index.
+
+        Args:
+            line: The line.
+            size: Its bytes.
+            left: True if an earlier run left it.
+        """
         if ANSWERED_BY in line:
             self.servers.append(line[ANSWERED_BY])
         elif _COMPARED in line:
             self.compared.append(line[_COMPARED])
         elif _RETRIED in line:
             self._retried_logged.update(line[_RETRIED])
-        else:
+        elif not (left and self.is_asked_again(line)):
             self._offsets[(line["problem_id"], line["sample_index"])] = self._end
             self.note(line)
         self._end += size

@@ -31,6 +31,7 @@ from pcl_reasoner.inference.response_log import (
     RETOKENISED,
     ResponseLog,
     record,
+    too_many_failed,
 )
 from pcl_reasoner.inference.server import SupervisedServer, started
 from pcl_reasoner.inference.settings import SamplingConfig
@@ -193,13 +194,7 @@ class Client:
         """
         failed = self.records.failed + request.count
         if failed > self.settings.max_failed * self.total:
-            raise StageError(
-                f"{failed} of {self.total} responses failed, the limit is max_failed "
-                f"{self.settings.max_failed:.0%}. The last: {given_up}. If the server was at "
-                f"fault, correct it, delete {self.records.path}, and run again. If these responses "
-                "cannot be had, e.g. of a problem that is too long, raise max_failed: each then "
-                "counts as wrong."
-            )
+            raise too_many_failed(failed, self.total, self.settings, given_up)
         name = request.prompt.problem_id
         self.failures_shown += 1
         if self.failures_shown <= FAILURES_SHOWN:

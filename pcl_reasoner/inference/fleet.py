@@ -41,7 +41,7 @@ class Keys:
 def connections(settings: SamplingConfig, servers: int) -> httpx.AsyncClient:
     """Return a client with ``concurrency`` connections, and two more per server for checks."""
     return httpx.AsyncClient(
-        timeout=httpx.Timeout(settings.request_timeout, connect=CHECK_TIMEOUT, pool=None),
+        timeout=httpx.Timeout(settings.answer_seconds(), connect=CHECK_TIMEOUT, pool=None),
         limits=httpx.Limits(max_connections=settings.concurrency + 2 * servers),
         trust_env=False,  # the servers are the user's own: skip the environment's proxies
     )

@@ -11,13 +11,18 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.inference.answer_log import AnswerLog, Record
 
 if TYPE_CHECKING:
+    from pcl_reasoner.answers.failures import GivenUp
     from pcl_reasoner.core.schemas import Key
+    from pcl_reasoner.inference.settings import SamplingConfig
 
 FAILED = ("error", "timeout")
-"""Finish reasons of a request that was given up: the response is empty and graded incorrect."""
+"""Finish reasons of a request that was given up: the response is empty and graded incorrect.
+
+A run that resumes the stage asks for it again."""
 
 RETOKENISED = "retokenised"
 """Extra key of a line in the log: True if the server sent no token ids; the text was re-encoded."""
@@ -75,7 +80,17 @@ class ResponseLog(AnswerLog):
         self.retokenised = 0
         self.failures: Counter[str] = Counter()
         """Kind of failure (``status 400``, ``timeout`` …) -> number of failed responses."""
+        self.asked_again: Counter[str] = Counter()
+        """The same of responses that failed in earlier runs of the stage, and were asked again."""
         super().__init__(path)
+
+    def is_asked_again(self, answer: Record) -> bool:
+        """Return whether a response that an earlier run left failed; count it by its kind."""
+        if answer["finish_reason"] not in FAILED:
+            return False
+        if FAILURE in answer:
+            self.asked_again[answer[FAILURE]] += 1
+        return True
 
     def note(self, answer: Record) -> None:
         """Add a response to the statistics."""
@@ -95,6 +110,7 @@ class ResponseLog(AnswerLog):
         """Return the statistics for the report; those about servers are omitted if empty."""
         server_figures = {
             "failures": dict(sorted(self.failures.items())),
+            "asked_again": dict(sorted(self.asked_again.items())),
             "retried": dict(sorted(self.retried.items())),
             "servers": self.servers,
             "compared": self.compared,
@@ -107,3 +123,23 @@ class ResponseLog(AnswerLog):
             "retokenised": self.retokenised,
             **{name: value for name, value in server_figures.items() if value},
         }
+
+
+def too_many_failed(failed: int, total: int, settings: SamplingConfig, last: GivenUp) -> StageError:
+    """Return the error that stops a stage because too many of its responses failed.
+
+    Args:
+        failed: Failed responses.
+        total: Responses of the stage.
+        settings: Uses ``max_failed``, and the limit of seconds.
+        last: Why the last one failed.
+    """
+    advice = "If the server was at fault, correct it"
+    if last.finish_reason == "timeout":
+        advice = f"Raise request_timeout, which is {settings.answer_seconds():g} s"
+    return StageError(
+        f"{failed} of {total} responses failed, the limit is max_failed {settings.max_failed:.0%}. "
+        f"The last: {last}. {advice}, and run again: nothing is lost, and only responses that are "
+        "missing or failed are requested. If they cannot be had, e.g. of a problem that is too "
+        "long, raise max_failed: each then counts as wrong."
+    )

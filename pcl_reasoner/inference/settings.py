@@ -1,12 +1,18 @@
 """The sampling fields; they are the same in the stages ``sample`` and ``evaluate``."""
 
 from collections.abc import Collection
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from pcl_reasoner.core.kinds import Suffix
-from pcl_reasoner.core.stage import FileName, ServerNeeds, StageConfig
+from pcl_reasoner.core.stage import NOT_HASHED, FileName, ServerNeeds, StageConfig
+
+SECONDS_PER_TOKEN = 0.2
+"""Our choice if request_timeout is not given: seconds that one token of a response may take, the
+time in the server's queue included. ``pclr-ms plan`` expects about 0.05 s on a 910C."""
+SHORTEST_TIMEOUT = 7200.0
+"""Our choice, too: seconds for short responses."""
 
 
 class SamplingConfig(StageConfig):
@@ -43,19 +49,25 @@ class SamplingConfig(StageConfig):
     """A jinja file instead of the weights' own chat template."""
     served_model: str = "policy"
     """The model's name on the server."""
-    concurrency: int = Field(64, gt=0)
+    concurrency: Annotated[int, NOT_HASHED] = Field(64, gt=0)
     """Maximum requests in flight, over all servers together."""
-    request_timeout: float = Field(7200.0, gt=0)
-    """Seconds to wait for an answer, including the time in the server's queue."""
-    retries: int = Field(3, ge=0)
+    request_timeout: Annotated[float | None, NOT_HASHED] = Field(None, gt=0)
+    """Seconds to wait for an answer, including the time in the server's queue; None: 0.2 per token
+    of the longest allowed response, and at least 7200."""
+    retries: Annotated[int, NOT_HASHED] = Field(3, ge=0)
     """How often a request is sent again after a temporary failure."""
-    max_failed: float = Field(0.05, ge=0, le=1)
+    max_failed: Annotated[float, NOT_HASHED] = Field(0.05, ge=0, le=1)
     """Share of failed responses above which the stage stops; a failure counts as incorrect."""
     batch: int = Field(400, gt=0)
     """Rows that the local sampler decodes together."""
 
     model_role: ClassVar[str] = "policy"
     """The stage's input that holds the weights."""
+
+    def answer_seconds(self) -> float:
+        """Seconds to wait for an answer: ``request_timeout``, or enough for the longest one."""
+        longest = self.max_new_tokens or self.max_model_len
+        return self.request_timeout or max(SHORTEST_TIMEOUT, longest * SECONDS_PER_TOKEN)
 
     def servers(self, roles: Collection[str] = ()) -> list[ServerNeeds]:
         """The policy's servers; none with the local sampler."""

@@ -58,6 +58,7 @@ RULES: Mapping[str, Rule] = {
     "amounts_of_memory": Rule("error", values.amounts_of_memory),
     "rates_out_of_range": Rule("error", values.rates_out_of_range),
     "shape_of_another_model": Rule("error", values.shape_of_another_model),
+    "short_request_timeout": Rule("error", values.short_request_timeout),
     "few_seconds": Rule("warning", values.few_seconds),
     "unknown_sections": Rule("warning", values.unknown_sections),
     "paths_of_programs": Rule("error", programs.paths_of_programs),

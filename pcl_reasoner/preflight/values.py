@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
 from pcl_reasoner.budget.served_model import hub_facts
 from pcl_reasoner.core.files import nearest
+from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.preflight.reading import trains_on_device
 from pcl_reasoner.preflight.rule import Found
 from pcl_reasoner.scene.graph import Node, Scene
@@ -37,6 +39,10 @@ _FEW_SECONDS = {"stall_seconds": 300, "cluster_time_out": 60}
 """Key of the placement -> fewest seconds within which a large model does its next step."""
 _FEW_TO_START = 60
 """Fewest seconds in which a server can have loaded the weights of a large model."""
+
+_FASTEST_TOKEN = 0.02
+"""Seconds per token of a response: our choice, less than any device takes for a large model that
+answers many requests."""
 
 
 def amounts_of_memory(scene: Scene) -> Iterator[Found]:
@@ -127,6 +133,25 @@ def few_seconds(scene: Scene) -> Iterator[Found]:
                 f"placement.{ask.needs.kind}.start_seconds: is {serving.start_seconds:g} seconds; "
                 f"with fewer than {_FEW_TO_START}, a server may be ended while it loads its "
                 "weights. Is another unit meant?",
+            )
+
+
+def short_request_timeout(scene: Scene) -> Iterator[Found]:
+    """A request may not take as long as its longest response does, which then always fails."""
+    for node in scene.nodes.values():
+        config = node.config
+        if not isinstance(config, SamplingConfig) or config.engine != "server":
+            continue
+        given, longest = config.request_timeout, config.max_new_tokens or config.max_model_len
+        fewest = math.ceil(longest * _FASTEST_TOKEN)
+        if given is not None and given < fewest:
+            free = config.model_copy(update={"request_timeout": None}).answer_seconds()
+            yield Found(
+                (node,),
+                f"stage {node.title}: {node.told('request_timeout')} is {given:g} seconds, and a "
+                f"response of {longest:,} tokens takes at least {fewest:,} at {_FASTEST_TOKEN:g} s "
+                "per token, so long responses would always fail. Leave it out, then it is "
+                f"{free:,.0f}, or set it to more than the slowest response takes.",
             )
 
 

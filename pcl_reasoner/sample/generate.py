@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pcl_reasoner.core.artifact import fingerprint
+from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.inference.dialogue import Dialogue, Problem, Prompt
 from pcl_reasoner.inference.response_log import ResponseLog
@@ -64,12 +65,28 @@ def generate(
                 from pcl_reasoner.sample.local import draw_locally
 
                 draw_locally(prompts, dialogue, records, context)
+                _check_room(records, len(prompts) * settings.n, settings)
     except BaseException:
         records.close()
         raise
     if records.failed:
         context.warn(f"{records.failed} of {len(records)} responses failed and count as incorrect.")
     return records
+
+
+def _check_room(records: ResponseLog, total: int, settings: SamplingConfig) -> None:
+    """Check the share of responses that have no room; the client checks those of servers.
+
+    Raises:
+        StageError: It is above ``max_failed``.
+    """
+    if records.failed > settings.max_failed * total:
+        raise StageError(
+            f"{records.failed} of {total} responses have no room after their prompts within "
+            f"max_model_len {settings.max_model_len} and the model's context, the limit is "
+            f"max_failed {settings.max_failed:.0%}. Raise max_model_len, or leave these problems "
+            "out, or raise max_failed: each then counts as wrong."
+        )
 
 
 def _ask(

@@ -94,6 +94,30 @@ def write_benchmark(file: Path, *records: dict[str, Any]) -> Path:
     return file
 
 
+def test_an_answer_that_failed_is_an_error_and_no_zero(
+    url: str, model: Path, tmp_path: Path
+) -> None:
+    records = [{"id": str(i), "problem": "3 + 5?", "answer": "8"} for i in range(40)]
+    records.append({"id": "d", "problem": "refused", "answer": "3"})
+    inputs = {"model": model, "benchmark": write_benchmark(tmp_path / "b.jsonl", *records)}
+    with pytest.raises(StageError) as caught:
+        evaluate(CONFIG, inputs, tmp_path, context(tmp_path, url))
+    # 4 of 164 are 2.4 %: less than the 5 % of the stage sample.
+    assert "4 of 164 responses failed, the limit is max_failed 0%" in str(caught.value)
+    assert "and run again: nothing is lost" in str(caught.value)
+    assert not (tmp_path / "scores.json").exists()
+
+
+def test_a_question_without_room_for_an_answer_is_an_error_of_the_local_sampler_too(
+    model: Path, tmp_path: Path
+) -> None:
+    records = [{"id": "a", "problem": "3 + 5? " * 80, "answer": "8"}]
+    inputs = {"model": model, "benchmark": write_benchmark(tmp_path / "b.jsonl", *records)}
+    config = EvaluateConfig(engine="local", n=2, max_new_tokens=8, max_model_len=64)
+    with pytest.raises(StageError, match="2 of 2 responses have no room after their prompts"):
+        evaluate(config, inputs, tmp_path, context(tmp_path))
+
+
 def test_two_benchmarks_end_to_end(url: str, model: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     output.mkdir()

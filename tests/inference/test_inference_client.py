@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from completion_server import CompletionServer, drop, send, status
+from completion_server import CompletionServer, drop, send, status, wait
 from sample_helpers import PROBLEMS, context, rows_of
 from tokenizers import Tokenizer
 
@@ -182,6 +182,31 @@ def test_a_resumed_run_asks_only_for_what_is_missing(
     assert counts.kept == len({(row["problem_id"], row["sample_index"]) for row in rows}) == 12
     assert [row["response"][7:10] for row in rows] == [str(100 + i) for i in range(12)]
     assert not log.exists()
+
+
+def test_what_was_late_is_asked_again_with_more_time_and_nothing_else_is(
+    inputs: dict[str, Path], tmp_path: Path, server: CompletionServer
+) -> None:
+    server.failures = {ORDER[0]: [wait(3.0)], ORDER[2]: [wait(3.0)]}
+    hurried = CONFIG.model_copy(
+        update={"concurrency": 1, "retries": 0, "request_timeout": 1.0, "max_failed": 0.34}
+    )
+    # Four late responses of twelve are within the limit, and are recorded; eight are too many.
+    with pytest.raises(StageError) as caught:
+        sample(hurried, inputs, tmp_path, context(tmp_path, server_urls=[server.url]))
+    assert "8 of 12 responses failed, the limit is max_failed 34%" in str(caught.value)
+    assert "Raise request_timeout, which is 1 s, and run again: nothing is lost" in str(
+        caught.value
+    )
+    server.asked.clear()
+    patient = hurried.model_copy(update={"request_timeout": 20.0})
+    assert patient.hashed() == hurried.hashed()
+    counts = sample(patient, inputs, tmp_path, context(tmp_path, server_urls=[server.url]))
+    asked = [(body["messages"][0]["content"], body["n"], body["seed"]) for body in server.asked]
+    assert asked == [(ORDER[0], 4, 100), (ORDER[2], 4, 108)]
+    assert counts.info["finish_reasons"] == {"stop": 12}
+    assert counts.info["asked_again"] == {"timeout": 4}
+    assert [row["response"][7:10] for row in rows_of(tmp_path)] == [str(100 + i) for i in range(12)]
 
 
 def test_greedy_asks_for_one_response_at_a_time(

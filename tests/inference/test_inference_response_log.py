@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from pcl_reasoner.inference.response_log import RETOKENISED, ResponseLog, record
+from pcl_reasoner.inference.response_log import FAILURE, RETOKENISED, ResponseLog, record
 from pcl_reasoner.sample.stage import _write_responses
 
 
@@ -28,7 +28,9 @@ def test_a_key_is_recorded_once(tmp_path: Path) -> None:
 def test_what_a_kill_left_is_found_and_a_torn_line_is_not(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     first = ResponseLog(path)
-    first.add([one("a", 0, "𝛑" * 5), one("a", 1, "", "error"), {**one("b", 0), RETOKENISED: True}])
+    first.add(
+        [one("a", 0, "𝛑" * 5), one("a", 1, "x", "length"), {**one("b", 0), RETOKENISED: True}]
+    )
     first.close()
     path.write_bytes(path.read_bytes() + b'{"problem_id": "c", "sample_in')
     second = ResponseLog(path)
@@ -40,12 +42,33 @@ def test_what_a_kill_left_is_found_and_a_torn_line_is_not(tmp_path: Path) -> Non
     assert second.info() == {
         "tokens": 8,
         "mean_length": 2.0,
-        "finish_reasons": {"error": 1, "stop": 3},
-        "failed": 1,
+        "finish_reasons": {"length": 1, "stop": 3},
+        "failed": 0,
         "retokenised": 1,
     }
     second.delete()
     assert not path.exists()
+
+
+def test_what_failed_in_an_earlier_run_is_no_answer_and_is_counted(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    late = {**one("a", 1, "", "timeout"), FAILURE: "timeout"}
+    refused = {**one("b", 0, "", "error"), FAILURE: "status 400"}
+    first = ResponseLog(path)
+    first.add([one("a", 0), late, refused])
+    assert (len(first), first.failed, first.asked_again) == (3, 2, {})
+    first.close()
+    second = ResponseLog(path)
+    assert (second.keys(), second.failed) == ([("a", 0)], 0)
+    second.add([one("a", 1, "late, but here"), refused])  # the other one is refused again
+    second.close()
+    third = ResponseLog(path)
+    third.add([one("b", 0, "at last")])
+    texts = [item["response"] for item in third.read(third.keys())]
+    assert texts == ["ü", "late, but here", "at last"]
+    figures = third.info()
+    assert figures["asked_again"] == {"status 400": 2, "timeout": 1}
+    assert (figures["failed"], figures["finish_reasons"]) == (0, {"stop": 3})
 
 
 def test_failed_requests_are_counted_over_all_runs_of_a_stage(tmp_path: Path) -> None:

@@ -40,6 +40,38 @@ def test_an_override(override: str, said: str) -> None:
     assert found.errors == [f"stage v1_sft/train: {said}"]
 
 
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        # 131 072 tokens x 0.02 s = 2 621.44 s, x 0.2 s = 26 214.4 s.
+        (
+            "sample.request_timeout=2621",
+            "sample: sample.request_timeout (override sample.request_timeout=2621) is 2621 "
+            "seconds, and a response of 131,072 tokens takes at least 2,622 at 0.02 s per token, "
+            "so long responses would always fail. Leave it out, then it is 26,214, or set it to more "
+            "than the slowest response takes.",
+        ),
+        ("sample.request_timeout=2622", None),
+        (
+            "evaluate_after.request_timeout=60",
+            "evaluate_after: evaluate_after.request_timeout (override "
+            "evaluate_after.request_timeout=60) is 60 seconds, and a response of 129,024 tokens "
+            "takes at least 2,581 at 0.02 s per token, so long responses would always fail. Leave "
+            "it out, then it is 25,805, or set it to more than the slowest response takes.",
+        ),
+        ("sample.request_timeout=null", None),
+    ],
+)
+def test_a_request_has_time_for_the_longest_response(override: str, said: str | None) -> None:
+    expected = [] if said is None else [f"stage v15_opg/{said}"]
+    assert verdict("v15_opg", "atlas_910c_16x8", override).errors == expected
+
+
+def test_the_local_sampler_has_no_requests() -> None:
+    found = verdict("v15_opg", "laptop", "sample.request_timeout=1", "sample.max_new_tokens=100")
+    assert not any("request_timeout" in error for error in found.errors)
+
+
 def test_rates_of_on_policy_training_are_checked_too() -> None:
     found = verdict("am_thinking_v1", "atlas_910c_rl", "rl_1.learning_rate=4")
     assert [one.split(" (")[0] for one in found.errors] == [
