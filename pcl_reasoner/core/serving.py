@@ -59,6 +59,8 @@ ONLY_SAFETENSORS = ["--load-format", "safetensors"]
 """Options of every server: vLLM would otherwise load pickles if a folder had no safetensors."""
 _UNSAFE_FORMATS = ("auto", "pt", "npcache")
 """Values of ``--load-format`` with which vLLM may load pickles."""
+STALL_SECONDS = 600.0
+"""Our choice: longer than a batch of prompts of 131 072 tokens takes to be read."""
 _DATA_PARALLEL = ("--data-parallel-size", "-dp")
 
 
@@ -76,6 +78,8 @@ class Serving(Program):
     """Seconds until the server must answer; large weights take minutes to load."""
     restarts: int = Field(3, ge=0)
     """Maximum restarts of each lost server within one stage."""
+    stall_seconds: float = Field(STALL_SECONDS, gt=0)
+    """A server counts as lost if it has requests, and reads and makes no token for this long."""
     servers: int = Field(1, gt=0)
     """Servers on this machine (``--start ssh``: on each host), each with its own devices."""
     devices: int | None = Field(None, gt=0)

@@ -141,7 +141,8 @@ def judge_all(
             remaining = itertools.chain([first], questions)
             given = (settings, KEYS, remaining, partial(_answer, config, log, sample), log)
             counted = (context.progress, responses.total, "judgements")
-            asked = Questions(*given, *counted, model=meant(model, context.placement))
+            served = meant(model, context.placement)
+            asked = Questions(*given, *counted, model=served, warn=context.warn)
             told = (model or output, settings, log_beside(output, "judge"))
             with started(context, "judging", *told) as servers:
                 asked.ask(urls, servers)

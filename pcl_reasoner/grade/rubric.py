@@ -223,6 +223,7 @@ class _Asking:
                 self.total,
                 "ratings",
                 model=meant(model, placement),
+                warn=self.context.warn,
             )
             questions.ask(urls, servers)
 

@@ -94,9 +94,9 @@ class Asker(Generic[Sent]):
         retry_after = failure.retry_after if isinstance(failure, Passing) else None
         self.fleet.failed(server, retry_after, overloaded(failure))
         if _is_answer(failure) and not server.useful and server.failures >= FIRST_FAILURES:
-            self.fleet.give_up(
+            self.fleet.keeper.give_up(
                 server,
-                f"{server.url}: none of its first answers could be used. The last: {failure}. "
+                f"{server.url}: none of its first answers could be used. The last: {failure}.",
                 f"Correct the server or its URL, and run again: {self.kept()}.",
             )
 

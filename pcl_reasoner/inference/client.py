@@ -140,6 +140,7 @@ class Client:
             requests = requests_for(self.prompts, self.dialogue, self.records)
             self.began = time.monotonic()
             await self.fleet.run(lambda: self._work(requests))
+            self.fleet.warn_of_given_up(self.context.warn)
 
     async def _check(self) -> None:
         """Check that the servers offer the right model and tokenize prompts as we do."""

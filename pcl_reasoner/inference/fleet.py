@@ -195,7 +195,7 @@ class Fleet:
             lost: The value of ``server.lost`` when the request was sent.
         """
         if server.supervised is None:
-            return False
+            return lost.is_set()  # it hung, and is asked no more
         while not lost.is_set():
             if await server.supervised.answers(self.http):
                 return False
@@ -245,6 +245,12 @@ class Fleet:
                 first = first.exceptions[0]
             raise first from None
 
+    def warn_of_given_up(self, warn: Callable[[str], None]) -> None:
+        """Tell of each running server that was given up, after the last answer."""
+        for server in self.servers:
+            if server.unusable:
+                warn(f"a server was given up while others continued: {server.unusable}")
+
     async def _check(self, server: Server) -> dict[str, Any]:
         """Check that a server answers, offers the model, and has the required context length."""
         wanted, length = self.settings.served_model, self.settings.max_model_len
@@ -267,7 +273,7 @@ class Fleet:
                 f"{server.url}: serves {offered} tokens of context, {keys.length} is {length}. "
                 f"Start it with --max-model-len {length}, or set {keys.length}."
             )
-        server.has_queue = await server.queue(self.http) is not None
+        server.has_queue = await server.load(self.http) is not None
         if server.has_queue:
             server.limit = min(FIRST_LIMIT, self.settings.concurrency)
         if server.supervised is not None:
@@ -292,14 +298,3 @@ class Fleet:
         except httpx.TransportError:
             return None
         return {model.id: model for model in page.data} if page else {}
-
-    def give_up(self, server: Server, why: str) -> None:
-        """Ask a server no more whose answers never could be used.
-
-        Raises:
-            StageError: It is the last one.
-        """
-        server.unusable = why
-        self._changed.set()
-        if all(one.given_up for one in self.servers):
-            raise StageError(why)

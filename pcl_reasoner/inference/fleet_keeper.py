@@ -1,4 +1,7 @@
-"""Keeps the servers of a fleet running: restarts, weights, and limits of requests in flight."""
+"""Keeps the servers of a fleet running: restarts, weights, and limits of requests in flight.
+
+A server's /health may answer although its engine hangs. Therefore its tokens are watched, too.
+"""
 
 import asyncio
 from collections.abc import Coroutine
@@ -183,14 +186,49 @@ class FleetKeeper:
                 return True
 
     async def follow(self, server: Server) -> None:
-        """Adapt a server's limit to its queue, if it reports one."""
+        """Adapt a server's limit to its queue, if it reports one, and see whether it hangs.
+
+        Raises:
+            StageError: The last server hangs, and this process did not start it.
+        """
         pause = FIRST_METRICS_SECONDS
         while server.has_queue and not server.given_up:
             await asyncio.sleep(pause)
             pause = min(2 * pause, METRICS_SECONDS)
-            queue = await server.queue(self.http)
-            if queue is not None and server.adapt(self.settings, *queue):
+            load = await server.load(self.http)
+            if load is None:
+                continue
+            if server.adapt(self.settings, load.running, load.waiting):
                 self.changed.set()
+            has_weights = self.weights is None or server.confirmed
+            now = asyncio.get_running_loop().time()
+            if server.stalled_for(load, has_weights, now) >= server.stall_seconds:
+                self._end_stall(server)
+
+    def _end_stall(self, server: Server) -> None:
+        """Have a server that hangs restarted by `guard`; ask one of somebody else no more."""
+        server.moved_at = asyncio.get_running_loop().time()
+        if server.supervised is not None:
+            server.supervised.stall()
+            return
+        server.lost.set()
+        self.give_up(
+            server,
+            f"{server.url}: hangs: it has read and made no token for {server.stall_seconds:g} s, "
+            f"with {server.outstanding} requests in flight.",
+            "Restart it, and run again: earlier results are kept.",
+        )
+
+    def give_up(self, server: Server, why: str, remedy: str) -> None:
+        """Ask a server no more.
+
+        Raises:
+            StageError: It is the last one.
+        """
+        server.unusable = why
+        self.changed.set()
+        if all(one.given_up for one in self.servers):
+            raise StageError(f"{why} {remedy}")
 
 
 def _cannot_take(server: Server, failure: Exception, repeats: int) -> StageError:

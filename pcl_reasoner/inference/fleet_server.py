@@ -2,18 +2,25 @@
 
 GET {root}/metrics   vllm:num_requests_running{engine="0",model_name="policy"} 192.0
                      vllm:num_requests_waiting{engine="0",model_name="policy"} 64.0
+                     vllm:prompt_tokens_total{engine="0",model_name="policy"} 1.234567e+06
+                     vllm:generation_tokens_total{engine="0",model_name="policy"} 98765.0
 -> a quarter of the server's samples waits (WAITING_SHARE): its limit stays as it is
+-> as long as the sum of its tokens grows, its engine does not hang
+
+Source: vLLM 0.13.0 and 0.32.0, vllm/v1/metrics/loggers.py: the counters' names without ``_total``,
+which prometheus_client adds.
 """
 
 import asyncio
 import re
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import httpx
 
 from pcl_reasoner.answers.exchange import exchange
 from pcl_reasoner.answers.failures import Passing
+from pcl_reasoner.core.serving import STALL_SECONDS
 from pcl_reasoner.inference.server import SupervisedServer
 from pcl_reasoner.inference.settings import SamplingConfig
 
@@ -23,6 +30,18 @@ WAITING_SHARE = 0.25
 """Share of a server's samples that may wait, so that a slot that becomes free is filled at once."""
 
 _GAUGE = re.compile(r"^vllm:num_requests_(running|waiting)(?:\{[^}]*\})? (\d+(?:\.\d+)?)$", re.M)
+_TOKENS = re.compile(r"^vllm:(?:prompt|generation)_tokens_total(?:\{[^}]*\})? (\S+)$", re.M)
+
+
+class Load(NamedTuple):
+    """What a server reports at /metrics, of all its engines."""
+
+    running: float
+    """Samples that run."""
+    waiting: float
+    """Samples that wait."""
+    tokens: float | None
+    """Tokens that it has read and made since it was started; None if it does not say."""
 
 
 @dataclass
@@ -49,13 +68,17 @@ class Server:
     useful: bool = False
     """True once an answer of it could be used."""
     unusable: str | None = None
-    """Why it is asked no more: none of its answers could be used."""
+    """Why it is asked no more: none of its answers could be used, or it hangs."""
     up: bool = True
     """False while it is being restarted."""
     lost: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the current server process is lost; a restart creates a new event."""
     confirmed: bool = False
     """True if it is known to have the fleet's weights (`Weights`); False after a failure."""
+    tokens: float | None = None
+    """The server's tokens when they were read last."""
+    moved_at: float = 0.0
+    """Event-loop time when it was last seen to make progress, or to have nothing to do."""
     giving: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while it gets the fleet's weights."""
 
@@ -75,17 +98,39 @@ class Server:
         ready = self.up and self.rests_until <= now and not (self.failures and self.on_trial)
         return ready and self.outstanding < self.limit
 
-    async def queue(self, http: httpx.AsyncClient) -> tuple[float, float] | None:
-        """Return (samples running, samples waiting) of all engines; None if not reported."""
+    async def load(self, http: httpx.AsyncClient) -> Load | None:
+        """Return what it reports of its requests; None if it reports no queue."""
         try:
             answer = await exchange(http, "GET", f"{self.root}/metrics", seconds=CHECK_TIMEOUT)
         except (httpx.TransportError, Passing):
             return None
+        text = answer.text if answer.status_code == 200 else ""
         found = {"running": 0.0, "waiting": 0.0}
-        gauges = _GAUGE.findall(answer.text if answer.status_code == 200 else "")
+        gauges, tokens = _GAUGE.findall(text), _TOKENS.findall(text)
         for name, value in gauges:
             found[name] += float(value)
-        return (found["running"], found["waiting"]) if gauges else None
+        return Load(**found, tokens=sum(map(float, tokens)) if tokens else None) if gauges else None
+
+    @property
+    def stall_seconds(self) -> float:
+        """Seconds without progress after which it counts as lost."""
+        return self.supervised.serving.stall_seconds if self.supervised else STALL_SECONDS
+
+    def stalled_for(self, load: Load, is_asked: bool, now: float) -> float:
+        """Return the seconds for which its requests have made no progress.
+
+        The gauges do not count: an engine that hangs may not have reported its requests before.
+
+        Args:
+            load: What it reports now.
+            is_asked: False while its requests wait for something else, e.g. for its weights.
+            now: Event-loop time.
+        """
+        works = is_asked and self.up and self.outstanding > 0 and load.tokens is not None
+        if not works or load.tokens != self.tokens:
+            self.moved_at = now
+        self.tokens = load.tokens
+        return now - self.moved_at
 
     def adapt(self, settings: SamplingConfig, running: float, waiting: float) -> bool:
         """Raise the limit if it is reached and nothing waits; lower it if too many samples wait.

@@ -44,6 +44,7 @@ class Questions(Generic[Question]):
         check: Checks a server before the first question; raises StageError.
         model: The model that the servers must have; None: it is not known.
         weights: What every server must have before it is asked; None: what it has.
+        warn: Receives a warning for each running server that was given up while others continued.
     """
 
     settings: SamplingConfig
@@ -58,6 +59,7 @@ class Questions(Generic[Question]):
     check: Callable[[Fleet, Server], Awaitable[None]] = _no_check
     model: Meant | None = None
     weights: Weights | None = None
+    warn: Callable[[str], None] = field(kw_only=True)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -82,6 +84,7 @@ class Questions(Generic[Question]):
             await asyncio.gather(*[self.check(fleet, server) for server in fleet.servers])
             asker = Asker(fleet, self.log.retried, self._kept, self.send)
             await fleet.run(lambda: self._work(asker))
+            fleet.warn_of_given_up(self.warn)
 
     async def _work(self, asker: Asker[Any]) -> None:
         while (question := await self._next()) is not None:

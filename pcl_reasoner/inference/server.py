@@ -104,6 +104,8 @@ class SupervisedServer:
         self.process: Supervised | None = None
         self.port = 0
         self.restarts = 0
+        self.stalls = 0
+        """How often it has hung although /health answered."""
         self.given_up: str | None = None
         """Why this server was given up while others continue; None if it was not given up."""
         self.holds: Path | None = None
@@ -117,6 +119,7 @@ class SupervisedServer:
         self.start_seconds = 0.0
         """Seconds from its last start until it answered."""
         self._failed_checks = 0
+        self._hangs = False
         self._began = self._next_check = 0.0
 
     @property
@@ -134,6 +137,7 @@ class SupervisedServer:
         self.started_with = self.model.resolve()
         self.process, self.holds = self._started(), self.model
         self._began = time.monotonic()
+        self._hangs = False
         self._failed_checks, self._next_check = 0, self._began + HEALTH_SECONDS
 
     def next_port(self) -> int:
@@ -194,9 +198,14 @@ class SupervisedServer:
         """True if no process of the server runs."""
         return self.process is None or self.process.poll() is not None
 
+    def stall(self) -> None:
+        """Count it as lost until it is restarted, because its requests make no progress."""
+        self.stalls += 1
+        self._hangs = True
+
     async def lost(self, http: httpx.AsyncClient) -> bool:
         """Return whether it has ended or hangs; /health is checked every HEALTH_SECONDS."""
-        if self.ended:
+        if self.ended or self._hangs:
             return True
         if time.monotonic() >= self._next_check:
             found = await self._health(http, HEALTH_SECONDS)
@@ -216,7 +225,7 @@ class SupervisedServer:
         limit = self.serving.restarts
         if self.restarts >= limit:
             raise StageError(
-                f"the server was lost {self.restarts + 1} times, restarts is {limit}. "
+                f"the server was lost {self.restarts + 1} times, restarts is {limit}{_hung(self)}. "
                 f"{self._last_lines()}"
             )
         self.restarts += 1
@@ -289,6 +298,13 @@ def _described(
     ]
 
 
+def _hung(server: SupervisedServer) -> str:
+    if not server.stalls:
+        return ""
+    seconds = server.serving.stall_seconds
+    return f", {server.stalls} times because its requests made no progress for {seconds:g} s"
+
+
 @contextmanager
 def started(
     context: StageContext,
@@ -329,5 +345,6 @@ def started(
             context.warn(f"a server was given up while others continued: {server.given_up}")
         elif server.restarts:
             context.warn(
-                f"the server was lost and restarted {server.restarts} times; see {server.log}."
+                f"the server was lost and restarted {server.restarts} times{_hung(server)}; see "
+                f"{server.log}."
             )

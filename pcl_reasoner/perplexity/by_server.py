@@ -123,6 +123,7 @@ def _asked(
         send=complete,
         model=meant(policy, context.placement),
         weights=recheck_of(proof, policy, settings, log.add_compared),
+        warn=context.warn,
     )
 
 

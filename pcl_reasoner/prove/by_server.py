@@ -103,6 +103,7 @@ class Asking:
                 send=complete,
                 check=self._check_template,
                 model=meant(self.model, self.context.placement),
+                warn=self.context.warn,
             ).ask(urls, servers)
             found = [np.array(one["log_probs"], np.float32) for one in log.read(keys)]
         finally:

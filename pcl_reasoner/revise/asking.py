@@ -105,6 +105,7 @@ def ask_opinions(
                 context.progress,
                 len(questions),
                 "opinions",
+                warn=context.warn,
             ).ask(urls, [])
     finally:
         log.close()

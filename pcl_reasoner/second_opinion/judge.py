@@ -167,6 +167,7 @@ class Judge:
             self._context.progress,
             len(cache) + len(missing),
             "verdicts",
+            warn=self._context.warn,
         ).ask(self._urls, servers)
 
     async def _answer(self, asker: Asker[Any], request: Request) -> list[Record]:

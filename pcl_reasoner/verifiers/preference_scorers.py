@@ -10,7 +10,7 @@ are counted: it is longer than the model's context, or a server refuses it or an
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,6 +143,7 @@ class ServerScorer:
         urls: Servers that run already.
         servers: Servers that this process has started.
         model: What running servers must have; None: it is not known.
+        warn: Receives warnings about running servers.
     """
 
     def __init__(
@@ -151,9 +152,11 @@ class ServerScorer:
         urls: Addresses,
         servers: list[SupervisedServer],
         model: Meant | None,
+        warn: Callable[[str], None],
     ) -> None:
         self.model, self.settings = config.model, scoring_settings(config)
         self.urls, self.servers, self.meant = urls, servers, model
+        self.warn = warn
 
     def score(self, pairs: Iterator[Pair], tally: Tally) -> None:
         """Score all pairs; the servers are checked before the first one.
@@ -174,6 +177,7 @@ class ServerScorer:
             send=classify,
             check=check_classifies,
             model=self.meant,
+            warn=self.warn,
         ).ask(self.urls, self.servers)
 
     async def _ask(self, asker: Asker[Any], pair: Pair, tally: Tally) -> list[Record]:
@@ -271,7 +275,7 @@ def opened(
         )
     folder = Path() if urls else _folder(model, "placement.scoring")
     with started(context, "scoring", folder, scoring_settings(config), server_log) as servers:
-        yield ServerScorer(config, urls, servers, meant(model, placement))
+        yield ServerScorer(config, urls, servers, meant(model, placement), context.warn)
 
 
 def _line(pair: Pair, score: float) -> Record:

@@ -3,7 +3,9 @@
 Its environment says how it fails:
 
     STAND_IN_PIDS   file that gets a line "front engine" for every start
-    STAND_IN        ends_at_once | never_ready | dies_when_asked | stubborn, or nothing
+    STAND_IN        ends_at_once | never_ready | dies_when_asked | stubborn | hangs | slow, or
+                    nothing; the last two have /metrics. hangs: from the 21st request on, in its
+                    first process, nothing is answered but /health and /metrics
     STAND_IN_SLOW   seconds that every answer takes
     STAND_IN_TEXT   what it answers, in place of a response
     STAND_IN_ROOT   the folder that it says to serve, in place of the one that it was started with
@@ -26,10 +28,34 @@ from completion_server import CompletionServer
 ENGINE = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
+HANGS_AT = 21
+
+
 class StandIn(CompletionServer):
+    hangs = False
+    requests = in_flight = 0
+    began = time.monotonic()
+
     def completion(self, body: dict) -> dict:
+        with self.lock:
+            self.requests += 1
+            self.in_flight += 1
+        if self.hangs and self.requests >= HANGS_AT:
+            time.sleep(600)
         self.work()
+        self.in_flight -= 1
         return super().completion(body)
+
+    def metrics(self) -> str:
+        """As vLLM prints it: a token per request that has come, or many per second if it works."""
+        seconds = 0 if self.hangs else time.monotonic() - self.began
+        labels = 'engine="0",model_name="policy"'
+        return (
+            f"vllm:num_requests_running{{{labels}}} {self.in_flight:.1f}\n"
+            f"vllm:num_requests_waiting{{{labels}}} 0.0\n"
+            f"vllm:prompt_tokens_total{{{labels}}} {min(self.requests, HANGS_AT):.1f}\n"
+            f"vllm:generation_tokens_total{{{labels}}} {1e6 + int(seconds * 20):.6e}\n"
+        )
 
     def work(self) -> None:
         """What happens before an answer."""
@@ -62,6 +88,10 @@ def main(words: list[str]) -> None:
         length, root = int(options["--max-model-len"]), os.environ.get("STAND_IN_ROOT", words[1])
         server.models = [{"id": name, "max_model_len": length, "root": root} for name in names]
         server.pages = {"/health": dict, "/version": lambda: {"version": "stand-in"}}
+        pids = Path(os.environ["STAND_IN_PIDS"]).read_text()
+        server.hangs = how == "hangs" and len(pids.splitlines()) == 1
+        if how in ("hangs", "slow"):
+            server.pages["/metrics"] = server.metrics
     while True:
         time.sleep(60)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ from sample_helpers import PROBLEMS, context, problems_folder
 
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.curate import problem_id
-from pcl_reasoner.inference import fleet, fleet_keeper
+from pcl_reasoner.inference import fleet, fleet_keeper, fleet_server
 from pcl_reasoner.inference.fleet import Fleet
-from pcl_reasoner.inference.fleet_server import Server
+from pcl_reasoner.inference.fleet_server import Load, Server
 from pcl_reasoner.sample.stage import SampleConfig, sample
 
 CONFIG = SampleConfig(
@@ -261,11 +262,102 @@ def test_the_queue_is_summed_over_engines(server: CompletionServer) -> None:
     async def queue() -> Any:
         async with httpx.AsyncClient(trust_env=False) as http:
             one = Fleet({server.url: None}, CONFIG, http)
-            before = await one.servers[0].queue(http)
+            before = await one.servers[0].load(http)
             server.pages["/metrics"] = lambda: metrics(12, 6)
-            return before, await one.servers[0].queue(http)
+            return before, await one.servers[0].load(http)
 
-    assert asyncio.run(queue()) == (None, (12.0, 6.0))
+    assert asyncio.run(queue()) == (None, (12.0, 6.0, None))
+
+
+TOKENS = """\
+# HELP vllm:prompt_tokens_total Number of prefill tokens processed.
+vllm:num_requests_running{engine="0",model_name="policy"} 2.0
+vllm:prompt_tokens_total{engine="0",model_name="policy"} 1.234567e+06
+vllm:prompt_tokens_total{engine="1",model_name="policy"} 3.0
+vllm:prompt_tokens_created{engine="0",model_name="policy"} 1.79e+09
+vllm:prompt_tokens_cached_total{engine="0",model_name="policy"} 777.0
+vllm:prompt_tokens_by_source_total{engine="0",model_name="policy",source="local"} 555.0
+vllm:generation_tokens_total{engine="0",model_name="policy"} 40.0
+vllm:request_generation_tokens_sum{engine="0",model_name="policy"} 999.0
+"""
+
+
+def test_tokens_are_summed_over_engines(server: CompletionServer) -> None:
+    async def load() -> Any:
+        async with httpx.AsyncClient(trust_env=False) as http:
+            server.pages["/metrics"] = lambda: TOKENS
+            return await Fleet({server.url: None}, CONFIG, http).servers[0].load(http)
+
+    assert asyncio.run(load()) == (2.0, 0.0, 1234567 + 3 + 40)
+
+
+def test_a_stall_is_timed_from_the_last_token_or_the_last_idle_moment() -> None:
+    server = Server("http://a/v1")
+
+    def stalled(now: float, tokens: float | None, outstanding: int, is_asked: bool = True) -> float:
+        server.outstanding = outstanding
+        # The gauges may say that there is nothing to do.
+        return server.stalled_for(Load(0, 0, tokens), is_asked, now)
+
+    assert stalled(100, 5, outstanding=0) == 0
+    assert stalled(700, 5, outstanding=0) == 0  # nothing to do
+    assert stalled(702, 5, outstanding=2) == 2  # asked since 700 at the earliest
+    assert stalled(750, 6, outstanding=2) == 0  # a token
+    assert stalled(1349, 6, outstanding=2) == 599
+    assert stalled(1350, 6, outstanding=1) == 600
+    assert stalled(1400, 6, outstanding=1, is_asked=False) == 0  # it is given weights
+    assert stalled(1500, 6, outstanding=1) == 100
+    assert stalled(1501, None, outstanding=1) == 0  # it does not say
+    server.up = False
+    assert stalled(1600, None, outstanding=1) == 0
+    assert server.stall_seconds == 600
+
+
+def hangs(server: CompletionServer, requests: int) -> None:
+    """Let a server of somebody else answer some requests, and then none; it stays healthy."""
+    answered = [0]
+
+    def count(handler: Any, body: dict[str, Any]) -> bool:
+        with server.lock:
+            answered[0] += 1
+        if answered[0] > requests:
+            time.sleep(20)
+        return False
+
+    server.failures = {f"{i} + 1?": [count] * 9 for i in range(60)}
+    tokens = 'vllm:generation_tokens_total{engine="0",model_name="policy"} '
+    server.pages["/metrics"] = lambda: metrics(1, 0) + f"{tokens}{min(answered[0], requests)}.0\n"
+
+
+def test_a_running_server_that_hangs_is_given_up_while_another_goes_on(
+    inputs: dict[str, Path], tmp_path: Path, server: CompletionServer, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(fleet_keeper, "METRICS_SECONDS", 0.2)
+    monkeypatch.setattr(fleet_server, "STALL_SECONDS", 1.5)
+    hangs(server, 3)
+    other = CompletionServer()
+    made = context(tmp_path / "out", server_urls=[server.url, other.url])
+    problems = {**inputs, "problems": many_problems(tmp_path / "p", 30)}
+    config = CONFIG.model_copy(update={"retries": 0, "concurrency": 4})
+    counts = sample(config, problems, tmp_path / "out", made)
+    other.stop()
+    assert counts.info["finish_reasons"] == {"stop": 120}
+    (warning,) = [one for one in made.warnings if "given up" in one]
+    assert f"{server.url}: hangs: it has read and made no token for 1.5 s" in warning
+
+
+def test_the_last_running_server_that_hangs_stops_the_stage(
+    inputs: dict[str, Path], tmp_path: Path, server: CompletionServer, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(fleet_keeper, "METRICS_SECONDS", 0.2)
+    monkeypatch.setattr(fleet_server, "STALL_SECONDS", 1.5)
+    hangs(server, 3)
+    made = context(tmp_path / "out", server_urls=[server.url])
+    problems = {**inputs, "problems": many_problems(tmp_path / "p", 30)}
+    with pytest.raises(StageError, match="hangs: .* Restart it, and run again: earlier results"):
+        sample(CONFIG, problems, tmp_path / "out", made)
+    log = (tmp_path / "out" / "responses.partial.jsonl").read_text()
+    assert log.count('"finish_reason": "stop"') == 12
 
 
 def test_what_fails_together_is_one_failure_and_rests_double_up(monkeypatch: Any) -> None:

@@ -22,7 +22,7 @@ from servers import all_gone, runs, serving, starts, wait_for
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.serving import Serving
-from pcl_reasoner.inference import server
+from pcl_reasoner.inference import fleet_keeper, server
 from pcl_reasoner.inference.server import SupervisedServer, started
 from pcl_reasoner.sample.stage import SampleConfig, sample
 from pcl_reasoner.serving.serve_command import command, devices_of, environment, remote_line
@@ -148,6 +148,54 @@ def test_a_server_killed_in_mid_batch_is_started_again_and_nothing_is_lost(
     assert len(starts(tmp_path)) == 2
     assert all_gone(tmp_path)
     assert any("restarted 1 times" in warning for warning in made.warnings)
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server's tokens are read five times a second."""
+    monkeypatch.setattr(fleet_keeper, "METRICS_SECONDS", 0.2)
+
+
+def test_a_server_that_hangs_and_is_healthy_is_started_again(
+    inputs: dict[str, Path], tmp_path: Path, often: None
+) -> None:
+    output = tmp_path / "out"
+    problems = problems_folder(tmp_path / "p", [f"{i} + 1?" for i in range(30)])
+    made = context(output, **serving(tmp_path, "hangs", stall_seconds=2.0))
+    # No retries: that it hangs is not the requests' failure. Without a restart, they are too late.
+    config = CONFIG.model_copy(
+        update={"n": 1, "retries": 0, "max_failed": 0.0, "request_timeout": 60.0}
+    )
+    counts = sample(config, {**inputs, "problems": problems}, output, made)
+    assert counts.info["finish_reasons"] == {"stop": 30}
+    assert len(set(keys_of(output))) == 30
+    assert counts.info["retried"] == {"connection": 2}  # both that were in flight
+    assert len(starts(tmp_path)) == 2
+    assert all_gone(tmp_path)
+    (warning,) = [one for one in made.warnings if "restarted" in one]
+    assert "restarted 1 times, 1 times because its requests made no progress for 2 s" in warning
+
+
+def test_a_server_that_is_slow_and_makes_progress_is_left_alone(
+    inputs: dict[str, Path], tmp_path: Path, often: None
+) -> None:
+    """Every answer takes three times as long as it may go without a token."""
+    output = tmp_path / "out"
+    made = context(output, **serving(tmp_path, "slow", slow=4.5, stall_seconds=1.5))
+    counts = sample(CONFIG, inputs, output, made)
+    assert counts.info["finish_reasons"] == {"stop": 12}
+    assert "retried" not in counts.info
+    assert len(starts(tmp_path)) == 1
+    assert not any("restarted" in warning for warning in made.warnings)
+
+
+def test_a_server_without_metrics_is_not_watched_for_progress(
+    inputs: dict[str, Path], tmp_path: Path, often: None
+) -> None:
+    output = tmp_path / "out"
+    made = context(output, **serving(tmp_path, slow=4.5, stall_seconds=1.5))
+    assert sample(CONFIG, inputs, output, made).info["finish_reasons"] == {"stop": 12}
+    assert len(starts(tmp_path)) == 1
 
 
 def test_a_server_that_is_lost_too_often_stops_the_stage(

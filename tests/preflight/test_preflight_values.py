@@ -48,8 +48,8 @@ def test_an_override(override: str, said: str) -> None:
             "sample.request_timeout=2621",
             "sample: sample.request_timeout (override sample.request_timeout=2621) is 2621 "
             "seconds, and a response of 131,072 tokens takes at least 2,622 at 0.02 s per token, "
-            "so long responses would always fail. Leave it out, then it is 26,214, or set it to more "
-            "than the slowest response takes.",
+            "so long responses would always fail. Leave it out, then it is 26,214, or set it to "
+            "more than the slowest response takes.",
         ),
         ("sample.request_timeout=2622", None),
         (
