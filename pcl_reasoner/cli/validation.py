@@ -56,7 +56,7 @@ def refuse_wrong_plan(plan: Plan, to_run: Sequence[PlannedStage], checks: StartC
     verdict = checks.verdict(plan, to_run)
     wrong = [*plan.missing, *wrong_weights(plan), *missing_sandbox(plan, to_run), *verdict.errors]
     if wrong:
-        raise errors.join_errors(wrong)
+        raise errors.join_errors(list(dict.fromkeys(wrong)))
     warn(verdict.warnings)
 
 

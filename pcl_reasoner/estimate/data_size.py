@@ -7,13 +7,13 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.estimate.time_estimate import Rows
 from pcl_reasoner.pack.config import PackConfig
-from pcl_reasoner.runner.plan import PlannedStage
 from pcl_reasoner.runner.recipe import Recipe
+from pcl_reasoner.runner.stage_spec import StageSpec
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.sizes import derived_sizes
 
@@ -27,6 +27,18 @@ NOT_COUNTED = (
     "the recipe publishes no number of responses. Give it with --segments, or give the number of "
     "problems with --problems."
 )
+
+
+class OfRecipe(Protocol):
+    """A stage with its recipe: one of a plan, or one that is only checked."""
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe."""
+
+    @property
+    def spec(self) -> StageSpec:
+        """The stage's settings."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +80,7 @@ class DataSize:
 
 
 def data_size(
-    planned: PlannedStage, segments: int | None = None, segment_tokens: float | None = None
+    planned: OfRecipe, segments: int | None = None, segment_tokens: float | None = None
 ) -> DataSize:
     """Work out rows and steps of a train stage from the numbers that its recipe publishes.
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pcl_reasoner.preflight.absent import absent_sources
 from pcl_reasoner.preflight.on_hosts import check_machines, uses_hosts
 from pcl_reasoner.preflight.rules import RULES
 from pcl_reasoner.runner.plan import FINGERPRINT_DIGITS, Plan, PlannedStage
@@ -126,7 +127,9 @@ class StartCheck:
 
     def _check(self, scene: Scene) -> Verdict:
         found = check(scene)
-        if self.asked or not (self.hosts or (self.start == SSH and uses_hosts(scene))):
+        wanted = self.hosts or (self.start == SSH and uses_hosts(scene))
+        # Hosts take half a minute. Without its sources this run begins on none of them.
+        if self.asked or not wanted or any(absent_sources(scene)):
             return found
         self.asked = True
         return _with_hosts(found, scene, self.runs, self.start)

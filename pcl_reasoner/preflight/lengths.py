@@ -179,5 +179,24 @@ def dropped_later(scene: Scene) -> Iterator[Found]:
             )
 
 
+def responses_cut_short(scene: Scene) -> Iterator[Found]:
+    """Problems with long responses are kept, and a response to them may not be as long."""
+    for node in scene.of_type("sample", "rl"):
+        kept = [one for one in node.before() if one.type == "lengths"]
+        if not kept or "recorded" in node.inputs:
+            continue
+        limits = {key: getattr(node.config, key) for key in ("max_model_len", "max_new_tokens")}
+        longest, key = min((value, key) for key, value in limits.items() if value)
+        mean = kept[0].config.min_mean_tokens
+        if longest < mean:
+            yield Found(
+                (node,),
+                f"stage {node.title}: {node.told(key)} is {longest:,}, and "
+                f"{kept[0].told('min_mean_tokens')} keeps only problems whose responses have "
+                f"{mean:,} tokens or more on average: most responses would be cut before their "
+                f"answer. Raise {node.name}.{key}, or lower {kept[0].name}.min_mean_tokens.",
+            )
+
+
 def _done(node: Node) -> str:
     return {"drop": "dropped", "truncate": "truncated"}.get(node.config.over_length, "an error")

@@ -89,7 +89,7 @@ def _role(node: Node) -> str:
 
 
 def missing_files(scene: Scene) -> Iterator[Found]:
-    """A prompt, a template or another file that a stage reads is not there, or lacks a field."""
+    """A prompt, template or other file that a setting names is not there, or lacks a field."""
     for node in scene.nodes.values():
         for key, meaning in _FILES.items():
             value = node.config

@@ -6,6 +6,7 @@ The table in docs/cluster/preflight.md is written from this one.
 from collections.abc import Mapping
 
 from pcl_reasoner.preflight import (
+    absent,
     lengths,
     machines,
     ports,
@@ -35,6 +36,8 @@ RULES: Mapping[str, Rule] = {
     "prompts_differ": Rule("error", prompts.prompts_differ),
     "prompts_of_another_recipe": Rule("error", prompts.prompts_of_another_recipe),
     "missing_files": Rule("error", prompts.missing_files),
+    "sources_elsewhere": Rule("warning", absent.sources_elsewhere),
+    "absent_sources": Rule("error", absent.absent_sources, "run"),
     "rows_of_another_length": Rule("error", lengths.rows_of_another_length),
     "segments_longer_than_rows": Rule("error", lengths.segments_longer_than_rows),
     "responses_longer_than_rows": Rule("error", lengths.responses_longer_than_rows),
@@ -42,6 +45,7 @@ RULES: Mapping[str, Rule] = {
     "context_over_the_models": Rule("error", lengths.context_over_the_models),
     "segments_over_the_context": Rule("error", lengths.segments_over_the_context),
     "dropped_later": Rule("warning", lengths.dropped_later),
+    "responses_cut_short": Rule("warning", lengths.responses_cut_short),
     "no_server": Rule("error", servers.no_server),
     "no_third_model": Rule("warning", servers.no_third_model),
     "no_weights_to_serve": Rule("error", servers.no_weights_to_serve),
@@ -60,6 +64,7 @@ RULES: Mapping[str, Rule] = {
     "shape_of_another_model": Rule("error", values.shape_of_another_model),
     "short_request_timeout": Rule("error", values.short_request_timeout),
     "few_seconds": Rule("warning", values.few_seconds),
+    "one_checkpoint": Rule("warning", values.one_checkpoint),
     "unknown_sections": Rule("warning", values.unknown_sections),
     "paths_of_programs": Rule("error", programs.paths_of_programs),
     "options_of_servers": Rule("error", programs.options_of_servers),

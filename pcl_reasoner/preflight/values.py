@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator
 
 from pcl_reasoner.budget.served_model import hub_facts
+from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.files import nearest
 from pcl_reasoner.inference.settings import SamplingConfig
+from pcl_reasoner.estimate.data_size import data_size
 from pcl_reasoner.preflight.reading import trains_on_device
 from pcl_reasoner.preflight.rule import Found
 from pcl_reasoner.scene.graph import Node, Scene
@@ -153,6 +155,33 @@ def short_request_timeout(scene: Scene) -> Iterator[Found]:
                 "per token, so long responses would always fail. Leave it out, then it is "
                 f"{free:,.0f}, or set it to more than the slowest response takes.",
             )
+
+
+def one_checkpoint(scene: Scene) -> Iterator[Found]:
+    """A training on Ascend writes its only checkpoint at the end, so a killed one starts again."""
+    for node in scene.of_type("train", "rl"):
+        if trains_on_device(node) != "Ascend":
+            continue
+        key = "checkpoint_steps" if node.type == "train" else "checkpoint_rounds"
+        every, (steps, told) = getattr(node.config, key), _steps(node)
+        if steps and every >= steps:
+            yield Found(
+                (node,),
+                f"stage {node.title}: {node.told(key)} is {every:,}, and the training has {told}: "
+                "its only checkpoint comes at the end, and a training that is killed before it "
+                f"starts again. Lower {node.name}.{key}, e.g. to {max(1, steps // 10):,}.",
+            )
+
+
+def _steps(node: Node) -> tuple[int, str]:
+    """(steps, what they are): of a stage ``train`` as `pclr-ms plan` has them; 0 if not known."""
+    if node.type == "rl":
+        return node.config.max_rounds, f"{node.config.max_rounds:,} rounds at most (max_rounds)"
+    try:
+        steps = data_size(node).steps
+    except InputError:  # nothing is published of its rows
+        steps = node.config.max_steps or 0
+    return steps, f"{steps:,} steps (pclr-ms plan)"
 
 
 def unknown_sections(scene: Scene) -> Iterator[Found]:

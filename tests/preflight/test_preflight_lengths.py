@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from preflight_helpers import own_launch, verdict
 
+from pcl_reasoner.core import files
+
 VLLM = {"executable": "/opt/vllm/bin/vllm"}
 CONTEXT = "or have the server extend the context (vLLM's --hf-overrides)."
 LENGTHS: dict[str, tuple[str, list[str], list[str]]] = {
@@ -101,3 +103,19 @@ def test_a_scorer_generates_one_token_more() -> None:
         "perplexity.seq_length is 32,767: the first longer response is an error. Set "
         "perplexity.over_length=drop, or make it at least 32768."
     ]
+
+
+@pytest.mark.parametrize("key", ["max_model_len=16384", "max_new_tokens=4096"])
+def test_responses_to_problems_with_long_ones_are_not_cut(key: str) -> None:
+    """`lengths` keeps means of 32 000 tokens and more."""
+    name, _, number = key.partition("=")
+    found = verdict("v15_opg", "atlas_910c_16x16", f"sample.{key}")
+    assert found.errors == []
+    assert found.warnings == [
+        f"stage v15_opg/sample: sample.{name} (override sample.{key}) is {int(number):,}, and "
+        f"lengths.min_mean_tokens ({files.find('v15_opg', 'recipes')}: choices.mean_length.code) "
+        "keeps only problems whose responses have 32,000 tokens or more on average: most responses "
+        f"would be cut before their answer. Raise sample.{name}, or lower lengths.min_mean_tokens."
+    ]
+    enough = ("sample.max_model_len=40000", "sample.max_new_tokens=32000")
+    assert verdict("v15_opg", "atlas_910c_16x16", *enough).warnings == []

@@ -144,3 +144,22 @@ def test_a_result_of_no_stage_is_told(tmp_path: Path) -> None:
         f"{recipe}: expect.evaluat: there is no such stage. Did you mean 'evaluate'?"
     ]
     assert verdict(str(recipe), until="train").warnings == []
+
+
+def test_a_training_saves_before_its_end(tmp_path: Path) -> None:
+    """27 174 responses, a row each: 212.3 steps of 128 rows an epoch, 1 061 in five epochs."""
+    at_the_end = ("v15_opg", "atlas_910c_16x16", "train.checkpoint_steps=1061")
+    found = verdict(*at_the_end)
+    assert found.errors == []
+    assert found.warnings == [
+        "stage v15_opg/train: train.checkpoint_steps (override train.checkpoint_steps=1061) is "
+        "1,061, and the training has 1,061 steps (pclr-ms plan): its only checkpoint comes at the "
+        "end, and a training that is killed before it starts again. Lower train.checkpoint_steps, "
+        "e.g. to 106."
+    ]
+    assert verdict("v15_opg", "atlas_910c_16x16", "train.checkpoint_steps=1060").warnings == []
+    rounds = ("rl_1.max_rounds=20", "rl_1.checkpoint_rounds=20")
+    [said] = verdict("am_thinking_v1", "atlas_910c_rl", *rounds).warnings
+    assert "the training has 20 rounds at most (max_rounds)" in said
+    # A training on this CPU is over in minutes.
+    assert verdict("v15_opg", "laptop", "train.checkpoint_steps=5000").warnings == []
