@@ -90,7 +90,7 @@ class StartCheck:
         runs: Folder of all runs.
         start: The option ``--start``.
         hosts: Whether the hosts are asked in any case. With ``--start ssh`` they are asked if a
-            stage that will run starts processes on them.
+            stage that will run starts processes on them, and all sources are on this machine.
         dry_run: Whether nothing is run, so that nothing is refused before it is shown.
     """
 
@@ -127,12 +127,14 @@ class StartCheck:
 
     def _check(self, scene: Scene) -> Verdict:
         found = check(scene)
-        wanted = self.hosts or (self.start == SSH and uses_hosts(scene))
-        # Hosts take half a minute. Without its sources this run begins on none of them.
-        if self.asked or not wanted or any(absent_sources(scene)):
+        if self.asked or not (self.hosts or self._needs_hosts(scene)):
             return found
         self.asked = True
         return _with_hosts(found, scene, self.runs, self.start)
+
+    def _needs_hosts(self, scene: Scene) -> bool:
+        """Whether the run starts processes on hosts; without its sources it does not get there."""
+        return self.start == SSH and uses_hosts(scene) and not any(absent_sources(scene))
 
 
 def _artifacts(node: Node, runs: Path) -> list[Path]:
