@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pcl_reasoner.budget.round_size import RoundEstimate
-from pcl_reasoner.budget.served_model import ServedModel, hub_model
+from pcl_reasoner.budget.served_model import hub_model
 from pcl_reasoner.budget.serving_size import Asked
 from pcl_reasoner.estimate.data_size import DataSize
 from pcl_reasoner.estimate.memory_estimate import slice_numbers
 from pcl_reasoner.estimate.saves import HASHING_RATE, checkpoint_bytes
+from pcl_reasoner.estimate.served_shape import ServedModel
 from pcl_reasoner.estimate.training_size import Training
 from pcl_reasoner.rounds.config import RlConfig
 from pcl_reasoner.runner.plan import Plan

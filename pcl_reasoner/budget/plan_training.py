@@ -9,7 +9,7 @@ from pcl_reasoner.budget.disk_size import Line, fetched_bytes
 from pcl_reasoner.budget.response_counts import PROMPT_TOKENS, Responses, training_data
 from pcl_reasoner.budget.round_size import RoundEstimate, estimate_round
 from pcl_reasoner.budget.sandbox_size import Tested, tested
-from pcl_reasoner.budget.served_model import SERVED_BYTES, served_model, trained_model
+from pcl_reasoner.budget.served_model import served_model
 from pcl_reasoner.budget.serving_report import SamplingEstimate, estimate_sampling
 from pcl_reasoner.budget.serving_size import Asked, asked_of_servers
 from pcl_reasoner.budget.stage_times import Served, rounds_time, stage_times, training_time
@@ -28,6 +28,7 @@ from pcl_reasoner.estimate.layouts import (
 )
 from pcl_reasoner.estimate.measured import Calibration, calibrate, read_run
 from pcl_reasoner.estimate.saves import Run, Waiting, Waits, waiting
+from pcl_reasoner.estimate.served_shape import SERVED_BYTES, trained_model
 from pcl_reasoner.estimate.training_size import Training, read_training
 from pcl_reasoner.rounds.config import RlConfig
 from pcl_reasoner.runner.finished import PlannedInput

@@ -15,7 +15,6 @@ from math import ceil
 
 from pcl_reasoner.budget.response_counts import PROMPT_TOKENS, Counted, Responses
 from pcl_reasoner.budget.sandbox_size import Tested, place, program_seconds, tested
-from pcl_reasoner.budget.served_model import trained_model
 from pcl_reasoner.budget.serving_report import SamplingEstimate, estimate_sampling
 from pcl_reasoner.budget.serving_size import asked_of_servers
 from pcl_reasoner.core.errors import InputError
@@ -24,6 +23,7 @@ from pcl_reasoner.estimate.data_size import DataSize, exact_fill, published_coun
 from pcl_reasoner.estimate.layouts import SECONDS_PER_HOUR, Choice, choice, layout_title
 from pcl_reasoner.estimate.memory_estimate import FLOAT32, slice_numbers
 from pcl_reasoner.estimate.saves import FILE_RATE, HASHING_RATE, stored_numbers
+from pcl_reasoner.estimate.served_shape import trained_model
 from pcl_reasoner.estimate.time_estimate import update_seconds
 from pcl_reasoner.estimate.training_size import Training, read_training
 from pcl_reasoner.rl.render import planned_yaml

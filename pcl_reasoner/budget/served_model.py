@@ -1,4 +1,4 @@
-"""The shape of a model that servers serve, as far as their memory and speed depend on it.
+"""The model that servers serve, by the recipe, its config.json, or the table of hub repositories.
 
 hub.yaml    deepseek-ai/DeepSeek-R1: {layers: 61, stored: 671.0e+9, active: 36.6e+9, …}
 config.json {"num_hidden_layers": 64, "hidden_size": 5120, …}, where the weights are here
@@ -8,7 +8,6 @@ the plan    the trained model, for what a stage exports and for the policy
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from pcl_reasoner.core.schema import Source
 from pcl_reasoner.core.stage import StageConfig
 from pcl_reasoner.core.yaml_file import read_yaml
+from pcl_reasoner.estimate.served_shape import ServedModel, dense_model, trained_model
 from pcl_reasoner.estimate.training_size import Training
 from pcl_reasoner.grade.config import GradeConfig
 from pcl_reasoner.prompt.model_files import read_json
@@ -23,8 +23,6 @@ from pcl_reasoner.runner.finished import PlannedInput
 from pcl_reasoner.runner.plan import PlannedStage
 
 FILE = Path(__file__).with_name("hub.yaml")
-SERVED_BYTES = 2
-"""Bytes per number in served weights, keys and values: bfloat16."""
 _PUBLISHED_KEYS = {
     "layers": "num_hidden_layers",
     "hidden": "hidden_size",
@@ -35,83 +33,6 @@ _PUBLISHED_KEYS = {
 }
 _EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts")
 """Keys of a config.json of a mixture of experts, whose weights are counted in another way."""
-
-
-@dataclass(frozen=True)
-class ServedModel:
-    """A model on a server.
-
-    Args:
-        title: What it is, for the report.
-        layers: Layers.
-        heads: Attention heads.
-        stored: Number of weights.
-        embedding: Weights that a decoding step does not read.
-        active: Weights in the matrix products of one token; with experts, fewer than are stored.
-        width: Numbers per layer that a token's attention multiplies with each earlier token.
-        cached: Numbers per layer and token that are kept for later tokens: keys and values.
-        cache_parts: Most devices over which one token's cached numbers can be divided.
-        weight_bytes: Bytes per weight.
-    """
-
-    title: str
-    layers: int
-    heads: int
-    stored: float
-    embedding: float
-    active: float
-    width: float
-    cached: float
-    cache_parts: int
-    weight_bytes: float = SERVED_BYTES
-
-    @property
-    def read(self) -> float:
-        """Number of weights that a decoding step reads: at most all, whatever experts it needs."""
-        return self.stored - self.embedding
-
-    @property
-    def has_experts(self) -> bool:
-        """Whether a token's products need only a part of the weights."""
-        return self.active < self.read
-
-
-def dense_model(
-    title: str,
-    layers: int,
-    hidden: int,
-    heads: int,
-    key_heads: int,
-    feed_forward: int,
-    vocabulary: int,
-    head: int | None = None,
-) -> ServedModel:
-    """Return a model without experts; the arguments are those of its config.json.
-
-    ``head`` is ``head_dim``; None: hidden / heads.
-    """
-    head = head or hidden // heads
-    queries, keys = head * heads, head * key_heads
-    layer = 2 * hidden * queries + 2 * hidden * keys + 3 * hidden * feed_forward
-    matrix = vocabulary * hidden
-    products = layers * layer + matrix
-    return ServedModel(
-        title=title,
-        layers=layers,
-        heads=heads,
-        stored=products + matrix,
-        embedding=matrix,
-        active=products,
-        width=queries,
-        cached=2 * keys,
-        cache_parts=key_heads,
-    )
-
-
-def trained_model(job: Training, title: str = "the trained model") -> ServedModel:
-    """Return the trained model; only the shape counts."""
-    names = ("layers", "hidden", "heads", "key_heads", "feed_forward", "vocabulary")
-    return dense_model(title, **{name: getattr(job, name) for name in names})
 
 
 def served_model(
@@ -134,7 +55,7 @@ def served_model(
     title = source.hub or str(source.path)
     if given.path == policy.path:
         return trained_model(trained, title)
-    return _from_config(given, title) or hub_model(source)
+    return model_of_config(read_json(given.path / "config.json"), title) or hub_model(source)
 
 
 def _judge(config: StageConfig) -> ServedModel | None:
@@ -163,9 +84,9 @@ def hub_facts(group: str) -> Mapping[str, Mapping[str, Any]]:
     return found
 
 
-def _from_config(given: PlannedInput, title: str) -> ServedModel | None:
-    """Read config.json; None if there is none, or if it is that of a model of an unknown kind."""
-    value = read_json(given.path / "config.json")
+def model_of_config(config: Mapping[str, Any], title: str) -> ServedModel | None:
+    """Return the model of a config.json; None if it is empty, or of a model of an unknown kind."""
+    value = dict(config)
     if block := hub_facts("types").get(str(value.get("model_type"))):
         return ServedModel(title, **block)
     value.setdefault("num_key_value_heads", value.get("num_attention_heads"))

@@ -11,9 +11,9 @@ the computation, whichever is longer. Nothing was measured.
 import math
 from dataclasses import dataclass, replace
 
-from pcl_reasoner.budget.served_model import SERVED_BYTES, ServedModel
 from pcl_reasoner.estimate.chips import Chip
 from pcl_reasoner.estimate.layouts import SECONDS_PER_HOUR
+from pcl_reasoner.estimate.served_shape import SERVED_BYTES, ServedModel
 
 MEMORY_SHARE = 0.9
 """Share of a device's memory that vLLM takes by default."""

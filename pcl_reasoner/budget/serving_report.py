@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pcl_reasoner.budget.served_model import ServedModel
 from pcl_reasoner.budget.serving_estimate import (
+    MEMORY_SHARE,
     MOST_AT_ONCE,
     Cost,
     Workload,
@@ -13,6 +13,7 @@ from pcl_reasoner.budget.serving_estimate import (
 )
 from pcl_reasoner.budget.serving_size import ASSUMPTIONS
 from pcl_reasoner.estimate.chips import Chip
+from pcl_reasoner.estimate.served_shape import ServedModel
 from pcl_reasoner.estimate.training_size import GIB
 
 COLUMNS = ("asked of servers", "model", "responses", "tokens", "read", "servers", "at once")
@@ -54,10 +55,7 @@ def estimate_sampling(
     """Estimate what a stage asks of servers; None for a model whose shape is not known."""
     if model is None:
         return SamplingEstimate(workload, "unknown", UNKNOWN)
-    if not model.has_experts:
-        copies = workload.copies
-        servers, possible = workload.servers * copies, workload.possible * copies
-        workload = replace(workload, servers=servers, possible=possible, copies=1)
+    workload = per_copy(model, workload)
     if problem := _problem(model, chip, workload):
         return SamplingEstimate(workload, model.title, problem)
     if not workload.responses:
@@ -71,16 +69,36 @@ def estimate_sampling(
     return SamplingEstimate(workload, model.title, "", now, fuller if more else None, whole, model)
 
 
+def per_copy(model: ServedModel, workload: Workload) -> Workload:
+    """Count each copy of a model without experts as a server: it has its own devices."""
+    if model.has_experts:
+        return workload
+    copies = workload.copies
+    servers, possible = workload.servers * copies, workload.possible * copies
+    return replace(workload, servers=servers, possible=possible, copies=1)
+
+
 def _problem(model: ServedModel, chip: Chip, workload: Workload) -> str:
     if model.heads % workload.devices:
         return f"{model.heads} heads cannot be shared by {workload.devices} devices"
+    return too_large(model, chip, workload)
+
+
+def too_large(model: ServedModel, chip: Chip, workload: Workload) -> str:
+    """Say why a server's memory is too small; empty if it is not.
+
+    Args:
+        model: The model's shape.
+        chip: The device.
+        workload: The server, of `per_copy`.
+    """
     if fitting_responses(model, chip, workload):
         return ""
     memory = workload.server_devices * chip.memory_bytes / GIB
     weights = model.weight_bytes * model.stored / GIB
     return (
-        f"they cannot hold the weights and one response: they have {memory:,.0f} GiB, and the "
-        f"weights take {weights:,.0f} GiB"
+        f"they cannot hold the weights and one response: they have {memory:,.0f} GiB, of which "
+        f"vLLM takes {MEMORY_SHARE:.0%}, and the weights take {weights:,.0f} GiB"
     )
 
 

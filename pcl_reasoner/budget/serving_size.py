@@ -19,6 +19,7 @@ from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.serving import SERVERS, ServerKind, Serving
 from pcl_reasoner.core.stage import ServerNeeds, StageConfig
+from pcl_reasoner.estimate.data_size import OfRecipe
 from pcl_reasoner.grade.config import GradeConfig
 from pcl_reasoner.grade.problem_kinds import needs_of
 from pcl_reasoner.inference.settings import SamplingConfig
@@ -77,36 +78,48 @@ def asked_of_servers(plan: Plan, responses: Responses) -> list[Asked]:
 
 
 def _asked(planned: PlannedStage, needs: ServerNeeds, responses: Responses) -> Asked:
-    counted = responses.count(planned.spec) or Counted(0, NOT_COUNTED)
-    placement = planned.spec.config.serves_on(planned.recipe.launch.placement)
+    return Asked(planned, needs, workload_of(planned, needs, responses))
+
+
+def workload_of(stage: OfRecipe, needs: ServerNeeds, responses: Responses) -> Workload:
+    """Return what a stage asks of one kind of servers.
+
+    Args:
+        stage: The stage; none of NOT_ESTIMATED.
+        needs: What the servers must offer.
+        responses: Counts the responses.
+    """
+    spec = stage.spec
+    counted = responses.count(spec) or Counted(0, NOT_COUNTED)
+    placement = spec.config.serves_on(stage.recipe.launch.placement)
     servers, note = _servers(placement, needs.kind)
     serving = placement.described(needs.kind)
-    tokens, prompt, notes = _lengths(planned.spec, needs, responses)
-    config, limit = planned.spec.config, needs.max_model_len - PROMPT_TOKENS
+    tokens, prompt, notes = _lengths(spec, needs, responses)
+    config, limit = spec.config, needs.max_model_len - PROMPT_TOKENS
     longest = config.max_new_tokens if isinstance(config, SamplingConfig) else None
     devices = (serving and serving.devices) or placement.server_devices
     stages = _option(serving, "--pipeline-parallel-size", "-pp")
     copies = _option(serving, "--data-parallel-size", "-dp")
-    workload = Workload(
-        stage=_title(planned, needs),
+    return Workload(
+        stage=_title(stage, needs),
         responses=round(counted.number),
         tokens=tokens,
         prompt_tokens=prompt,
         longest=longest or limit,
         servers=servers,
         devices=devices,
-        under_way=_under_way(planned.spec, needs),
+        under_way=_under_way(spec, needs),
         notes=(counted.source, *notes, *note),
         stages=stages,
         copies=copies,
         possible=_possible(placement, needs.kind, devices * stages * copies),
     )
-    return Asked(planned, needs, workload)
 
 
-def _title(planned: PlannedStage, needs: ServerNeeds) -> str:
+def _title(one: OfRecipe, needs: ServerNeeds) -> str:
     """The stage; of ``rl`` a round; for other servers than the policy's, also what they serve."""
-    stage = f"{planned.title}{', a round' if isinstance(planned.spec.config, RlConfig) else ''}"
+    of_round = ", a round" if isinstance(one.spec.config, RlConfig) else ""
+    stage = f"{one.recipe.name}/{one.spec.name}{of_round}"
     return stage if needs.kind == "sampling" else f"{stage}: {SERVERS[needs.kind].model}"
 
 

@@ -5,16 +5,17 @@ Qwen/Qwen2.5-32B-Instruct: 40 heads, a context of 32,768 tokens, 32.8e9 weights
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pcl_reasoner.budget.served_model import dense_model, hub_facts
+from pcl_reasoner.budget.served_model import hub_facts, hub_model, model_of_config
 from pcl_reasoner.core.errors import StageError
 from pcl_reasoner.core.files import expanded
 from pcl_reasoner.core.schema import Source
 from pcl_reasoner.core.yaml_file import read_yaml
+from pcl_reasoner.estimate.served_shape import ServedModel, dense_model
 from pcl_reasoner.prompt.model_files import read_json
 from pcl_reasoner.scene.graph import Given, Node, Scene
 from pcl_reasoner.train.shape import training_of
@@ -36,12 +37,14 @@ class ModelFacts:
         heads: Attention heads.
         context: Longest sequence, in tokens.
         weights: Number of weights.
+        shape: Its shape as servers need it.
     """
 
     title: str
     heads: int | None = None
     context: int | None = None
     weights: float | None = None
+    shape: ServedModel | None = None
 
 
 def model_of(scene: Scene, node: Node, role: str) -> ModelFacts | None:
@@ -81,13 +84,19 @@ def _trained_from(scene: Scene, name: str, source: Source) -> ModelFacts | None:
 
 
 def _of_shape(shape: ModelShape, title: str) -> ModelFacts:
-    return ModelFacts(title, shape.num_heads, shape.max_position_embedding, weights_of(shape))
+    context, served = shape.max_position_embedding, _served(shape, title)
+    return ModelFacts(title, shape.num_heads, context, weights_of(shape), served)
 
 
 def weights_of(shape: ModelShape) -> float:
     """Return the number of weights of a Qwen2 model, without its biases and norms."""
-    model = dense_model(
-        "",
+    model = _served(shape, "")
+    return model.stored - (model.embedding if shape.tie_word_embeddings else 0)
+
+
+def _served(shape: ModelShape, title: str) -> ServedModel:
+    return dense_model(
+        title,
         layers=shape.num_layers,
         hidden=shape.hidden_size,
         heads=shape.num_heads,
@@ -95,7 +104,6 @@ def weights_of(shape: ModelShape) -> float:
         feed_forward=shape.intermediate_size,
         vocabulary=shape.vocab_size,
     )
-    return model.stored - (model.embedding if shape.tie_word_embeddings else 0)
 
 
 def _in_folder(source: Source) -> ModelFacts | None:
@@ -110,7 +118,8 @@ def _in_folder(source: Source) -> ModelFacts | None:
     heads = value.get("num_attention_heads")
     if not isinstance(heads, int):
         return None
-    return ModelFacts(str(file), heads, _context(value))
+    shape = model_of_config(value, str(file))
+    return ModelFacts(str(file), heads, _context(value), shape=shape)
 
 
 def _context(value: dict[str, Any]) -> int | None:
@@ -128,16 +137,13 @@ def _context(value: dict[str, Any]) -> int | None:
 
 def _on_hub(source: Source) -> ModelFacts | None:
     name = str(source.hub)
-    block = hub_facts("models").get(name)
     context = contexts().get(name)
-    if block is None and context is None:
+    if name not in hub_facts("models") and context is None:
         return None
-    found = ModelFacts(name, None, context)
-    if block:
-        found = replace(found, heads=block["heads"], weights=block.get("stored"))
-        if "hidden" in block:
-            found = replace(found, weights=dense_model(name, **block).stored)
-    return found
+    shape = hub_model(source)
+    if shape is None:
+        return ModelFacts(name, None, context)
+    return ModelFacts(name, shape.heads, context, shape.stored, shape)
 
 
 @cache

@@ -13,7 +13,6 @@ from plan_trainings import SMALL
 from pcl_reasoner.budget import serving_estimate as estimate
 from pcl_reasoner.budget import uncertain
 from pcl_reasoner.budget.response_counts import Responses
-from pcl_reasoner.budget.served_model import trained_model
 from pcl_reasoner.budget.serving_estimate import Workload
 from pcl_reasoner.budget.serving_report import estimate_sampling
 from pcl_reasoner.budget.serving_size import asked_of_servers
@@ -22,6 +21,7 @@ from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.files import find, yaml_text
 from pcl_reasoner.core.yaml_file import read_yaml
 from pcl_reasoner.estimate.chips import Chip
+from pcl_reasoner.estimate.served_shape import trained_model
 from pcl_reasoner.precompile.cann import read_dry_run
 from pcl_reasoner.runner.plan import make_plan
 from pcl_reasoner.runner.recipe import load_recipe
