@@ -55,6 +55,10 @@ def as_json(found: Planned) -> dict[str, Any]:
         "sandboxes": [asdict(one) for one in found.sandboxes],
         "disk": dict(found.disk),
         "waiting_seconds": asdict(found.course.waited),
+        "server_starts": [
+            {**asdict(one), "seconds": one.seconds(found.course.waits.file_rate)}
+            for one in found.course.starts
+        ],
         "stages": [
             {"stage": one.stage.title, "start_hours": one.start, "hours": one.stage.hours}
             | {"bytes_at_most": one.before + one.stage.growth.most}

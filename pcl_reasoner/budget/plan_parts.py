@@ -13,7 +13,7 @@ from pcl_reasoner.budget import (
     uncertain,
 )
 from pcl_reasoner.budget.plan_training import Planned
-from pcl_reasoner.estimate import days, measured, waiting_report
+from pcl_reasoner.estimate import days, measured, server_starts, waiting_report
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,11 @@ def _servers(found: Planned) -> Iterator[Part]:
         rows = serving_report.rows(found.sampling)
         yield Table(columns, rows, columns[serving_report.TEXTS :])
         yield serving_report.lines(found.sampling)
+    course = found.course
+    if course.starts:
+        columns, rate = server_starts.HEADINGS, course.waits.file_rate
+        yield Table(columns, server_starts.rows(course.starts, rate), columns[1:])
+        yield server_starts.lines(course.starts, len(found.placement.hosts), rate)
     yield [*sandbox_size.lines(found.sandboxes, found.placement), ""]
 
 

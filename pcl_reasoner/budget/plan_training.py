@@ -12,7 +12,8 @@ from pcl_reasoner.budget.sandbox_size import Tested, tested
 from pcl_reasoner.budget.served_model import served_model
 from pcl_reasoner.budget.serving_report import SamplingEstimate, estimate_sampling
 from pcl_reasoner.budget.serving_size import Asked, asked_of_servers
-from pcl_reasoner.budget.stage_times import Served, rounds_time, stage_times, training_time
+from pcl_reasoner.budget.stage_times import Asks, rounds_time, stage_times, training_time
+from pcl_reasoner.budget.started import server_starts
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.estimate.chips import Chip
 from pcl_reasoner.estimate.data_size import DataSize
@@ -29,6 +30,7 @@ from pcl_reasoner.estimate.layouts import (
 from pcl_reasoner.estimate.measured import Calibration, calibrate, read_run
 from pcl_reasoner.estimate.saves import Run, Waiting, Waits, waiting
 from pcl_reasoner.estimate.served_shape import SERVED_BYTES, trained_model
+from pcl_reasoner.estimate.server_starts import Start
 from pcl_reasoner.estimate.training_size import Training, read_training
 from pcl_reasoner.rounds.config import RlConfig
 from pcl_reasoner.runner.finished import PlannedInput
@@ -49,12 +51,14 @@ class Course:
         waits: Rates and times of what the run waits for.
         waited: What the run waits for beside its steps.
         calendar: The recipe's stages one after another.
+        starts: The starts of servers.
     """
 
     run: Run
     waits: Waits
     waited: Waiting
     calendar: list[Placed]
+    starts: list[Start]
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,8 @@ def _planned(
     sizes = None if own.round else derived_sizes(_training(planned), size.rows)
     asked, policy = asked_of_servers(plan, responses), planned.inputs["policy"]
     served = [(one, _estimated(one, job, policy, chip)) for one in asked]
-    programs = tested(plan, responses)
+    programs, waits = tested(plan, responses), found.waits if found else Waits()
+    asks = Asks(served, list(server_starts(plan, job, policy)), programs, waits.file_rate)
     return Planned(
         stage=planned.title,
         placement=stage.trains_on(planned.recipe.launch.placement),
@@ -166,7 +171,7 @@ def _planned(
         disk=list(_disk(plan, own, asked)),
         is_length_known=bool(options["response_tokens" if own.round else "segment_tokens"]),
         calibration=found,
-        course=_course(plan, own, found.waits if found else Waits(), served, programs),
+        course=_course(plan, own, waits, asks),
         dry_run=options["dry_run"] or {},
     )
 
@@ -208,9 +213,7 @@ def _trained(
     return _Trained(planned, config, chip, size, now, round_)
 
 
-def _course(
-    plan: Plan, own: _Trained, waits: Waits, served: Served, programs: list[Tested]
-) -> Course:
+def _course(plan: Plan, own: _Trained, waits: Waits, asks: Asks) -> Course:
     run, title = _run(own), own.planned.title
     waited = waiting(run, own.chip, waits)
     if own.round is not None:
@@ -218,10 +221,10 @@ def _course(
     else:
         settings = _training(own.planned)
         time = training_time(title, settings, run, own.size, own.now, waited)
-    times = list(stage_times(plan, time, disk_size.model_bytes(run.job), served, programs))
+    times = list(stage_times(plan, time, disk_size.model_bytes(run.job), asks))
     policy = own.planned.inputs["policy"].path
     fetched = fetched_bytes(plan, policy, trained_model(run.job))
-    return Course(run, waits, waited, in_order(fetched, times))
+    return Course(run, waits, waited, in_order(fetched, times), list(asks.starts))
 
 
 def _run(own: _Trained) -> Run:

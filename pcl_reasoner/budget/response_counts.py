@@ -1,7 +1,7 @@
 """Number and length of the responses that a recipe's stages draw or read.
 
 Numbers come from ``published.funnel``, from benchmark files, or from ``--problems``; lengths from
-``published.mean_tokens``:
+``published.mean_tokens``, or from the stage ``lengths`` that keeps long problems:
 
     mean_tokens: {evaluate: {aime24: 22535, aime25: 25993}}
 
@@ -17,6 +17,7 @@ from statistics import fmean
 
 from pcl_reasoner.budget.served_model import hub_facts
 from pcl_reasoner.core.files import expanded
+from pcl_reasoner.curate.lengths import LengthsConfig
 from pcl_reasoner.estimate.data_size import DataSize, data_size, published_counts
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.rounds.config import RlConfig
@@ -32,6 +33,9 @@ ASSUMED_SHARE = 0.2
 """Assumed mean length of a reply, as a share of the longest, if no mean is published."""
 _ROLES = ("responses", "samples", "packs")
 """Roles through which responses come from the stage that draws them."""
+
+_PROBLEMS = ("problems", "rows")
+"""Roles through which problems come from the stage that selects them."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,14 @@ class Responses:
         means: Mapping[str, Mapping[str, float]] = self.recipe.published.get("mean_tokens") or {}
         if drawing is not None and drawing.name in means:
             return Counted(fmean(means[drawing.name].values()), "published")
+        assumed = self._assumed(drawing, means)
+        kept = self._kept(drawing) if drawing else None
+        return kept if kept and kept.number > assumed.number else assumed
+
+    def _assumed(
+        self, drawing: StageSpec | None, means: Mapping[str, Mapping[str, float]]
+    ) -> Counted:
+        """The mean of a stage for which none is published, by other stages or by its limit."""
         if means:
             other, lengths = next(iter(means.items()))
             source = f"ASSUMED as in {other}, which is published"
@@ -109,6 +121,23 @@ class Responses:
         longest = config.max_new_tokens or config.max_model_len
         source = f"ASSUMED, {ASSUMED_SHARE:.0%} of the longest"
         return Counted(ASSUMED_SHARE * longest, source)
+
+    def _kept(self, drawing: StageSpec) -> Counted | None:
+        """The lowest mean length with which a stage ``lengths`` before the stage keeps a problem.
+
+        The responses that it measures are another model's.
+        """
+        found = [drawing]
+        # The list grows while it is walked.
+        for spec in found:
+            if isinstance(spec.config, LengthsConfig):
+                mean = min(spec.config.min_mean_tokens, _longest(drawing))
+                source = f"ASSUMED, the least mean that {spec.name} keeps, of another model"
+                return Counted(mean, source)
+            names = (name for role in _PROBLEMS for name in spec.inputs.get(role, ()))
+            before = (self.recipe.stages.get(name) for name in names)
+            found += [one for one in before if one is not None and one not in found]
+        return None
 
     def _evaluated(self, spec: StageSpec, config: SamplingConfig) -> Counted:
         counts, assumed = 0, []
@@ -120,6 +149,12 @@ class Responses:
         if assumed:
             source += f" ({', '.join(assumed)}: no file here, {QUESTIONS} questions ASSUMED)"
         return Counted(counts * config.n, source)
+
+
+def _longest(drawing: StageSpec) -> int:
+    config = drawing.config
+    assert isinstance(config, SamplingConfig)
+    return min(config.max_new_tokens or config.max_model_len, config.max_model_len)
 
 
 def training_data(

@@ -3,7 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pcl_reasoner.budget.serving_estimate import (
+from pcl_reasoner.budget.serving_size import ASSUMPTIONS
+from pcl_reasoner.estimate.chips import Chip
+from pcl_reasoner.estimate.served_shape import ServedModel
+from pcl_reasoner.estimate.serving_estimate import (
     MEMORY_SHARE,
     MOST_AT_ONCE,
     Cost,
@@ -11,9 +14,6 @@ from pcl_reasoner.budget.serving_estimate import (
     cost,
     fitting_responses,
 )
-from pcl_reasoner.budget.serving_size import ASSUMPTIONS
-from pcl_reasoner.estimate.chips import Chip
-from pcl_reasoner.estimate.served_shape import ServedModel
 from pcl_reasoner.estimate.training_size import GIB
 
 COLUMNS = ("asked of servers", "model", "responses", "tokens", "read", "servers", "at once")

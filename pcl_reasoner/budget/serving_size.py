@@ -14,12 +14,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pcl_reasoner.budget.response_counts import ASSUMED_SHARE, PROMPT_TOKENS, Counted, Responses
-from pcl_reasoner.budget.serving_estimate import Workload
 from pcl_reasoner.contamination.config import ContaminationConfig
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.serving import SERVERS, ServerKind, Serving
 from pcl_reasoner.core.stage import ServerNeeds, StageConfig
 from pcl_reasoner.estimate.data_size import OfRecipe
+from pcl_reasoner.estimate.serving_estimate import Workload
 from pcl_reasoner.grade.config import GradeConfig
 from pcl_reasoner.grade.problem_kinds import needs_of
 from pcl_reasoner.inference.settings import SamplingConfig

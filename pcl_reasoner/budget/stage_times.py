@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from pcl_reasoner.budget import disk_size
 from pcl_reasoner.budget.disk_size import DRAWN_BYTES, KEPT_BYTES
@@ -17,6 +18,8 @@ from pcl_reasoner.estimate.data_size import DataSize
 from pcl_reasoner.estimate.days import Growth, StageTime
 from pcl_reasoner.estimate.layouts import SECONDS_PER_HOUR, Choice
 from pcl_reasoner.estimate.saves import Run, Waiting, checkpoint_bytes
+from pcl_reasoner.estimate.server_starts import Start, hours_of
+from pcl_reasoner.prove.config import ProveConfig
 from pcl_reasoner.rounds.config import RlConfig
 from pcl_reasoner.runner.plan import Plan, PlannedStage
 from pcl_reasoner.train.config import ExportConfig, TrainConfig
@@ -25,17 +28,31 @@ Served = Sequence[tuple[Asked, SamplingEstimate]]
 """What stages ask of servers, and its estimate."""
 
 
-def stage_times(
-    plan: Plan, own: StageTime, model_bytes: float, served: Served, tested: Sequence[Tested]
-) -> Iterator[StageTime]:
+@dataclass(frozen=True)
+class Asks:
+    """What the stages ask of other machines than the training's.
+
+    Args:
+        served: What they ask of servers.
+        starts: The starts of these servers.
+        tested: The programs that they run.
+        file_rate: Bytes per second at which a host reads the shared folder.
+    """
+
+    served: Served
+    starts: Sequence[Start]
+    tested: Sequence[Tested]
+    file_rate: float
+
+
+def stage_times(plan: Plan, own: StageTime, model_bytes: float, asks: Asks) -> Iterator[StageTime]:
     """Yield the stages of a plan's recipe in their order.
 
     Args:
         plan: The plan.
         own: The stage that trains.
         model_bytes: Bytes of an exported model.
-        served: What the stages ask of servers.
-        tested: The programs that they run.
+        asks: What the stages ask of servers and sandboxes.
     """
     for planned in plan.stages:
         if planned.recipe is not plan.recipe:
@@ -43,20 +60,23 @@ def stage_times(
         if planned.title == own.title:
             yield own
         else:
-            hours = _hours(planned, served, tested)
-            yield StageTime(planned.title, hours, _growth(planned, served, model_bytes))
+            hours = _hours(planned, asks)
+            yield StageTime(planned.title, hours, _growth(planned, asks.served, model_bytes))
 
 
-def _hours(planned: PlannedStage, served: Served, tested: Sequence[Tested]) -> float | None:
-    """Hours on servers and, at least, in sandboxes; None if the stage uses neither."""
-    costs = [found.cost for asked, found in served if asked.planned.title == planned.title]
-    workers = place(planned.recipe.launch.placement)[1]
-    programs = [program_seconds(one, workers)[0] for one in tested if one.stage == planned.title]
+def _hours(planned: PlannedStage, asks: Asks) -> float | None:
+    """Hours on servers and, at least, in sandboxes; None if they are not known."""
+    title, workers = planned.title, place(planned.recipe.launch.placement)[1]
+    costs = [found.cost for asked, found in asks.served if asked.planned.title == title]
+    programs = [program_seconds(one, workers)[0] for one in asks.tested if one.stage == title]
     known = [cost.hours for cost in costs if cost is not None]
+    starts = hours_of(asks.starts, title, asks.file_rate)
+    if isinstance(planned.spec.config, ProveConfig) and starts:
+        return starts
     # Other stages that train have another plan.
     if isinstance(planned.spec.config, TrainConfig | RlConfig) or not (known or programs):
         return None
-    return sum(known) + sum(programs) / SECONDS_PER_HOUR
+    return sum(known) + (starts or 0.0) + sum(programs) / SECONDS_PER_HOUR
 
 
 def _growth(planned: PlannedStage, served: Served, model_bytes: float) -> Growth:

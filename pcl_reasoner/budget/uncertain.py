@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pcl_reasoner.budget.plan_training import Planned
-from pcl_reasoner.budget.serving_estimate import cost
 from pcl_reasoner.budget.serving_report import SamplingEstimate
 from pcl_reasoner.estimate.chips import Chip
 from pcl_reasoner.estimate.data_size import DataSize
 from pcl_reasoner.estimate.layouts import choice
+from pcl_reasoner.estimate.serving_estimate import cost
 from pcl_reasoner.estimate.training_size import GIB
 from pcl_reasoner.estimate.uncertainty import (
     LENGTHS,

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from pcl_reasoner.budget.response_counts import Responses
-from pcl_reasoner.budget.serving_estimate import Workload
 from pcl_reasoner.budget.serving_report import per_copy, too_large
 from pcl_reasoner.budget.serving_size import NOT_ESTIMATED, workload_of
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.serving import Serving
 from pcl_reasoner.estimate.chips import Chip, chip_name, read_chip
 from pcl_reasoner.estimate.served_shape import ServedModel
+from pcl_reasoner.estimate.serving_estimate import Workload
 from pcl_reasoner.preflight.rule import Found
 from pcl_reasoner.scene.graph import Ask, Scene
 from pcl_reasoner.scene.model_facts import model_of

@@ -11,19 +11,19 @@ from click.testing import CliRunner
 from plan_trainings import SMALL
 
 from pcl_reasoner.budget import sandbox_size
-from pcl_reasoner.budget import serving_estimate as estimate
 from pcl_reasoner.budget.disk_size import training
 from pcl_reasoner.budget.response_counts import Responses, training_data
 from pcl_reasoner.budget.served_model import hub_model, served_model
-from pcl_reasoner.budget.serving_estimate import Workload
 from pcl_reasoner.budget.serving_report import estimate_sampling
 from pcl_reasoner.budget.serving_size import asked_of_servers
 from pcl_reasoner.cli.main import cli
 from pcl_reasoner.core.files import find, yaml_text
 from pcl_reasoner.core.schema import Source
 from pcl_reasoner.core.yaml_file import read_yaml
+from pcl_reasoner.estimate import serving_estimate as estimate
 from pcl_reasoner.estimate.chips import read_chip
 from pcl_reasoner.estimate.data_size import DataSize
+from pcl_reasoner.estimate.serving_estimate import Workload
 from pcl_reasoner.formats.reading import FORMATS
 from pcl_reasoner.grade.problem_kinds import FORMAT_KINDS, kinds_of, needs_of
 from pcl_reasoner.runner.plan import Plan, PlannedStage, make_plan
@@ -293,9 +293,9 @@ def test_a_judge_without_weights_in_the_recipe_is_known_by_its_name(tmp_path: Pa
 
 
 def test_sixteen_hosts_with_two_servers_each(tmp_path: Path) -> None:
-    """32 servers of 8 dies; 132 responses at once each, as many as fit.
+    """32 servers of 8 dies; 101 responses at once each, as many as fit.
 
-    A token: 8 GB of weights and 132 x 12 332 tokens of 32 768 bytes at 1.12e12 bytes per second.
+    A token: 8 GB of weights and 101 x 16 200 tokens of 32 768 bytes at 1.12e12 bytes per second.
     """
     launch = read_yaml(find("atlas_910c_teacher", "launch"))
     launch["placement"]["sampling"] = {"executable": "vllm", "servers": 2, "devices": 8}
@@ -306,11 +306,11 @@ def test_sixteen_hosts_with_two_servers_each(tmp_path: Path) -> None:
     model = hub_model(Source(hub="Qwen/Qwen2.5-32B", revision="main", kind="model"))
     found = estimate_sampling(model, DIE, sample)
     weights = 2 * (64 * 487_587_840 + 778_567_680) / 8
-    second = (weights + 132 * 12_332 * 32_768) / 1.12e12
-    hours = 48_512 / (32 * 132) * 24_264 * second / 3600
-    assert found.cost is not None and found.cost.at_once == 132
+    second = (weights + 101 * 16_200 * 32_768) / 1.12e12
+    hours = 48_512 / (32 * 101) * 32_000 * second / 3600
+    assert found.cost is not None and found.cost.at_once == 101
     assert found.cost.decode_hours == pytest.approx(hours)
-    assert f"{found.cost.hours:.1f}" == "4.2" and found.on_all_devices is None
+    assert f"{found.cost.hours:.1f}" == "7.3" and found.on_all_devices is None
 
 
 def test_idle_devices_of_a_node_are_named(tmp_path: Path) -> None:

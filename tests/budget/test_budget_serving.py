@@ -10,18 +10,18 @@ import pytest
 from click.testing import CliRunner
 from plan_trainings import SMALL
 
-from pcl_reasoner.budget import serving_estimate as estimate
 from pcl_reasoner.budget import uncertain
 from pcl_reasoner.budget.response_counts import Responses
-from pcl_reasoner.budget.serving_estimate import Workload
 from pcl_reasoner.budget.serving_report import estimate_sampling
 from pcl_reasoner.budget.serving_size import asked_of_servers
 from pcl_reasoner.cli.main import cli
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.files import find, yaml_text
 from pcl_reasoner.core.yaml_file import read_yaml
+from pcl_reasoner.estimate import serving_estimate as estimate
 from pcl_reasoner.estimate.chips import Chip
 from pcl_reasoner.estimate.served_shape import trained_model
+from pcl_reasoner.estimate.serving_estimate import Workload
 from pcl_reasoner.precompile.cann import read_dry_run
 from pcl_reasoner.runner.plan import make_plan
 from pcl_reasoner.runner.recipe import load_recipe
@@ -145,7 +145,10 @@ def workloads(
 
 
 def test_v15s_own_numbers(tmp_path: Path) -> None:
-    """48 512 published; V1 answers with (22 535 + 25 993) / 2 tokens; 64 requests of 8 or 32."""
+    """48 512 published; V1 answers with (22 535 + 25 993) / 2 tokens; 64 requests of 8 or 32.
+
+    The problems that are sampled are those to which another model gave 32 000 tokens or more.
+    """
     found = {one.stage: one for one in workloads(tmp_path, "v15_opg", "atlas_910c_16x8")}
     names = ("sample", "grade: the judge", "evaluate_before", "evaluate_after")
     assert list(found) == [f"v15_opg/{name}" for name in names]
@@ -153,8 +156,15 @@ def test_v15s_own_numbers(tmp_path: Path) -> None:
     # The judge reads 300 tokens and a prompt of 200, and replies with a fifth of 8 192.
     assert (judge.responses, judge.prompt_tokens, judge.under_way) == (48_512, 500, 64)
     assert judge.tokens == pytest.approx(1638.4)
-    assert (sample.responses, sample.tokens, sample.under_way) == (48_512, 24_264, 64 * 8)
-    assert "ASSUMED as in evaluate_before" in sample.notes[1]
+    assert (sample.responses, sample.tokens, sample.under_way) == (48_512, 32_000, 64 * 8)
+    assert sample.notes[1] == (
+        "tokens per response: ASSUMED, the least mean that lengths keeps, of another model"
+    )
+    shorter = ("lengths.min_mean_tokens=20000",)
+    sample = workloads(tmp_path, "v15_opg", "atlas_910c_16x8", overrides=shorter)[0]
+    assert sample.tokens == 24_264 and "ASSUMED as in evaluate_before" in sample.notes[1]
+    cut = ("sample.max_new_tokens=30000",)
+    assert workloads(tmp_path, "v15_opg", "atlas_910c_16x8", overrides=cut)[0].tokens == 30_000
     assert (before.responses, before.tokens) == (2 * 30 * 32, 24_264)
     assert (after.tokens, after.longest) == ((30_560 + 39_835) / 2, 129_024)
     assert (sample.servers, sample.devices) == (16, 8)
@@ -203,23 +213,24 @@ def plan(*words: str, runs: Path) -> str:
 
 
 def test_the_command_on_v15(tmp_path: Path) -> None:
-    """32 at once: 8 GB of weights and 32 times 12 332 tokens of 32 KiB, 1.12e12 bytes a second."""
+    """32 at once: 8 GB of weights and 32 times 16 200 tokens of 32 KiB, 1.12e12 bytes a second."""
     (tmp_path / "log").write_text(f"[INFO] one\n{DRY_RUN}")
     said = plan("--dry-run-log", str(tmp_path / "log"), runs=tmp_path)
     weights = 2 * (64 * 487_587_840 + 778_567_680) / 8
-    second = (weights + 32 * 12_332 * 32_768) / 1.12e12
-    hours = 48_512 / (16 * 32) * 24_264 * second / 3600
-    assert f"{second * 1000:.1f}" == "18.7"
+    second = (weights + 32 * 16_200 * 32_768) / 1.12e12
+    hours = 48_512 / (16 * 32) * 32_000 * second / 3600
+    assert f"{second * 1000:.1f}" == "22.3"
     # The policy's own config.json is not here; its shape is that of the training.
     [row] = [line for line in said.splitlines() if line.startswith("v15_opg/sample ")]
     assert "PCL-Reasoner/V1" in row
-    assert "32 of 132" in row and "18.7" in row and f"{hours:.1f}" in row
+    # 0.9 x 64 GiB less the weights, 1.64 million tokens of 32 KiB: 101 responses of 16 200.
+    assert "32 of 101" in row and "22.3" in row and f"{hours:.1f}" in row
     assert "MindSpore's dry run: a peak of 25.6 GiB with fragments" in said
     value = json.loads((tmp_path / "v15_opg" / "plan" / "train" / "plan.json").read_text())
     first = value["sampling"][0]
     assert first["cost"]["decode_hours"] == pytest.approx(hours)
     assert first["cost"]["device_hours"] == pytest.approx(128 * first["cost"]["hours"])
-    assert first["with_more_at_once"]["at_once"] == 132
+    assert first["with_more_at_once"]["at_once"] == 101
     assert value["dry_run_bytes"]["peak"] == 26_244 << 20
 
 
@@ -265,8 +276,8 @@ def test_the_command_prints_waits_and_days_of_v15(tmp_path: Path) -> None:
     assert grown == pytest.approx(10 * sum(STORED) * 12)
     left = stages["v15_opg/grade"]["bytes_after"]
     assert train["bytes_after"] == pytest.approx(left + rows + merged)
-    assert [day["first"] for day in value["days"]] == [1, 2]
-    assert value["days"][1]["most"] == pytest.approx(train["bytes_at_most"])
+    assert [day["first"] for day in value["days"]] == [1, 2, 3]
+    assert value["days"][-1]["most"] == pytest.approx(train["bytes_at_most"])
 
 
 STORED = [32 * count for count in (341_293_056, 243_972_096, 243_972_096, 268_307_456)]
@@ -296,3 +307,33 @@ def test_the_largest_uncertainty_of_sampling_by_hand() -> None:
     reading = estimate_sampling(MODEL, chip, replace(DRAWN, tokens=0.0))
     [by_products] = uncertain.served_spreads(reading, chip)
     assert "matrix products" in by_products.cause
+
+
+def test_the_starts_of_v15s_servers(tmp_path: Path) -> None:
+    """Five starts: 32.8e9 weights of two bytes, and of four in an export, at 4 GB/s per host.
+
+    A judge of the hub has 32.8e9 weights, too. A proof also compiles for 240 s and reads 131 GB.
+    """
+    words = ["plan", "v15_opg", "--launch", "atlas_910c_16x16", "--runs", str(tmp_path)]
+    said = CliRunner().invoke(cli, words, catch_exceptions=False).output
+    rows = {
+        line.split()[2]: [word for word in line.split() if word != "GB"][-4:]
+        for line in said.splitlines()
+        if line.startswith("servers of ")
+    }
+    assert rows == {
+        "v15_opg/sample": ["66", "2", "33", "0.01"],
+        "v15_opg/grade:": ["66", "2", "33", "0.01"],
+        "v15_opg/evaluate_before": ["66", "2", "33", "0.01"],
+        "v15_opg/prove": ["131", "2", "338", "0.09"],
+        "v15_opg/evaluate_after": ["131", "2", "66", "0.02"],
+    }
+    assert "an exported folder is float32" in said
+    assert "64 GB/s of the shared folder for 16 hosts" in said
+    value = json.loads((tmp_path / "v15_opg" / "plan" / "train" / "plan.json").read_text())
+    stages = {one["stage"].partition("/")[2]: one["hours"] for one in value["stages"]}
+    served = {one["stage"]: one["cost"]["hours"] for one in value["sampling"] if one["cost"]}
+    assert stages["sample"] - served["v15_opg/sample"] == pytest.approx(
+        2 * 2 * 32_762_757_120 / 4e9 / 3600
+    )
+    assert stages["prove"] == pytest.approx((3 * 4 * 32_762_757_120 / 4e9 + 240) / 3600)
