@@ -90,8 +90,8 @@ def _servers(found: Planned) -> Iterator[Part]:
         yield serving_report.lines(found.sampling)
     course = found.course
     if course.starts:
-        columns, rate = server_starts.HEADINGS, course.waits.file_rate
-        yield Table(columns, server_starts.rows(course.starts, rate), columns[1:])
+        headings, rate = server_starts.HEADINGS, course.waits.file_rate
+        yield Table(headings, server_starts.rows(course.starts, rate), headings[1:])
         yield server_starts.lines(course.starts, len(found.placement.hosts), rate)
     yield [*sandbox_size.lines(found.sandboxes, found.placement), ""]
 

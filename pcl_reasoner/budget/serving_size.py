@@ -1,6 +1,6 @@
 """The work of the servers that a recipe's stages ask, and the number of these servers.
 
-    v15_opg/sample    draws   48 512 responses of 24 264 tokens      from 16 servers of 8 devices
+    v15_opg/sample    draws   48 512 responses of 32 000 tokens      from 16 servers of 8 devices
     …/perplexity      reads   120 000 responses of 6 554 tokens      on the same servers
     …/grade: the judge        replies to 48 512 questions            on the judge's servers
 

@@ -1,6 +1,6 @@
 """The hours and the disk of each stage of a recipe, for the calendar of its run.
 
-[StageTime("v15_opg/sample", 11.9, Growth(start=12.9e9, after=4.7e9)), …]
+[StageTime("v15_opg/sample", 18.8, Growth(start=17.1e9, after=6.2e9)), …]
 """
 
 from __future__ import annotations

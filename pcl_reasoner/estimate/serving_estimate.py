@@ -1,7 +1,7 @@
 """Estimates the hours that servers need for responses, from the chip's speed and memory.
 
-    {"responses": 48512, "tokens": 24264.0, "at_once": 32, "seconds_per_token": 0.0187, "hours":
-    11.9}
+    {"responses": 48512, "tokens": 32000, "at_once": 32, "seconds_per_token": 0.0223, "hours":
+    18.8}
 
 docs/cluster/plan.md has each formula. A decoding step, which draws one token per response, reads
 all weights and the keys and values of every response. Its time is the time of this reading or of
