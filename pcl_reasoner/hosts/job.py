@@ -16,6 +16,7 @@ from pcl_reasoner.hosts.gather import start_folder
 from pcl_reasoner.hosts.keeper import Task
 from pcl_reasoner.hosts.msrun import host_steps, training_line
 from pcl_reasoner.supervise.connection import LOCAL, command_on
+from pcl_reasoner.supervise.environment import package_python
 from pcl_reasoner.supervise.supervised import STOP_SECONDS
 
 _PLOG = "ASCEND_PROCESS_LOG_PATH"
@@ -57,14 +58,8 @@ class Job:
 
 
 def module_command(how: str, placement: Placement, host: str, module: str) -> list[str]:
-    """Return the local command that runs a module of this package on a host.
-
-    Its Python is the host's, or else that of ``training`` unless that is in a container, or else
-    the path of this machine's interpreter.
-    """
-    training = placement.training
-    own = None if training.container else training.python
-    python = placement.settings_of(host).python or own or sys.executable
+    """Return the local command that runs a module of this package on a host."""
+    python = package_python(placement, host)
     return command_on(
         host, [python, "-P", "-m", module], how, placement.ssh, placement.notice_seconds
     )

@@ -40,6 +40,6 @@ def log_probs_by_model(
     settings = {name: getattr(config, name) for name in OldLogProbsConfig.model_fields}
     trainer = forward_config(loss="sft", entropy=False, **settings)
     evaluation = Evaluation(trainer, policy, segments, _PADDING)
-    found = evaluate(evaluation, work, log, context.placement, context.progress)
+    found = evaluate(evaluation, work, log, context)
     sums = np.array([values.sum(dtype=np.float64) for (values,) in found])
     return sums / trained_tokens(segments)

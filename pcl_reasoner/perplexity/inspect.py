@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from pcl_reasoner.core.errors import InputError, StageError
 from pcl_reasoner.core.schema import Placement
-from pcl_reasoner.core.stage import NoProgress
+from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.perplexity.old_log_probs import Evaluation, evaluate
 from pcl_reasoner.prompt.model_files import open_tokenizer
 from pcl_reasoner.runner.plan import Plan, PlannedStage
@@ -123,7 +123,8 @@ def inspect(
     if not tokenizer_file.is_file():
         raise StageError(f"{tokenizer_file}: not found; it is needed to show tokens.")
     tokenizer = open_tokenizer(tokenizer_file)
-    found = evaluate(evaluation, folder, folder / "evaluate.log", placement, NoProgress())
+    context = StageContext("inspect", folder / "quarantined.jsonl", placement)
+    found = evaluate(evaluation, folder, folder / "evaluate.log", context)
     records = evaluation.samples.to_pylist()
     return [
         figures_of(record, values, tokenizer) for record, values in zip(records, found, strict=True)

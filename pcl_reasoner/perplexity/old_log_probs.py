@@ -16,14 +16,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pcl_reasoner.core.schema import Placement
-from pcl_reasoner.core.stage import Progress
-from pcl_reasoner.hosts.msrun import training_environment
+from pcl_reasoner.core.stage import StageContext
 from pcl_reasoner.pack.arrow_folder import write_arrow_folder
 from pcl_reasoner.pack.rows import Packing, list_at, plan_packing
 from pcl_reasoner.pack.tokens import IGNORED
-from pcl_reasoner.serving.serve_command import free_port
-from pcl_reasoner.train import worker
+from pcl_reasoner.perplexity.forward import run_forward
 from pcl_reasoner.train.config import TrainConfig
 from pcl_reasoner.train.needs import check_columns
 from pcl_reasoner.train.render import write_yaml
@@ -55,7 +52,7 @@ class Evaluation:
 
 
 def evaluate(
-    evaluation: Evaluation, folder: Path, log: Path, placement: Placement, progress: Progress
+    evaluation: Evaluation, folder: Path, log: Path, context: StageContext
 ) -> Iterator[list[NDArray[np.float32]]]:
     """Run the forward pass; resume where an earlier, killed process stopped.
 
@@ -63,8 +60,7 @@ def evaluate(
         evaluation: The samples and the model.
         folder: Folder for rows, YAML and values; it is needed until all values are read.
         log: File for the output of the process.
-        placement: Has the Python and the environment of the process.
-        progress: Where progress is reported.
+        context: Has the machines, and how processes are started there; receives progress.
 
     Returns:
         For each sample, in their order, its arrays [length]: log π of each trained token, 0 for
@@ -85,7 +81,8 @@ def evaluate(
     words += ["--gradient"] if evaluation.gradient else []
     total = len(packing.plan.rows)
     program = "pcl_reasoner.worker.forward"
-    run_forward(config, program, words, folder, log, total, placement, progress)
+    policy = evaluation.policy
+    run_forward(config, program, words, folder, log, total, policy, context)
     return sample_values(packing, folder / "values.f32", evaluation.gradient)
 
 
@@ -101,40 +98,6 @@ def write_rows(evaluation: Evaluation, folder: Path) -> Packing:
     rows.mkdir(parents=True, exist_ok=True)
     write_arrow_folder(rows, packing.schema, packing.batches())
     return packing
-
-
-def run_forward(
-    config: TrainConfig,
-    program: str,
-    words: list[str],
-    folder: Path,
-    log: Path,
-    total: int,
-    placement: Placement,
-    progress: Progress,
-) -> None:
-    """Run a program that computes a forward pass on this machine's devices.
-
-    Args:
-        config: Its layout.
-        program: The program's module.
-        words: Its arguments; it writes its progress to ``progress.jsonl``.
-        folder: Its working directory.
-        log: File for its output.
-        total: Rows in all.
-        placement: Has the Python and the environment of the process.
-        progress: Where progress is reported.
-
-    Raises:
-        StageError: The process failed.
-    """
-    port, python = free_port(), worker.interpreter(placement)
-    command = worker.command(
-        words, config.devices, port, "msrun_log", program=program, python=python
-    )
-    env = training_environment(folder.absolute(), config.devices, config.devices)
-    steps = (folder / "progress.jsonl", total)
-    worker.run_worker(command, folder, log, *steps, env, progress, placement)
 
 
 def sample_values(

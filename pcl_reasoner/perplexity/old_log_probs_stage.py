@@ -42,7 +42,7 @@ class OldLogProbsConfig(StageConfig):
     data_parallel: int = Field(1, gt=0)
     """Data-parallel size."""
     model_parallel: int = Field(1, gt=0)
-    """Tensor-parallel size. All ranks are on this machine."""
+    """Tensor-parallel size. All ranks are on one host."""
     sequence_parallel: bool = False
     """True: activations between layers are split along the sequence."""
     model: ModelShape | None = None
@@ -100,8 +100,7 @@ def old_log_probs(
     train_config = forward_config(loss="sft", entropy=False, **dict(config))
     evaluation = Evaluation(train_config, inputs["policy"], samples, meta["pad_token_id"])
     log = output.parent / "logs" / f"{output.name.removesuffix('.partial')}.log"
-    placement = context.placement
-    found = evaluate(evaluation, output / WORK, log, placement, context.progress)
+    found = evaluate(evaluation, output / WORK, log, context)
     kept_fields = [field for field in samples.schema if field.name not in OLD_LOG_PROBS.names]
     schema = pa.schema([*kept_fields, *OLD_LOG_PROBS])
     kept = write_arrow_folder(output, schema, _with_columns(samples, found, schema))

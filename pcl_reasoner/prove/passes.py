@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from pcl_reasoner.core.artifact import fingerprint
 from pcl_reasoner.core.stage import StageContext
+from pcl_reasoner.perplexity.forward import run_forward
 from pcl_reasoner.perplexity.old_log_probs import (
     Evaluation,
     forward_config,
-    run_forward,
     sample_values,
     write_rows,
 )
@@ -119,9 +119,9 @@ class Passes:
         inputs = {"packs": folder / "rows", "policy": self.policy}
         write_yaml(config, inputs, folder, output_dir="output", start=passes[0][0])
         words = ["mindformers.yaml", "passes.json", "progress.jsonl"]
-        total, placement = len(packing.plan.rows), self.context.placement
-        program, progress = "pcl_reasoner.worker.forward_each", self.context.progress
-        run_forward(config, program, words, folder, self.log, total, placement, progress)
+        total, program = len(packing.plan.rows), "pcl_reasoner.worker.forward_each"
+        files = (folder, self.log)
+        run_forward(config, program, words, *files, total, self.policy, self.context)
         for _, file in passes:
             found = sample_values(packing, folder / file, False)
             yield np.concatenate([values[1:] for (values,) in found])

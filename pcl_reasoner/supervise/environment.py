@@ -4,6 +4,7 @@ source /usr/local/Ascend/ascend-toolkit/set_env.sh && export HCCL_CONNECT_TIMEOU
 """
 
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -49,6 +50,17 @@ def sourced_files(placement: Placement, host: str, program: Program) -> list[str
         return program.set_env
     common = placement.settings_of(host).set_env or placement.set_env
     return [common] if common else []
+
+
+def package_python(placement: Placement, host: str) -> str:
+    """Return the Python on a host that has this package, for modules that are not in a container.
+
+    It is the host's, or else that of ``training`` unless that is in a container, or else the path
+    of this machine's interpreter.
+    """
+    training = placement.training
+    own = None if training.container else training.python
+    return placement.settings_of(host).python or own or sys.executable
 
 
 def export(name: str, value: str) -> str:

@@ -25,7 +25,7 @@ from pcl_reasoner.core.files import last_lines
 from pcl_reasoner.core.programs import Program
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.supervise.connection import SSH, command_on
-from pcl_reasoner.supervise.environment import environment_steps, export
+from pcl_reasoner.supervise.environment import environment_steps, export, package_python
 from pcl_reasoner.supervise.keeper import Task
 from pcl_reasoner.supervise.processes import SIGNALLED
 
@@ -109,6 +109,7 @@ class Supervised:
         placement: Placement,
         log: Path,
         secret: Mapping[str, str] | None = None,
+        run: str | None = None,
     ) -> Self:
         """Start a shell line on a host.
 
@@ -118,11 +119,13 @@ class Supervised:
             placement: How the host is reached.
             log: File on this machine to which the output is appended.
             secret: Environment variables that must not be on a command line, such as keys.
+            run: As in `here`.
         """
-        python = placement.settings_of(host).python or sys.executable
+        python = package_python(placement, host)
         notice = placement.notice_seconds
         command = ["bash", "-c", line]
-        task = Task(secrets.token_hex(8), command, dict(secret or {}), None, notice, STOP_SECONDS)
+        mark = run or secrets.token_hex(8)
+        task = Task(mark, command, dict(secret or {}), None, notice, STOP_SECONDS)
         keeper = command_on(host, [python, "-P", "-m", KEEPER], SSH, placement.ssh, notice)
         return cls._logged(keeper, task, log, None, None)
 

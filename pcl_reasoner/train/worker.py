@@ -175,9 +175,31 @@ def in_environment(
     if not training.container and not sourced_files(placement, "", training):
         return arguments
     python = None if arguments[0] in ("python", "msrun") else arguments[0]
-    steps = environment_steps(placement, "", python, {**QUIET, **env}, training)
+    return ["bash", "-c", shell_line(arguments, folder, env, placement, "", python)]
+
+
+def shell_line(
+    arguments: list[str],
+    folder: Path,
+    env: Mapping[str, str],
+    placement: Placement,
+    host: str,
+    python: str | None,
+) -> str:
+    """Return the shell line that runs a command in a host's environment of training.
+
+    Args:
+        arguments: The command.
+        folder: Its working directory.
+        env: Environment variables; the launch file's override them.
+        placement: Has the shell files, the variables and the container.
+        host: One of its hosts; empty to ignore ``per_host``.
+        python: Interpreter for PATH if ``per_host`` has none; None: PATH is then not changed.
+    """
+    training = placement.training
+    steps = environment_steps(placement, host, python, {**QUIET, **env}, training)
     steps += [f"cd {shlex.quote(str(folder.absolute()))}", f"exec {shlex.join(arguments)}"]
-    return ["bash", "-c", training_line(placement, " && ".join(steps))]
+    return training_line(placement, " && ".join(steps))
 
 
 def environment(extra: Mapping[str, str]) -> dict[str, str]:
@@ -219,18 +241,49 @@ def run_worker(
     if placement.training.container:
         limit = STOP_SECONDS
     with Supervised.here(arguments, log, folder, environment(own), mark, limit) as training:
-        while (code := training.poll()) is None:
-            time.sleep(POLL_SECONDS)
-            step, note = _last_step(metrics)
-            progress.update(step, steps, "steps", note)
-    if code != 0:
-        for number in (errno.ENOSPC, errno.EIO):
-            if os.strerror(number) in last_lines(log):
-                raise OSError(number, os.strerror(number), str(folder))
-        raise StageError(
-            f"the MindFormers process {_end(code)}. Its log is {log}; "
-            f"the last lines:\n{last_lines(log)}"
-        )
+        code = follow(training, metrics, steps, progress)
+    refuse_failure(code, log, folder)
+
+
+def follow(process: Supervised, metrics: Path, steps: int, progress: Progress) -> int:
+    """Report a training process's progress until it ends, and return its exit code.
+
+    Args:
+        process: The running process.
+        metrics: The file that gets one line per step.
+        steps: Optimizer steps in all.
+        progress: Where progress is reported.
+    """
+    while (code := process.poll()) is None:
+        time.sleep(POLL_SECONDS)
+        step, note = _last_step(metrics)
+        progress.update(step, steps, "steps", note)
+    return code
+
+
+def refuse_failure(code: int, log: Path, folder: Path, host: str | None = None) -> None:
+    """Raise an error if a training process has failed.
+
+    Args:
+        code: Its exit code.
+        log: The file with its output.
+        folder: Its working directory.
+        host: The host that it ran on; None: this machine.
+
+    Raises:
+        StageError: It has failed; the message has the last lines of its log.
+        OSError: The disk is full or fails.
+    """
+    if code == 0:
+        return
+    for number in (errno.ENOSPC, errno.EIO):
+        if os.strerror(number) in last_lines(log):
+            raise OSError(number, os.strerror(number), str(folder))
+    where = f"{host}: " if host else ""
+    raise StageError(
+        f"{where}the MindFormers process {_end(code)}. Its log is {log}; "
+        f"the last lines:\n{last_lines(log)}"
+    )
 
 
 def _end(code: int) -> str:

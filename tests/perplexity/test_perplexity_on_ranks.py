@@ -43,7 +43,7 @@ def test_old_log_probs_of_four_ranks_are_those_of_one_process(tmp_path: Path) ->
         with on_ranks(one, tmp_path, 8495) as context:
             evaluation = Evaluation(one, inputs["policy"], table, 0)
             log = tmp_path / "log.txt"
-            values = evaluate(evaluation, folder, log, context.placement, context.progress)
+            values = evaluate(evaluation, folder, log, context)
             found.append(np.concatenate([sample[0] for sample in values]))
     assert np.abs(found[0]).max() > 5
     np.testing.assert_allclose(found[1], found[0], atol=5e-6)
