@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pcl_reasoner.preflight.absent import absent_sources
+from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.preflight.on_hosts import check_machines, uses_hosts
 from pcl_reasoner.preflight.rules import RULES
 from pcl_reasoner.runner.plan import FINGERPRINT_DIGITS, Plan, PlannedStage
-from pcl_reasoner.runner.recipe import Recipe
+from pcl_reasoner.runner.recipe import Recipe, load_recipe
 from pcl_reasoner.scene.graph import Node, Scene, scene_of
 from pcl_reasoner.supervise.connection import SSH
 
@@ -123,7 +124,22 @@ class StartCheck:
             to_run: The stages that will run.
         """
         titles = {one.title for one in to_run}
-        return self._check(scene_of(plan.recipe, self.until, titles, True, self.start))
+        scene = scene_of(plan.recipe, self.until, titles, True, self.start)
+        scene.later = self._later(scene)
+        return self._check(scene)
+
+    def _later(self, scene: Scene) -> list[Node]:
+        """The unfinished stages after ``until``; none if they are wrong: their own run tells it."""
+        if self.until is None:
+            return []
+        part = scene.recipe
+        given = (part.launch_file, part.profile_given, part.overrides, part.seed_given)
+        try:
+            whole = load_recipe(str(part.path), *given)
+        except InputError:
+            return []
+        nodes = [node for title, node in scene_of(whole).nodes.items() if title not in scene.nodes]
+        return [node for node in nodes if not _artifacts(node, self.runs)]
 
     def _check(self, scene: Scene) -> Verdict:
         found = check(scene)

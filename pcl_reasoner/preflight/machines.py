@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pcl_reasoner.core.api_keys import missing_keys, without_slash
@@ -12,6 +12,7 @@ from pcl_reasoner.preflight.reading import trains_on_device
 from pcl_reasoner.preflight.rule import Found
 from pcl_reasoner.scene.graph import Node, Scene
 from pcl_reasoner.scene.model_facts import model_of
+from pcl_reasoner.supervise.connection import LOCAL, SSH
 
 _LOOPBACK = re.compile(r"localhost|127\..*")
 _BYTES = {"GB": 2**30, "MB": 2**20}
@@ -84,21 +85,57 @@ def _limit(node: Node) -> float | None:
 
 def no_npu_here(scene: Scene) -> Iterator[Found]:
     """A stage computes on Ascend devices of this machine, and there are none."""
-    if _has_npu():
-        return
-    nodes = [
-        node
-        for node in scene.nodes.values()
-        if scene.runs(node) and trains_on_device(node) == "Ascend" and _is_here(scene, node)
-    ]
+    nodes = _without_npu(scene, (node for node in scene.nodes.values() if scene.runs(node)))
     if nodes:
-        yield Found(
-            tuple(nodes),
-            f"{' and '.join(node.title for node in nodes)}: device is Ascend, and this machine has "
-            "no NPU (no /dev/davinci*, no npu-smi). Start the run on an Ascend host, name the "
-            "hosts in the launch file and give --start ssh, or take a launch file for a CPU, e.g. "
-            f"--launch laptop. --until {_before(scene, nodes[0])} ends before it.",
+        ends = f" --until {_before(scene, nodes[0])} ends before it."
+        yield Found(tuple(nodes), f"{_no_npu(nodes)} {_npu_advice(scene, nodes)}{ends}")
+
+
+def no_npu_later(scene: Scene) -> Iterator[Found]:
+    """A stage after `--until` will compute on Ascend devices of this machine; there are none."""
+    if nodes := _without_npu(scene, scene.later):
+        told = _no_npu(nodes, ", after this run")
+        yield Found((), f"{told} {_npu_advice(scene, nodes)}")
+
+
+def _without_npu(scene: Scene, nodes: Iterable[Node]) -> list[Node]:
+    """Return those of some stages that compute on an NPU of this machine, which has none."""
+    found = [one for one in nodes if trains_on_device(one) == "Ascend" and _is_here(scene, one)]
+    return [] if found and _has_npu() else found
+
+
+def _no_npu(nodes: list[Node], when: str = "") -> str:
+    titles = " and ".join(node.title for node in nodes)
+    return (
+        f"{titles}{when}: device is Ascend, and this machine has no NPU (no /dev/davinci*, no "
+        "npu-smi)."
+    )
+
+
+def _npu_advice(scene: Scene, nodes: list[Node]) -> str:
+    first = nodes[0].placement.hosts[0]
+    advice = (
+        "Start the run on an Ascend host, name the hosts in the launch file and give --start ssh, "
+        if _LOOPBACK.fullmatch(first)
+        else "Give --start ssh, with which training runs on the launch file's hosts and a forward "
+        f"pass on {first}, the first of them; start the run on an Ascend host; "
+    )
+    told = f"{advice}or take a launch file for a CPU, e.g. --launch laptop."
+    by_hand = next((node for node in nodes if node.type == "prove" and _asks_by_hand(node)), None)
+    if by_hand:
+        told += (
+            f" The servers of {by_hand.name} are started by hand, and would hold the devices of "
+            f"its forward pass. So first give this command with --until {by_hand.name} in an "
+            "allocation of one node, or with --start ssh to a node of an allocation: it keeps the "
+            "pass in runs/.cache/proofs, and ends because no server answers. Then start the "
+            "servers, and give it there again."
         )
+    return told
+
+
+def _asks_by_hand(node: Node) -> bool:
+    asked = [node.placement.described(needs.kind) for needs in node.config.servers(node.inputs)]
+    return any(serving and serving.by_hand for serving in asked)
 
 
 def _has_npu() -> bool:
@@ -106,10 +143,15 @@ def _has_npu() -> bool:
 
 
 def _is_here(scene: Scene, node: Node) -> bool:
-    """Whether a stage's processes run on this machine: those on other hosts are not seen here."""
+    """Whether a stage's processes run on this machine.
+
+    With ``--start ssh`` they run on the launch file's hosts: a training on all, a forward pass on
+    the first. Without ``--start``, nothing is started for a training on several hosts.
+    """
     hosts = node.placement.hosts
-    alone = len(hosts) == 1 and bool(_LOOPBACK.fullmatch(hosts[0]))
-    return alone or not node.config.runs_on_hosts
+    if scene.start == SSH:
+        return len(hosts) == 1 and bool(_LOOPBACK.fullmatch(hosts[0]))
+    return scene.start == LOCAL or len(hosts) == 1 or not node.config.runs_on_hosts
 
 
 def _before(scene: Scene, node: Node) -> str:

@@ -78,6 +78,7 @@ RULES: Mapping[str, Rule] = {
     "loopback_among_hosts": Rule("error", machines.loopback_among_hosts),
     "model_too_large_for_its_devices": Rule("error", machines.model_too_large_for_its_devices),
     "no_npu_here": Rule("error", machines.no_npu_here, "run"),
+    "no_npu_later": Rule("warning", machines.no_npu_later, "run"),
     "nobody_starts_the_hosts": Rule("error", machines.nobody_starts_the_hosts, "run"),
     "keys_that_are_not_set": Rule("error", machines.keys_that_are_not_set, "plan"),
 }

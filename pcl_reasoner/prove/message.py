@@ -14,7 +14,13 @@ from pcl_reasoner.recheck.limits import Limits
 
 
 def failure(
-    name: str, found: Difference, segments: int, limits: Limits, tried: list[Tried], details: Path
+    name: str,
+    found: Difference,
+    segments: int,
+    limits: Limits,
+    tried: list[Tried],
+    details: Path,
+    untried: str = "suspects: false",
 ) -> str:
     """Return the message.
 
@@ -25,6 +31,7 @@ def failure(
         limits: The limits.
         tried: The suspects that were tried, the nearest first; empty: none was.
         details: The file with all figures.
+        untried: Why none was tried.
     """
     places = ", ".join(f"{one.first}: {one.mean:.2g}" for one in found.by_position)
     lines = [
@@ -33,15 +40,15 @@ def failure(
         f"average (limit {limits.mean:g}), 99th percentile {found.p99:.3g} (limit {limits.p99:g}), "
         f"largest {found.largest:.3g} (limit {limits.largest:g}).",
         f"  Mean by position, from each position on: {places}.",
-        *_cause(tried),
+        *_cause(tried, untried),
         f"  Nothing was scored or sampled. All figures: {details}. docs/walk/proof.md helps.",
     ]
     return "\n".join(lines)
 
 
-def _cause(tried: list[Tried]) -> list[str]:
+def _cause(tried: list[Tried], untried: str) -> list[str]:
     if not tried:
-        return ["  No suspect was tried (suspects: false)."]
+        return [f"  No suspect was tried ({untried})."]
     same = [one for one in tried if one.reproduces]
     if not same:
         nearest = "; ".join(map(_shown, tried[:SHOWN]))

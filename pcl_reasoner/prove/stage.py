@@ -171,13 +171,18 @@ def _fail(
     limits = config.accepted()
     trained = difference(served.values, passes.values([AS_TRAINED])[0])
     suspects = _suspects(served, inputs) if config.suspects else ()
-    tried = find_cause(passes, served.values, trained, limits, suspects)
+    tried, untried = [], "suspects: false"
+    try:
+        tried = find_cause(passes, served.values, trained, limits, suspects)
+    except StageError as error:  # e.g. servers hold the devices that a pass needs
+        untried = f"a pass failed: {error}"
     details = file.with_suffix(".json")
     details.parent.mkdir(parents=True, exist_ok=True)
     write_json(details, {"proved": False, **figures(served.facts, trained, tried, limits)})
     name = served.facts["url"]
     name = f"the local sampler with {served.facts['model']}" if name == "local" else name
-    raise StageError(failure(name, trained, len(passes.segments), limits, tried, details))
+    facts = (name, trained, len(passes.segments), limits, tried, details, untried)
+    raise StageError(failure(*facts))
 
 
 def _suspects(served: Served, inputs: Mapping[str, Path]) -> Iterable[list[Suspect]]:

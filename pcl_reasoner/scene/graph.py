@@ -131,6 +131,7 @@ class Scene:
         until: Whether only a part of the recipe is there.
         here: Whether the run begins on this machine now; False: it is only checked.
         start: The option ``--start`` of the run.
+        later: The recipe's unfinished stages after ``until``, if the run begins here.
         broken: Errors that keep stages of other recipes out of the graph.
     """
 
@@ -140,6 +141,7 @@ class Scene:
     until: bool = False
     here: bool = False
     start: str | None = None
+    later: list[Node] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
 
     def of_type(self, *types: str) -> Iterator[Node]:

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
+import socket
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from forward_on_host import HOST, proved, telling, words
 from hosts_helpers import is_alive, wait_until
+from namespaces import Hosts, why_not
 from paths import HELPERS
 from prove_helpers import CONFIG, ModelServer, Trained
+from rehearsals import cluster_config, on_ranks, stage_inputs
 
 from pcl_reasoner.core.errors import StageError
+from pcl_reasoner.core.schemas import SEGMENTS
 from pcl_reasoner.perplexity import forward
+from pcl_reasoner.prove.config import ProveConfig
+from pcl_reasoner.prove.passes import Passes
+from pcl_reasoner.prove.suspects import AS_TRAINED
 from pcl_reasoner.recheck.texts import read_proof
+from pcl_reasoner.rehearse.scale import Scaled, scale
+from pcl_reasoner.weights.conversion import write_mindformers
+from pcl_reasoner.weights.stream import read_files
 
 LOCAL = {**CONFIG, "engine": "local"}
 
@@ -136,3 +149,60 @@ def test_the_pass_comes_before_the_servers_and_is_kept(
     proved(trained.inputs(), output, CONFIG, {"server_urls": [url]}, None)
     server.stop()
     assert read_proof(output, 128).texts
+
+
+@pytest.mark.slow
+def test_a_cut_link_ends_the_pass_on_both_sides(trained: Trained, tmp_path: Path) -> None:
+    """A real OpenSSH server in a network namespace: nobody closes the connection."""
+    if reason := why_not():
+        pytest.skip(reason)
+    with Hosts(tmp_path / "keys", 1) as hosts:
+        seen, variables = telling(tmp_path / "python", hold=True)
+        placement = {
+            "hosts": hosts.addresses,
+            "ssh": {"config": str(hosts.config), "connect_seconds": 3},
+            "training": {"environment": variables},
+            "notice_seconds": 4,
+        }
+        command = words(trained.inputs(), tmp_path / "out", LOCAL, placement)
+        runner = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        wait_until(seen.exists, 60)
+        process = json.loads(seen.read_text())["pid"]
+        assert process in hosts.processes(1)
+        hosts.cut(1)
+        _, errors = runner.communicate(timeout=60)
+        wait_until(lambda: not is_alive(process), 10)
+        assert f"StageError: {hosts.addresses[0]}: the connection was lost: " in errors
+        assert hosts.left() == []
+
+
+@pytest.mark.slow
+def test_several_ranks_of_a_host_compute_what_they_compute_here(
+    ranks_can_run: None, tmp_path: Path, ssh: Path
+) -> None:
+    """Two ranks under msrun, at the launch file's port."""
+    scaled = scale(cluster_config(2, 1, 1, compressed_mask=True), None, 8).config
+    inputs = stage_inputs(Scaled(scaled, []), tmp_path)
+    file = tmp_path / "checkpoint.safetensors"
+    write_mindformers(inputs["policy"], file)
+    ids = np.random.default_rng(3).integers(3, 200, (2, 300)).tolist()
+    rows = [
+        {"problem_id": "p", "input_ids": one, "labels": [-100, *one[1:]], "length": len(one)}
+        for one in ids
+    ]
+    segments = pa.Table.from_pylist(rows, schema=SEGMENTS)
+    settings = {"seq_length": 1024, "max_segments": 16, "precision": "float32"}
+    config = ProveConfig(**settings, data_parallel=2)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    found = []
+    for start in (None, "ssh"):
+        with on_ranks(scaled, tmp_path, port, [HOST]) as context:
+            context = dataclasses.replace(context, start=start)
+            places = (tmp_path / f"work_{start}", tmp_path / f"{start}.log")
+            tensors, policy = read_files([file]), inputs["policy"]
+            passes = Passes(config, tensors, "hash", policy, segments, *places, context)
+            found.append(np.concatenate(passes.values([AS_TRAINED])[0]))
+    assert f"--master_port={port} --node_rank=0 --log_dir=msrun_log" in ssh.read_text()
+    np.testing.assert_array_equal(*found)
