@@ -191,7 +191,7 @@ def test_several_ranks_of_a_host_compute_what_they_compute_here(
         for one in ids
     ]
     segments = pa.Table.from_pylist(rows, schema=SEGMENTS)
-    settings = {"seq_length": 1024, "max_segments": 16, "precision": "float32"}
+    settings = {"seq_length": 2048, "max_segments": 16, "precision": "float32"}
     config = ProveConfig(**settings, data_parallel=2)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
