@@ -180,6 +180,8 @@ def test_a_message_without_a_cause_shows_the_nearest() -> None:
     assert "None of 6 suspects reproduces it. The nearest: 0 (0); 1 (0.01); 2" in text
     assert "5 (0.05)" not in text
     assert "suspects: false" in failure("a", found, 2, LIMITS["float32"], [], Path("x"))
+    text = failure("a", found, 2, LIMITS["float32"], [], Path("x"), "a pass failed: no memory")
+    assert "No suspect was tried (a pass failed: no memory)." in text and "suspects" not in text
     same = [Tried(AS_TRAINED, found, True), Tried(Suspect("b"), found, True)]
     text = failure("a", found, 2, LIMITS["float32"], same, Path("x"))
     assert "The cause: as trained." in text and "cannot tell it from: b (0.2)" in text

@@ -149,6 +149,19 @@ def test_the_pass_comes_before_the_servers_and_is_kept(
     proved(trained.inputs(), output, CONFIG, {"server_urls": [url]}, None)
     server.stop()
     assert read_proof(output, 128).texts
+    # A server that differs: the figures are told, although no suspect's pass can run beside it.
+    monkeypatch.setattr(forward.worker, "run_worker", no_memory)
+    server = ModelServer(trained.policy)
+    with pytest.raises(StageError, match=r"(?s)251 tokens .* \(a pass failed: no memory\)"):
+        output.rename(tmp_path / "second")
+        proved(trained.inputs(trained.policy), output, CONFIG, {"server_urls": [server.url]}, None)
+    server.stop()
+    assert (tmp_path / "logs" / "prove.proof.json").is_file()
+
+
+def no_memory(*_: Any) -> None:
+    """Stand for a forward pass on devices that servers hold."""
+    raise StageError("no memory")
 
 
 @pytest.mark.slow
