@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pcl_reasoner.preflight.absent import absent_sources
 from pcl_reasoner.core.errors import InputError
+from pcl_reasoner.preflight.absent import absent_sources
 from pcl_reasoner.preflight.on_hosts import check_machines, uses_hosts
 from pcl_reasoner.preflight.rules import RULES
 from pcl_reasoner.runner.plan import FINGERPRINT_DIGITS, Plan, PlannedStage

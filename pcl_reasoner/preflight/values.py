@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pcl_reasoner.budget.served_model import hub_facts
 from pcl_reasoner.core.errors import InputError
 from pcl_reasoner.core.files import nearest
-from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.estimate.data_size import data_size
+from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.preflight.reading import trains_on_device
 from pcl_reasoner.preflight.rule import Found
 from pcl_reasoner.scene.graph import Node, Scene
