@@ -97,8 +97,8 @@ def too_large(model: ServedModel, chip: Chip, workload: Workload) -> str:
     memory = workload.server_devices * chip.memory_bytes / GIB
     weights = model.weight_bytes * model.stored / GIB
     return (
-        f"they cannot hold the weights and one response: they have {memory:,.0f} GiB, of which "
-        f"vLLM takes {MEMORY_SHARE:.0%}, and the weights take {weights:,.0f} GiB"
+        f"they cannot hold the weights and one response: they have {memory:,.0f} GiB and "
+        f"vLLM takes {MEMORY_SHARE:.0%} of it, and the weights take {weights:,.0f} GiB"
     )
 
 

@@ -84,7 +84,7 @@ def test_a_mixture_of_experts_by_hand() -> None:
 
 def test_eight_dies_do_not_hold_it_and_a_plan_says_so(tmp_path: Path) -> None:
     found = estimate_sampling(R1, DIE, TRUTH)
-    problem = "they have 512 GiB, of which vLLM takes 90%, and the weights take 625 GiB"
+    problem = "they have 512 GiB and vLLM takes 90% of it, and the weights take 625 GiB"
     assert found.cost is None and found.problem.endswith(problem)
     # Without a number of responses it is found, too.
     assert estimate_sampling(R1, DIE, replace(TRUTH, responses=0)).problem == found.problem

@@ -26,8 +26,8 @@ def test_a_server_of_one_die_for_32_billion_weights(tmp_path: Path) -> None:
     ]
     assert errors[0].endswith(
         " describes servers of 1 device (one die of an Ascend 910C package) for its policy "
-        "(train.model), and they cannot hold the weights and one response: they have 64 GiB, of "
-        "which vLLM takes 90%, and the weights take 61 GiB. Set sampling.devices to 2 or more, and "
+        "(train.model), and they cannot hold the weights and one response: they have 64 GiB and "
+        "vLLM takes 90% of it, and the weights take 61 GiB. Set sampling.devices to 2 or more, and "
         "sampling.servers to at most 8."
     )
 
