@@ -28,7 +28,7 @@ from deconbench.cases import (
 from deconbench.checkers import CACHE, CHECKERS, two_stages
 from deconbench.figure import draw
 from deconbench.perfect_judge import judged
-from pcl_reasoner.calibration.cosines import wilson
+from pcl_reasoner.verifiers.shares import wilson
 
 HALVES = ("tune", "report")
 WITH_JUDGE, JUDGED = "ours + judge", "two stages"

@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from deconbench.cases import NEIGHBOURS, NOT_COUNTED, WRITTEN, Case
-from pcl_reasoner.calibration.cosines import wilson
+from pcl_reasoner.verifiers.shares import wilson
 
 BY_RULES = "disguises by rules"
 CLASSES = (*(kind for kind in WRITTEN if kind not in NOT_COUNTED), BY_RULES, NEIGHBOURS)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pcl_reasoner.core.errors import InputError
-from pcl_reasoner.preflight.rule import Found
 from pcl_reasoner.runner.sources import files_of, missing, path_of
 from pcl_reasoner.scene.graph import Given, Node, Scene
+from pcl_reasoner.scene.rule import Found
 
 
 def sources_elsewhere(scene: Scene) -> Iterator[Found]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pcl_reasoner.preflight.rule import Found
 from pcl_reasoner.scene.graph import Node, Scene
 from pcl_reasoner.scene.model_facts import model_of
+from pcl_reasoner.scene.rule import Found
 
 _LONGER = ("--hf-overrides", "--hf_overrides", "--rope-scaling", "--rope_scaling")
 """Options of vLLM that give a model another context than its config.json."""

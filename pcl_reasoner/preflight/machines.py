@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pcl_reasoner.core.api_keys import missing_keys, without_slash
 from pcl_reasoner.preflight.reading import trains_on_device
-from pcl_reasoner.preflight.rule import Found
 from pcl_reasoner.scene.graph import Node, Scene
 from pcl_reasoner.scene.model_facts import model_of
+from pcl_reasoner.scene.rule import Found
 from pcl_reasoner.supervise.connection import LOCAL, SSH
 
 _LOOPBACK = re.compile(r"localhost|127\..*")

@@ -13,9 +13,9 @@ from pcl_reasoner.core.serving import Serving
 from pcl_reasoner.estimate.chips import Chip, chip_name, read_chip
 from pcl_reasoner.estimate.served_shape import ServedModel
 from pcl_reasoner.estimate.serving_estimate import Workload
-from pcl_reasoner.preflight.rule import Found
 from pcl_reasoner.scene.graph import Ask, Scene
 from pcl_reasoner.scene.model_facts import model_of
+from pcl_reasoner.scene.rule import Found
 
 _SMALLER = ("--quantization", "-q", "--cpu-offload-gb", "--gpu-memory-utilization")
 """Options of vLLM with which the weights need less of a device, or vLLM takes more of it."""

@@ -12,9 +12,9 @@ from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.serving import SERVERS
 from pcl_reasoner.hosts.commands import ray_address
 from pcl_reasoner.preflight.reading import trains_on_device
-from pcl_reasoner.preflight.rule import Found
 from pcl_reasoner.preflight.running import key_of
 from pcl_reasoner.scene.graph import Ask, Node, Scene
+from pcl_reasoner.scene.rule import Found
 
 _SCHEDULER = "placement.master_port (msrun's scheduler)"
 _RAY = "placement.data.address (Ray)"

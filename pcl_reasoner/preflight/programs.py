@@ -10,9 +10,9 @@ from pcl_reasoner.core.programs import Container, Program
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.serving import SERVERS, VISIBLE_DEVICES, Serving
 from pcl_reasoner.preflight.reading import trains_on_device
-from pcl_reasoner.preflight.rule import Found
 from pcl_reasoner.runner.sources import path_of
 from pcl_reasoner.scene.graph import Node, Scene
+from pcl_reasoner.scene.rule import Found
 from pcl_reasoner.train.shape import training_of
 
 _OURS = {

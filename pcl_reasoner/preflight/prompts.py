@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pcl_reasoner.core.files import expanded, shipped
-from pcl_reasoner.preflight.rule import Found
 from pcl_reasoner.scene.graph import Node, Scene
+from pcl_reasoner.scene.rule import Found
 
 _FILES = {
     "template": "the chat template",

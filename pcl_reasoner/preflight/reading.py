@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from pcl_reasoner.losses import LOSSES
 from pcl_reasoner.losses.columns import ADVANTAGES, PASS_RATES
-from pcl_reasoner.preflight.rule import Found
 from pcl_reasoner.scene.graph import Given, Node, Scene
+from pcl_reasoner.scene.rule import Found
 from pcl_reasoner.stages import ALL_STAGES, PROOF_ROLE
 from pcl_reasoner.train.shape import training_of
 

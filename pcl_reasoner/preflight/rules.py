@@ -18,7 +18,7 @@ from pcl_reasoner.preflight import (
     servers,
     values,
 )
-from pcl_reasoner.preflight.rule import Rule
+from pcl_reasoner.scene.rule import Rule
 
 RULES: Mapping[str, Rule] = {
     "broken_recipes": Rule("error", reading.broken_recipes),

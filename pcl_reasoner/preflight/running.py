@@ -9,8 +9,8 @@ from pcl_reasoner.core.api_keys import without_slash
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.serving import SERVERS, ServerKind
 from pcl_reasoner.preflight.reading import trains_on_device
-from pcl_reasoner.preflight.rule import Found
 from pcl_reasoner.scene.graph import Ask, Node, Scene
+from pcl_reasoner.scene.rule import Found
 
 _PAGES = ("completions", "models", "classify", "tokenize", "responses")
 """Last parts of addresses of single pages, which are no base URLs."""

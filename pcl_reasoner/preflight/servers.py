@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 from pcl_reasoner.core.schema import Placement
 from pcl_reasoner.core.serving import SERVERS, ServerKind, Serving
 from pcl_reasoner.preflight.reading import trains_on_device
-from pcl_reasoner.preflight.rule import Found
 from pcl_reasoner.preflight.running import few, key_of
 from pcl_reasoner.scene.graph import Ask, Node, Scene
 from pcl_reasoner.scene.model_facts import model_of
+from pcl_reasoner.scene.rule import Found
 from pcl_reasoner.serving.serve_command import devices_each
 
 _LARGE = 1e9

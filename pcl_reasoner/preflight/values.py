@@ -12,8 +12,8 @@ from pcl_reasoner.core.files import nearest
 from pcl_reasoner.estimate.data_size import data_size
 from pcl_reasoner.inference.settings import SamplingConfig
 from pcl_reasoner.preflight.reading import trains_on_device
-from pcl_reasoner.preflight.rule import Found
 from pcl_reasoner.scene.graph import Node, Scene
+from pcl_reasoner.scene.rule import Found
 from pcl_reasoner.train.shape import training_of
 
 _OF_DUCKDB = re.compile(r"[1-9]\d*(\.\d+)?\s*([kmgt](i?b)?|%)|0\.\d+\s*[gt](i?b)?", re.IGNORECASE)
