@@ -48,8 +48,11 @@ def verdict(
     """What the rules find; of absent sources, which shipped recipes have here, only if asked."""
     loaded: Recipe = load_recipe(recipe, launch, overrides=overrides, until=until)
     found = check(scene_of(loaded, until, **run))
-    if sources:
-        return found
+    return found if sources else without_absent_sources(found)
+
+
+def without_absent_sources(found: Verdict) -> Verdict:
+    """What the rules say of all else: the AIME questions are not here."""
     errors = [one for one in found.errors if ": no such files. Put the data there" not in one]
     warnings = [one for one in found.warnings if not one.startswith("not on this machine: ")]
     return Verdict(errors, warnings, found.missing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from preflight_helpers import own_launch, verdict
+from preflight_helpers import own_launch, verdict, without_absent_sources
 
 from pcl_reasoner.preflight.check import StartCheck, Verdict
 from pcl_reasoner.runner.plan import make_plan
@@ -77,7 +77,7 @@ def start_of(runs: Path, until: str | None, start: str | None, *overrides: str) 
     """What is said at the start of a run."""
     recipe = load_recipe("v1_sft", "one_node_7b", overrides=overrides, until=until)
     plan = make_plan(recipe, runs, until)
-    return StartCheck(until, runs, start).verdict(plan, plan.stages)
+    return without_absent_sources(StartCheck(until, runs, start).verdict(plan, plan.stages))
 
 
 def test_a_run_that_ends_earlier_warns_of_a_later_stage(tmp_path: Path) -> None:
