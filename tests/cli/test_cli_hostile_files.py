@@ -539,7 +539,7 @@ def test_recipes_that_many_sources_name_are_read_once(
         (folder / f"r{number}.yaml").write_text(text.replace("small", f"r{number}"))
     (folder / "r20.yaml").write_text(RECIPE.replace("small", "r20"))
     assert main(["validate", "r0.yaml", "--profile", "paper"]) == 0
-    assert capsys.readouterr().out == "ok: 2 stages\n"
+    assert capsys.readouterr().out.endswith("ok: 2 stages\n")
 
 
 def test_a_hundred_problems_are_listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

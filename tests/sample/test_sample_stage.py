@@ -130,7 +130,11 @@ def test_a_prompt_without_room_is_a_failed_response(
     inputs: dict[str, Path], tmp_path: Path
 ) -> None:
     folder = problems_folder(tmp_path / "p", [PROBLEMS[0], "apples " * 600])
-    counts = sample(CONFIG, {**inputs, "problems": folder}, tmp_path, context(tmp_path))
+    given = {**inputs, "problems": folder}
+    with pytest.raises(StageError, match=r"3 of 6 responses have no room .* max_failed 5%"):
+        sample(CONFIG, given, tmp_path, context(tmp_path))
+    config = CONFIG.model_copy(update={"max_failed": 0.5})
+    counts = sample(config, given, tmp_path, context(tmp_path))
     rows = pq.read_table(tmp_path / "responses" / "part-00000.parquet").to_pylist()
     failed = [row for row in rows if row["finish_reason"] == "error"]
     assert {row["problem_id"] for row in failed} == {problem_id("apples " * 600)}
