@@ -4,7 +4,8 @@
       [--figure PNG]
 
 For each class: found of all, with the 95 % interval of Wilson. Precision is the share of copies
-among all flagged texts of the classes that count.
+among all flagged texts of the classes that count. The last line is a control: the benchmark has a
+near neighbour, and the text is the deep paraphrase of the original question.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ import functools
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from deconbench.cases import (
     NEIGHBOURS,
     NOT_COUNTED,
+    SWAPPED,
     WRITTEN,
     Case,
     cases,
     half_of,
     problems,
     questions,
+    swapped,
 )
-from deconbench.checkers import CACHE, CHECKERS, two_stages
+from deconbench.checkers import CACHE, CHECKERS, Checker, two_stages
 from deconbench.figure import draw
 from deconbench.perfect_judge import judged
 from pcl_reasoner.verifiers.shares import wilson
@@ -42,13 +46,8 @@ def table(made: Sequence[Case], flags: dict[str, list[bool]]) -> list[str]:
     lines = [f"{'':26}{'n':>5}" + "".join(f"{name:>18}" for name in flags)]
     for kind in kinds:
         places = [index for index, case in enumerate(made) if case.kind == kind]
-        cells = []
-        for found in flags.values():
-            hits = sum(found[index] for index in places)
-            low, high = wilson(hits, len(places))
-            cells.append(f"{hits:>6} [{low:4.0%}, {high:4.0%}]")
-        mark = " *" if kind in NOT_COUNTED else ""
-        lines.append(f"{kind + mark:26}{len(places):>5}" + "".join(f"{cell:>18}" for cell in cells))
+        hits = [[found[index] for index in places] for found in flags.values()]
+        lines.append(line(kind + " *" * (kind in NOT_COUNTED), hits))
     counted = [index for index, case in enumerate(made) if case.kind not in NOT_COUNTED]
     cells = []
     for found in flags.values():
@@ -57,6 +56,34 @@ def table(made: Sequence[Case], flags: dict[str, list[bool]]) -> list[str]:
         cells.append(f"{right / max(1, len(flagged)):.1%}")
     lines.append(f"{'precision':31}" + "".join(f"{cell:>18}" for cell in cells))
     return lines
+
+
+def line(kind: str, hits: Sequence[Sequence[bool]]) -> str:
+    """A line of the table: a class, how many texts it has, and for each checker what it flags."""
+    cells = []
+    for found in hits:
+        low, high = wilson(sum(found), len(found))
+        cells.append(f"{sum(found):>6} [{low:4.0%}, {high:4.0%}]")
+    return f"{kind:26}{len(hits[0]):>5}" + "".join(f"{cell:>18}" for cell in cells)
+
+
+def checkers_for(made: Sequence[Case]) -> dict[str, Checker]:
+    """The checkers; the judges among them know which of these cases are copies."""
+    right = {case.text for case in made if case.copy}
+    return CHECKERS | {
+        WITH_JUDGE: lambda _, asked: judged(made, asked, Path(CACHE.name)),
+        JUDGED: functools.partial(two_stages, copies=right),
+    }
+
+
+def control(found: list[dict[str, Any]], names: Sequence[str]) -> str:
+    """The line of the control: what each checker flags, of all neighbours."""
+    hits: dict[str, list[bool]] = {name: [] for name in names}
+    for made, benchmark in swapped(found):
+        checkers = checkers_for(made)
+        for name in names:
+            hits[name] += checkers[name]([case.text for case in made], benchmark)
+    return line(SWAPPED, list(hits.values()))
 
 
 def main() -> None:
@@ -74,17 +101,13 @@ def main() -> None:
     benchmark = questions(found)
     texts = [case.text for case in made]
     flags, seconds = {}, {}
-    right = {case.text for case in made if case.copy}
-    checkers = CHECKERS | {
-        WITH_JUDGE: lambda _, asked: judged(made, asked, Path(CACHE.name)),
-        JUDGED: functools.partial(two_stages, copies=right),
-    }
+    checkers = checkers_for(made)
     for name in given.checker or checkers:
         began = time.process_time()
         flags[name] = checkers[name](texts, benchmark)
         seconds[name] = time.process_time() - began
     print(f"{len(found)} questions, {len(made)} texts; half: {given.half}")
-    print("\n".join(table(made, flags)))
+    print("\n".join([*table(made, flags), control(found, list(flags))]))
     print(
         "CPU-seconds per 100 000 texts"
         + "  ".join(

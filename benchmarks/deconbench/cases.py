@@ -30,6 +30,8 @@ WRITTEN = {
 }
 """Class of the rewrites by hand -> field of a problem."""
 NEIGHBOURS = "near neighbour"
+SWAPPED = "paraphrase of another"
+"""The control: the benchmark has the neighbour, and the paraphrase belongs to the original."""
 NOT_COUNTED = ("other numbers", "all numbers changed", "one number changed")
 """Classes that are reported, but are no copies: the answer is another one."""
 
@@ -92,6 +94,29 @@ def cases(found: list[dict[str, Any]]) -> list[Case]:
             for one in found
         ]
     return made
+
+
+def swapped(found: list[dict[str, Any]]) -> list[tuple[list[Case], list[Question]]]:
+    """The control: deep paraphrases, and benchmarks of neighbours that they are no copies of.
+
+    The first benchmark has the first neighbour of each problem, the second one the second, and so
+    on. A checker that takes the style of a paraphrase for a copy is shown by its flags here.
+
+    Args:
+        found: Problems with the same number of neighbours each.
+    """
+    texts = [Case(one["id"], SWAPPED, one["restated"], False) for one in found]
+    turns = zip(*(one["neighbours"] for one in found), strict=True)
+    return [
+        (
+            texts,
+            [
+                Question("neighbours", one["id"], text)
+                for one, text in zip(found, turn, strict=True)
+            ],
+        )
+        for turn in turns
+    ]
 
 
 def disguises(rng: random.Random) -> dict[str, Any]:

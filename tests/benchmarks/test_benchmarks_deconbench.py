@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from deconbench.__main__ import table
-from deconbench.cases import NEIGHBOURS, WRITTEN, Case, cases, problems
+from deconbench import __main__ as main_module
+from deconbench.__main__ import control, table
+from deconbench.cases import NEIGHBOURS, SWAPPED, WRITTEN, Case, cases, problems, swapped
 from deconbench.checkers import grams, minhash, one_in_common, two_stages, weighted
 
 from pcl_reasoner.contamination.fingerprints import Question
@@ -81,3 +83,35 @@ def test_the_table_counts_copies_among_what_is_flagged() -> None:
     assert cells["solution"][:2] == ["2", "1"]
     assert cells[NEIGHBOURS][:2] == ["1", "1"]
     assert cells["precision"] == ["50.0%"]  # the class with other numbers is not counted
+
+
+SMALL = [
+    {"id": "al-01", "restated": "a b c", "neighbours": ["a b x", "y z"]},
+    {"id": "al-02", "restated": "d e f", "neighbours": ["g h", "d e f a b"]},
+]
+
+
+def test_the_control_asks_for_a_neighbour_and_checks_the_originals_paraphrase() -> None:
+    turns = swapped(SMALL)
+    assert [[question.text for question in asked] for _, asked in turns] == [
+        ["a b x", "g h"],
+        ["y z", "d e f a b"],
+    ]
+    assert {tuple(case.text for case in made) for made, _ in turns} == {("a b c", "d e f")}
+    assert {case.copy for made, _ in turns for case in made} == {False}
+    assert sum(len(made) for made, _ in swapped(PROBLEMS)) == 300
+    uneven = [SMALL[0], SMALL[1] | {"neighbours": ["g h"]}]
+    with pytest.raises(ValueError, match="zip"):
+        swapped(uneven)
+
+
+def test_the_control_counts_each_neighbour_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    # "style" takes every paraphrase for a copy. Of 2-grams, "a b" is in two of the neighbours, so
+    # the first text is flagged in both turns; "d e" is in the last neighbour, so the other once.
+    two = functools.partial(one_in_common, size=2)
+    checkers = {"2-grams": two, "style": lambda texts, _: [True] * len(texts)}
+    monkeypatch.setattr(main_module, "CHECKERS", checkers)
+    found = control(SMALL, ["2-grams", "style"])
+    # Wilson by hand, z = 1.96: 3 of 4 gives (1.2302 -/+ 0.6408) / 1.9604, 4 of 4 from 1 / 1.9604.
+    cells = "4   3 [ 30%,  95%]   4 [ 51%, 100%]"
+    assert found[:26].strip() == SWAPPED and found[26:].split() == cells.split()
