@@ -184,9 +184,9 @@ def test_a_cut_link_ends_the_pass_on_both_sides(trained: Trained, tmp_path: Path
         assert process in hosts.processes(1)
         hosts.cut(1)
         _, errors = runner.communicate(timeout=60)
-        wait_until(lambda: not is_alive(process), 10)
+        wait_until(lambda: not is_alive(process), 30)
         assert f"StageError: {hosts.addresses[0]}: the connection was lost: " in errors
-        assert hosts.left() == []
+        wait_until(lambda: hosts.left() == [], 30)  # the keeper ends after its command
 
 
 @pytest.mark.slow
