@@ -144,6 +144,19 @@ def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, st
     return call_
 
 
+@pytest.fixture
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The stand-in for ssh comes first in PATH; its calls are in the returned file."""
+    programs, down = tmp_path / "programs", tmp_path / "down"
+    programs.mkdir()
+    down.mkdir()
+    (programs / "ssh").write_text((ROOT / "tests" / "helpers" / "stand_in_ssh.sh").read_text())
+    (programs / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("DOWN", str(down))
+    return down / "asked"
+
+
 @pytest.fixture(scope="session")
 def browser() -> ModuleType:
     """benchmarks/screenshot.py, which knows how Chromium is run."""

@@ -18,7 +18,7 @@ from pcl_reasoner.core.json_lines import own_json
 from pcl_reasoner.estimate.chips import Chip, chip_name, read_chip
 from pcl_reasoner.estimate.training_size import compute_type
 from pcl_reasoner.rl.render import planned_yaml
-from pcl_reasoner.runner.plan import Plan, make_plan
+from pcl_reasoner.runner.plan import Plan, PlannedStage, make_plan
 from pcl_reasoner.runner.recipe import load_recipe
 from pcl_reasoner.smoke.trial import Trial
 
@@ -33,12 +33,11 @@ LENGTH, BELOW = "tokens per segment", "as below"
 Row = dict[str, Any]
 
 
-def changed_assumptions(trial: Trial, runs: Path, answered: Row) -> dict[str, Any]:
+def changed_assumptions(trial: Trial, answered: Row) -> dict[str, Any]:
     """Compare the plan's assumptions with what the trial measured.
 
     Args:
         trial: The trial; its stage ``train`` is done.
-        runs: Folder for the plans of other recipes.
         answered: What the part ``answers`` measured.
     """
     metrics = trial.stage("train").folder / "metrics.jsonl"
@@ -55,7 +54,7 @@ def changed_assumptions(trial: Trial, runs: Path, answered: Row) -> dict[str, An
     rows += [*_resume(own, trial), *_served(own, answered, trial)]
     return {
         "assumptions": rows,
-        "hours": list(_hours(trial, runs, metrics)),
+        "hours": list(_hours(trial, metrics)),
         "notes": list(own.calibration.notes),
     }
 
@@ -63,10 +62,16 @@ def changed_assumptions(trial: Trial, runs: Path, answered: Row) -> dict[str, An
 def _planned(until: Plan, whole: Plan, options: Row) -> Planned:
     """Estimate the last stage of ``until``, which trains; on a CPU too, for the same steps."""
     planned = until.stages[-1]
-    config = planned_yaml(planned)
-    config["context"].setdefault("max_device_memory", "58GB")  # a CPU has no such limit
+    config = configuration(planned)
     chip = _chip(until, compute_type(config))
     return plan_training(planned, whole, config, chip, options)
+
+
+def configuration(planned: PlannedStage) -> dict[str, Any]:
+    """Return the MindFormers configuration of a stage as the plan reads it, also of a CPU's."""
+    config = planned_yaml(planned)
+    config["context"].setdefault("max_device_memory", "58GB")  # a CPU has no such limit
+    return config
 
 
 def _chip(plan: Plan, precision: str) -> Chip:
@@ -103,11 +108,11 @@ def _row(assumption: str, assumed: str, measured: str, how: str) -> Row:
     return {"assumption": assumption, "assumed": assumed, "measured": measured, "how": how}
 
 
-def _hours(trial: Trial, runs: Path, metrics: Path) -> Iterator[Row]:
+def _hours(trial: Trial, metrics: Path) -> Iterator[Row]:
     """The hours of the shipped recipes' training with this launch file, before and after."""
     if trial.stage("train").spec.config.model_dump()["device"] == "CPU":
         return
-    yield from recipe_hours(trial.launch, runs, metrics)
+    yield from recipe_hours(trial.launch, trial.runs, metrics)
 
 
 def recipe_hours(launch: str, runs: Path, metrics: Path) -> Iterator[Row]:

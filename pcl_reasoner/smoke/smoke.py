@@ -174,6 +174,6 @@ def _plan(trial: Trial) -> dict[str, Any]:
         return {"assumptions": [], "hours": [], "notes": ["training did not end: no assumption"]}
     answered = trial.outcomes["answers"]["measured"] or {"start_seconds": 0, "request_seconds": 0}
     try:
-        return assumptions.changed_assumptions(trial, trial.runs, answered)
+        return assumptions.changed_assumptions(trial, answered)
     except InputError as error:  # what the trial has shown is worth more than the plan
         return {"assumptions": [], "hours": [], "notes": [str(error)]}

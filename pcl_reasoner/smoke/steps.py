@@ -12,7 +12,7 @@ from pcl_reasoner.estimate.saves import CHECKPOINT_BYTES, checkpoint_bytes
 from pcl_reasoner.estimate.training_size import read_training
 from pcl_reasoner.hardware_check.outcome import Check, Outcome
 from pcl_reasoner.preflight.check import StartCheck
-from pcl_reasoner.rl.render import planned_yaml
+from pcl_reasoner.smoke.assumptions import configuration
 from pcl_reasoner.smoke.trial import Trial
 from pcl_reasoner.supervise.connection import LOCAL, SSH
 from pcl_reasoner.train.config import TrainConfig
@@ -63,10 +63,8 @@ def preflight(trial: Trial) -> Outcome:
 def needed_bytes(trial: Trial) -> int:
     """Return the bytes that the trial writes at most: weights, checkpoints, the export."""
     planned = trial.stage("train")
-    config, rendered = planned.spec.config, planned_yaml(planned)
+    config, job = planned.spec.config, read_training(configuration(planned))
     assert isinstance(config, TrainConfig)
-    rendered["context"].setdefault("max_device_memory", "58GB")  # a CPU has no such limit
-    job = read_training(rendered)
     numbers = checkpoint_bytes(job) // CHECKPOINT_BYTES // (1 if job.optimizer_shard else job.data)
     per_number = MADE_BYTES + (0 if trial.model else RANDOM_BYTES)
     return config.most_checkpoints(None) * checkpoint_bytes(job) + per_number * numbers

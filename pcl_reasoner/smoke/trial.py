@@ -34,7 +34,7 @@ from pcl_reasoner.supervise.processes import die_with_parent
 RECIPE = "smoke"
 MARK = "PCL_SMOKE"
 """Environment variable that marks every process of a trial on this machine."""
-LOG_LINES = 12
+LOG_LINES = 40
 POLL_SECONDS = 0.05
 _STOP_SECONDS = 60.0
 
@@ -124,8 +124,8 @@ class Trial:
         """The file for the output of a part's command."""
         return self.folder / f"{part}.log"
 
-    def call(self, part: str, words: Sequence[str]) -> str:
-        """Run ``pclr-ms`` to its end, and return what it printed.
+    def call(self, part: str, words: Sequence[str]) -> None:
+        """Run ``pclr-ms`` to its end; its output is in the part's log.
 
         Raises:
             StageError: It failed, or took longer than the limit; the message has its last lines.
@@ -135,7 +135,6 @@ class Trial:
         code = self.waited(process, lambda: process.poll() is not None)
         if code:
             raise StageError(self.failure(part, code))
-        return self.log(part).read_text(encoding="utf-8", errors="replace")
 
     def failure(self, part: str, code: int) -> str:
         """Return what a failed command said: its error, or the last lines of its log."""

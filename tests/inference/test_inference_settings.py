@@ -1,4 +1,4 @@
-"""What of the sampling settings names a stage, and how long an answer is waited for."""
+"""Which sampling settings are in a fingerprint, and how long a client waits for an answer."""
 
 from __future__ import annotations
 

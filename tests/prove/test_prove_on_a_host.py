@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -18,7 +17,6 @@ import pytest
 from forward_on_host import HOST, proved, telling, words
 from hosts_helpers import is_alive, wait_until
 from namespaces import Hosts, why_not
-from paths import HELPERS
 from prove_helpers import CONFIG, ModelServer, Trained
 from rehearsals import cluster_config, on_ranks, stage_inputs
 
@@ -41,21 +39,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return Trained(tmp_path_factory.mktemp("trained"))
 
 
-@pytest.fixture
-def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The stand-in for ssh comes first in PATH; its calls are in the returned file."""
-    programs, down = tmp_path / "programs", tmp_path / "down"
-    programs.mkdir()
-    down.mkdir()
-    (programs / "ssh").write_text((HELPERS / "stand_in_ssh.sh").read_text())
-    (programs / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    monkeypatch.setenv("DOWN", str(down))
-    return down / "asked"
-
-
 def on_host(variables: dict[str, str], **others: Any) -> dict[str, Any]:
-    """The launch file's machines: two hosts, of which the first has a variable of its own."""
+    """The launch file's machines: two hosts; the first has a variable of its own."""
     return {
         "hosts": [HOST, "127.0.0.2"],
         "per_host": {HOST: {"env": {"OF_HOST": "first", "OF_BOTH": "host's"}}},

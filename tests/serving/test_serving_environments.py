@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -77,19 +76,6 @@ def serve(made: Any, key: Any, log: Path) -> None:
     with started(made, key, log.parent / "model", SETTINGS, log) as servers:
         for server in servers:
             asyncio.run(answers(server))
-
-
-@pytest.fixture
-def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The stand-in for ssh comes first in PATH; its calls are in the returned file."""
-    programs, down = tmp_path / "programs", tmp_path / "down"
-    programs.mkdir()
-    down.mkdir()
-    (programs / "ssh").write_text((HELPERS / "stand_in_ssh.sh").read_text())
-    (programs / "ssh").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
-    monkeypatch.setenv("DOWN", str(down))
-    return down / "asked"
 
 
 @pytest.mark.parametrize("there", [False, True])
